@@ -1,0 +1,29 @@
+"""Paired timing: every contender once per round, in one process, so that a slow moment of the machine meets them all."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+
+def paired(contenders: dict[str, Callable[[], object]], seconds: float = 2.0, rounds: int = 5) -> dict[str, float]:
+    """Median seconds of one call of each contender; at least `rounds` rounds, more until `seconds` have passed.
+
+    A call shorter than 1 ms is repeated within its turn, and the turn divided by the count.
+    """
+    counts = {}
+    for name, call in contenders.items():
+        call()
+        begin = time.perf_counter()
+        call()
+        counts[name] = max(1, int(1e-3 / max(time.perf_counter() - begin, 1e-9)))
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    begin = time.perf_counter()
+    while len(next(iter(times.values()))) < rounds or time.perf_counter() - begin < seconds:
+        for name, call in contenders.items():
+            start = time.perf_counter()
+            for _ in range(counts[name]):
+                call()
+            times[name].append((time.perf_counter() - start) / counts[name])
+    return {name: statistics.median(values) for name, values in times.items()}

@@ -1,0 +1,43 @@
+"""What all tests share: reproducible hypothesis runs, a kernel cache of their own, the documents' folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# One kernel compiles in tens of milliseconds and sometimes a second: hypothesis must not call that an error.
+_LIMITS = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "database": None}
+settings.register_profile("fixed", derandomize=True, max_examples=25, **_LIMITS)
+settings.register_profile("explore", max_examples=500, print_blob=True, **_LIMITS)
+settings.load_profile("fixed")
+
+# A test says itself how it runs its kernels.
+_FROM_OUTSIDE = ["TILELANG_EXECUTION", "TILELANG_DEFAULT_TARGET", "TILELANG_TARGET_OVERRIDE"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite expected texts; read them before committing")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give the run an empty kernel cache; the processes of xdist inherit it."""
+    for name in _FROM_OUTSIDE:
+        os.environ.pop(name, None)
+    if not hasattr(config, "workerinput"):
+        folder = tempfile.mkdtemp(prefix="tilelang-tests-")
+        os.environ["TILELANG_CACHE_DIR"] = folder
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+@pytest.fixture(scope="session")
+def seeds() -> Path:
+    """The folder of the documents whose listings must run. It lies beside the repository, not in it."""
+    folder = Path(__file__).resolve().parent.parent / "shared" / "seeds"
+    if not folder.is_dir():
+        pytest.skip("the documents (../shared/seeds beside the repository) are absent: their listings were NOT run")
+    return folder

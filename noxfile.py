@@ -1,0 +1,108 @@
+"""Every check of the repository by one name; `python -m nox --list` shows them.
+
+The checks share one environment, `.nox/dev-<python>`, which holds all packages in editable form and the versions of
+constraints.txt. The quickstart has its own, so that it installs only what running a kernel needs. An environment
+is filled once and again only when the files that describe it change. Both use the Python that runs nox.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import nox
+
+ROOT = Path(__file__).parent
+CONSTRAINTS = ROOT / "constraints.txt"
+PACKAGES = sorted(path.parent for path in ROOT.glob("packages/*/pyproject.toml"))
+
+QUICKSTART = ["tile-lang[cpu]", "tile-compiler", "tile-runtime", "tile-runtime-cpu"]
+TOOLS = ["hypothesis", "import-linter", "mypy", "pytest", "pytest-xdist", "ruff"]
+
+nox.needs_version = ">=2024.4.15"
+nox.options.sessions = ["tests", "lint", "types", "imports", "docs"]
+
+
+def environment(session: nox.Session, name: str, packages: Sequence[str], others: Sequence[str] = ()) -> Path:
+    """Python of the environment `name`, made and filled where it does not hold these packages already."""
+    home = ROOT / ".nox" / f"{name}-{sys.version_info.major}.{sys.version_info.minor}"
+    bin_dir = home / ("Scripts" if os.name == "nt" else "bin")
+    python = bin_dir / ("python.exe" if os.name == "nt" else "python")
+    editable = [f"--editable={ROOT / 'packages' / package}" for package in packages]
+
+    digest = hashlib.sha256(repr((sys.version, editable, list(others))).encode())
+    for path in [CONSTRAINTS, *(package / "pyproject.toml" for package in PACKAGES)]:
+        digest.update(path.read_bytes())
+    stamp = home / "installed"
+    if not (python.exists() and stamp.exists() and stamp.read_text() == digest.hexdigest()):
+        session.run(sys.executable, "-m", "virtualenv", "--quiet", "--clear", str(home), external=True)
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", str(CONSTRAINTS)]
+        session.run(*pip, "hatchling", "editables", external=True)
+        session.run(*pip, "--no-build-isolation", *editable, *others, external=True)
+        stamp.write_text(digest.hexdigest())
+    return python
+
+
+def development(session: nox.Session) -> Path:
+    """Python of the environment that all checks share."""
+    extras = {"tile-lang": "[cpu,vis]"}
+    return environment(session, "dev", [path.name + extras.get(path.name, "") for path in PACKAGES], TOOLS)
+
+
+@nox.session(python=False)
+def quickstart(session: nox.Session) -> None:
+    """Compile a GEMM with fused ReLU for this machine's CPU, run it, compare it with its reference."""
+    python = environment(session, "quickstart", QUICKSTART)
+    session.run(str(python), str(ROOT / "examples" / "quickstart.py"), *session.posargs, external=True)
+
+
+@nox.session(python=False)
+def tests(session: nox.Session) -> None:
+    """All tests, in as many processes as there are cores; arguments after -- go to pytest."""
+    python = development(session)
+    # Two worker threads exercise the parallel launch; more would only compete with the other test processes.
+    env = {"TILELANG_NUM_THREADS": "2", "OMP_NUM_THREADS": "1"}
+    session.run(
+        *[str(python), "-m", "pytest", "--numprocesses=auto", "--maxprocesses=8", "--dist=worksteal"],
+        *session.posargs,
+        env=env,
+        external=True,
+    )
+
+
+@nox.session(python=False)
+def lint(session: nox.Session) -> None:
+    """Style and formatting (ruff); `python -m nox -s lint -- --fix` repairs what it can."""
+    python = development(session)
+    fix = "--fix" in session.posargs
+    session.run(str(python), "-m", "ruff", "check", *(["--fix"] if fix else []), str(ROOT), external=True)
+    session.run(str(python), "-m", "ruff", "format", *([] if fix else ["--check"]), str(ROOT), external=True)
+
+
+@nox.session(python=False)
+def types(session: nox.Session) -> None:
+    """Types (mypy, strict)."""
+    session.run(str(development(session)), "-m", "mypy", *session.posargs, external=True)
+
+
+@nox.session(python=False)
+def imports(session: nox.Session) -> None:
+    """Who may import whom, and what an import loads."""
+    python = development(session)
+    session.run(str(python.parent / "lint-imports"), "--no-cache", external=True)
+    session.run(str(python), "-m", "pytest", "--quiet", "tests/contracts", external=True)
+
+
+@nox.session(python=False)
+def docs(session: nox.Session) -> None:
+    """Run every Python block of the documentation; check generated pages (-- --write makes them anew)."""
+    session.run(str(development(session)), "docs/check.py", *session.posargs, external=True)
+
+
+@nox.session(python=False)
+def bench(session: nox.Session) -> None:
+    """Run the benchmarks: ours, the peers and the bound in one run."""
+    session.run(str(development(session)), "benchmarks/run.py", *session.posargs, external=True)

@@ -1,0 +1,104 @@
+"""From a traced function to lowered loops (`lower`) and to an artifact (`compile`)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import tirx as tir
+
+from tile_compiler.context import CompileContext
+from tile_compiler.inspect import Trace, readable, run_passes
+from tile_compiler.signature import Signature, signature_of
+from tile_compiler.targets.registry import Built, TargetPlugin
+from tile_compiler.targets.registry import target as target_plugin
+from tile_runtime.artifact import Artifact
+from tile_runtime.manifest import Manifest
+from tilelang.ir import tile_ir
+
+FORMAT = 1
+SOURCE, REPORT = "kernel.txt", "report.json"
+
+
+@dataclass
+class LoweredModule:
+    """A function after all passes: readable text, the trace of passes, and on demand the target's own code."""
+
+    traced: tir.PrimFunc
+    func: tir.PrimFunc
+    trace: Trace
+    context: CompileContext
+    plugin: TargetPlugin
+    _built: Built | None = None
+
+    @property
+    def signature(self) -> Signature:
+        return signature_of(self.traced, self.func)
+
+    def text(self) -> str:
+        """The lowered loops."""
+        return readable(self.func)
+
+    def built(self) -> Built:
+        """Binary code, made once."""
+        if self._built is None:
+            self._built = self.plugin.build(self.func, self.signature, self.context)
+        return self._built
+
+    def llvm_ir(self) -> str:
+        return self.built().texts.get("llvm", "")
+
+    def asm(self) -> str:
+        return self.built().texts.get("asm", "")
+
+
+def lower(func: tir.PrimFunc, target: Any, options: Any = None) -> LoweredModule:
+    """Run the passes of `target` (anything with `kind` and `arch`, or a kind) over a traced function."""
+    plugin = target_plugin(target if isinstance(target, str) else str(target.kind))
+    ctx = plugin.context(target, options)
+    lowered, trace = run_passes(func, plugin.passes, ctx)
+    return LoweredModule(func, lowered, trace, ctx, plugin)
+
+
+def compile(func: tir.PrimFunc, target: Any, options: Any = None, *, key: str = "") -> Artifact:
+    """An artifact that the target's runtime launches: manifest, binary, source text and report.
+
+    `options` is a `tilelang.options.Options`, a mapping of pass configs, or None; `key` the cache's level-2 key.
+    """
+    module = lower(func, target, options)
+    built, signature = module.built(), module.signature
+    facts = [{"symbol": built.launches[k.index]["symbol"], **_facts(k, built)} for k in tile_ir.kernels(module.func)]
+    report = {**module.context.report.to_json(), "kernels": facts}
+    members = {name: content for name, _, content in built.binaries}
+    members[SOURCE] = module.text().encode()
+    members[REPORT] = json.dumps(report, indent=1, sort_keys=True).encode()
+    kinds = {name: kind for name, kind, _ in built.binaries} | {SOURCE: "source", REPORT: "json"}
+    manifest = {
+        "format": FORMAT,
+        "name": str(func.attrs["global_symbol"]),
+        "key": key,
+        "target": built.target,
+        "versions": {"apache-tvm": str(tvm.__version__)},
+        **signature.call,
+        "workspace": signature.workspace(),
+        "variants": [{"guard": None, "launches": _launches(module.func, built, signature)}],
+        "binaries": [{"file": name, "kind": kind} for name, kind in kinds.items()],
+        "assumed": list(module.context.report.assumed),
+        "source": SOURCE,
+        "report": REPORT,
+    }
+    return Artifact(Manifest.from_json(manifest), members)
+
+
+def _launches(func: tir.PrimFunc, built: Built, signature: Signature) -> list[dict[str, Any]]:
+    launches = []
+    for kernel in tile_ir.kernels(func):
+        grid = [signature.expression(extent) for _, extent in kernel.grid]
+        launches.append({**built.launches[kernel.index], "grid": [*grid, 1, 1, 1][:3]})
+    return launches
+
+
+def _facts(kernel: tile_ir.Kernel, built: Built) -> dict[str, Any]:
+    return {"grid": [str(e) for _, e in kernel.grid], "scratch_bytes": built.launches[kernel.index]["shared"]}

@@ -1,0 +1,90 @@
+"""What one compilation carries from pass to pass, beside the IR."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tile_compiler.errors import where
+
+
+@dataclass
+class Report:
+    """What the compiler decided and what it had to assume, for `kernel.report()` and the manifest.
+
+    `notes` are (file:line, text) pairs about decisions; `assumed` are texts about facts that were not proven.
+    """
+
+    notes: list[tuple[str, str]] = field(default_factory=list)
+    assumed: list[str] = field(default_factory=list)
+
+    def note(self, span: Any, text: str) -> None:
+        entry = (where(span), text)
+        if entry not in self.notes:
+            self.notes.append(entry)
+
+    def assume(self, span: Any, text: str) -> None:
+        entry = f"{where(span)}: {text}" if where(span) else text
+        if entry not in self.assumed:
+            self.assumed.append(entry)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"notes": [{"at": at, "text": text} for at, text in self.notes], "assumed": list(self.assumed)}
+
+
+def plain_options(options: Any) -> dict[str, Any]:
+    """Options by their text keys: of a `tilelang.options.Options`, a mapping, or None."""
+    if options is None:
+        return {}
+    configs = getattr(options, "pass_configs", options)
+    return {str(getattr(k, "value", k)): v for k, v in dict(configs).items()}
+
+
+Operand = tuple[Any, tuple[Any, ...], int, int]
+"""(buffer, origin, dimension that rows run along, dimension that columns run along)"""
+
+
+@dataclass(frozen=True)
+class TileProduct:
+    """C (m, n) = (0 if clear else C) + A (m, k) @ B (k, n) over in-bounds on-chip tiles.
+
+    `temporary(shape, dtype, name)` gives a new on-chip buffer.
+    """
+
+    m: int
+    n: int
+    k: int
+    a: Operand
+    b: Operand
+    c: Operand
+    clear: Any
+    temporary: Callable[..., Any]
+    span: Any = None
+
+
+@dataclass
+class CompileContext:
+    """One compilation: the target's features (its own type, e.g. `CpuFeatures`), the options, the growing report.
+
+    `tile_product` is the target's own lowering of a tile product; it may return None to decline.
+    `prints` and `errors` are filled by the lowering of `T.print` and `T.device_assert`: one list of entries for
+    each kernel index (see docs/internals/runtime.md, launches).
+    """
+
+    features: Any = None
+    tile_product: Callable[[TileProduct], Any] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    report: Report = field(default_factory=Report)
+    prints: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    errors: dict[int, list[str]] = field(default_factory=dict)
+    sources: list[str] = field(default_factory=list)  # texts of T.import_source
+
+    def print_count(self) -> int:
+        """The number of print sites so far, over all kernels: sites are unique in a binary."""
+        return sum(len(table) for table in self.prints.values())
+
+    @property
+    def vector_bytes(self) -> int:
+        """Width in bytes of the vectors that loops are cut into; 64 where the target does not say."""
+        return 64 if self.features is None else int(self.features.vector_bits) // 8

@@ -1,0 +1,72 @@
+"""How an expression depends on one loop variable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tvm import ir, sym
+from tvm import tirx as tir
+
+from tile_compiler.ranges import is_integer
+from tilelang.ir import tile_ir
+
+Pattern = Literal["uniform", "contiguous", "strided"]
+
+
+def depends(node: Any, variables: set[Any]) -> bool:
+    """Whether `node` mentions one of `variables`."""
+    return any(isinstance(n, ir.Var) and n in variables for n in tile_ir.walk(node))
+
+
+def linear(value: Any, var: Any) -> tuple[int, Any] | None:
+    """(c, base) with value == c * var + base and base free of `var`, or None."""
+    found = sym.detect_linear_equation(value, [var])
+    if not found:
+        return None
+    factor = tile_ir.static(sym.Analyzer().simplify(found[0]))
+    return None if factor is None else (factor, found[1])
+
+
+def pattern(buffer: Any, indices: list[Any], var: Any) -> Pattern:
+    """How an access moves when `var` grows by one: not at all, to the next element, or elsewhere."""
+    moving = [d for d, index in enumerate(indices) if depends(index, {var})]
+    if not moving:
+        return "uniform"
+    strides = list(buffer.ty.strides or ())
+    if moving == [len(indices) - 1] and (not strides or tile_ir.static(strides[-1]) == 1):
+        found = linear(indices[-1], var)
+        if found is not None and found[0] == 1:
+            return "contiguous"
+    return "strided"
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """`var < bound` (upper) or `var >= bound` (lower): what a comparison that is affine in `var` says about it."""
+
+    upper: bool
+    bound: Any
+
+
+def threshold(condition: Any, var: Any) -> Threshold | None:
+    """The threshold on `var` that an integer comparison is equal to, or None."""
+    kind = type(condition).__name__
+    if kind not in ("LT", "LE", "GT", "GE") or not is_integer(condition.a):
+        return None
+    found = linear(condition.a - condition.b, var)
+    if found is None or found[0] == 0:
+        return None
+    factor, base = found
+    if kind in ("GT", "GE"):  # a > b is -a < -b
+        factor, base = -factor, 0 - base
+    if kind in ("LT", "GT"):  # c * var + base < 0 is c * var + base + 1 <= 0
+        base = base + 1
+    # now: factor * var + base <= 0
+    if factor > 0:
+        return Threshold(True, _floordiv(0 - base, factor) + 1)
+    return Threshold(False, 0 - _floordiv(0 - base, -factor))
+
+
+def _floordiv(value: Any, divisor: int) -> Any:
+    return value if divisor == 1 else tir.floordiv(value, divisor)

@@ -1,0 +1,79 @@
+"""Do the iterations of a parallel nest write one element with different values?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import ir
+from tvm import tirx as tir
+
+from tile_compiler.context import Report
+from tile_compiler.errors import ParallelConflict
+from tile_compiler.loops.affine import depends, linear
+from tile_compiler.loops.lanes import private_buffers
+from tilelang.ir import tile_ir
+
+
+def check_conflicts(nest: tile_ir.ParallelNest, report: Report) -> None:
+    """Raise `ParallelConflict` for certain conflicts; note in the report what cannot be decided."""
+    private = set(private_buffers(nest.body))
+    bound: dict[Any, Any] = {n.var: n.value for n in tile_ir.walk(nest.body) if isinstance(n, tir.Bind)}
+    _check(nest.body, nest, private, bound, False, report)
+
+
+def _check(
+    body: Any, nest: tile_ir.ParallelNest, private: set[Any], bound: dict[Any, Any], maybe: bool, report: Report
+) -> None:
+    for s in tile_ir.statements(body):
+        if isinstance(s, tir.IfThenElse):
+            for case in (s.then_case, s.else_case):
+                if case is not None:
+                    _check(
+                        case, nest, private, bound, maybe or _varies(s.condition, set(nest.loop_vars), bound), report
+                    )
+        elif isinstance(s, (tir.For, tir.While, tir.AttrStmt)):
+            _check(s.body, nest, private, bound, maybe, report)
+        elif isinstance(s, tir.BufferStore) and s.buffer not in private:
+            _check_store(s, nest, bound, maybe, report)
+
+
+def _check_store(store: Any, nest: tile_ir.ParallelNest, bound: dict[Any, Any], maybe: bool, report: Report) -> None:
+    if str(store.buffer.scope()) in tile_ir.PRIVATE:
+        return  # a private buffer from outside the nest is a temporary of the iteration
+    indices = tile_ir.sequence([tir.Evaluate(i) for i in store.indices])
+    for var, extent in zip(nest.loop_vars, nest.extents):
+        size = tile_ir.static(extent)
+        if size is not None and size <= 1:
+            continue
+        if _varies(indices, {var}, bound):
+            if not _affine(store.indices, var):
+                report.assume(
+                    store.span, f"{store.buffer.name}: different iterations of {var.name} write different elements"
+                )
+            continue
+        reads_itself = any(
+            isinstance(n, ir.TensorLoad) and n.source.same_as(store.buffer) for n in tile_ir.walk(store.value)
+        )
+        if not _varies(store.value, {var}, bound) and not reads_itself:
+            continue
+        if maybe or size is None:
+            report.assume(store.span, f"at most one iteration of {var.name} writes an element of {store.buffer.name}")
+            continue
+        raise ParallelConflict(
+            f"iterations of T.Parallel write the same element of {store.buffer.name} with different values",
+            at=store.span or nest.span,
+            found=f"the index does not depend on loop variable {var.name} ({size} iterations), the value does",
+            expected="each iteration writes its own elements",
+            repair=f"reduce with T.reduce_*, use T.atomic_add, or make {var.name} a T.serial loop inside the nest",
+        )
+
+
+def _varies(node: Any, variables: set[Any], bound: dict[Any, Any]) -> bool:
+    """Whether `node` mentions one of `variables`, directly or through a Bind."""
+    if depends(node, variables):
+        return True
+    return any(isinstance(n, ir.Var) and n in bound and _varies(bound[n], variables, bound) for n in tile_ir.walk(node))
+
+
+def _affine(indices: Any, var: Any) -> bool:
+    return any((found := linear(i, var)) is not None and found[0] != 0 for i in indices)

@@ -1,0 +1,166 @@
+"""What is known about integers at a place in the IR: loop ranges, grid extents, enclosing conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tvm import ir, sym
+from tvm import tirx as tir
+
+from tile_compiler.rewrite import Rewriter, is_call
+from tilelang.ir import tile_ir
+
+LARGEST_DIM = 2**31 - 1  # shapes are positive and index arithmetic is int32 unless the user's dims are int64
+
+
+def reads_memory(node: Any) -> bool:
+    """Whether the value of an expression may change while its variables do not: loads, calls with effects."""
+    return any(
+        isinstance(n, ir.TensorLoad) or is_call(n, "tl.atomic_elem", "tirx.call_extern") for n in tile_ir.walk(node)
+    )
+
+
+def conjuncts(condition: Any) -> list[Any]:
+    """The parts of `a and b and ...`."""
+    if isinstance(condition, ir.prim.And):
+        return [*conjuncts(condition.a), *conjuncts(condition.b)]
+    if isinstance(condition, tir.IntImm) and condition.value:
+        return []
+    return [condition]
+
+
+def conjunction(parts: Sequence[Any]) -> Any:
+    """`a and b and ...`; a true constant for none."""
+    if not parts:
+        return tir.const(True, "bool")
+    result = parts[0]
+    for part in parts[1:]:
+        result = tir.And(result, part)
+    return result
+
+
+class Ranges:
+    """An analyzer and the facts that hold for one kernel, with scopes for loops and conditions."""
+
+    def __init__(self) -> None:
+        self.analyzer = sym.Analyzer()
+
+    @classmethod
+    def of_kernel(cls, func: tir.PrimFunc, kernel: tile_ir.Kernel) -> Ranges:
+        self = cls()
+        for var in shape_variables(func):
+            self.analyzer.bind(var, ir.Range(0, tir.const(LARGEST_DIM, str(var.ty))))
+        for stmt in tile_ir.statements(func.body):
+            if isinstance(stmt, tir.Bind):
+                self.define(stmt.var, stmt.value)
+        for var, extent in (*kernel.grid, *kernel.threads):
+            self.iterate(var, 0, extent)
+        return self
+
+    def iterate(self, var: Any, low: Any, extent: Any) -> None:
+        self.analyzer.bind(var, ir.Range.from_min_extent(low, extent), True)
+
+    def define(self, var: Any, value: Any) -> None:
+        if ir.is_prim_expr(value) and is_integer(value) and not reads_memory(value):
+            self.analyzer.bind(var, value, True)
+
+    @contextmanager
+    def given(self, *conditions: Any) -> Iterator[None]:
+        """Inside, the conditions hold (parts that read memory are left out: memory may change)."""
+        parts = [p for c in conditions for p in conjuncts(c) if not reads_memory(p)]
+        if not parts:
+            yield
+            return
+        with self.analyzer.constraint_scope(conjunction(parts)):
+            yield
+
+    def proves(self, condition: Any) -> bool:
+        return bool(self.analyzer.can_prove(condition))
+
+    def simplify(self, value: Any) -> Any:
+        return self.analyzer.simplify(value)
+
+    def outside(self, buffer: Any, indices: Sequence[Any]) -> list[Any]:
+        """The conditions that `buffer[indices]` needs to be in bounds and that cannot be proven here."""
+        needed = []
+        for index, size in zip(indices, buffer.ty.shape):
+            low, length = tile_ir.static(index), tile_ir.static(size)
+            if low is not None and length is not None:
+                if not 0 <= low < length:
+                    needed.append(tir.const(False, "bool"))
+                continue
+            if not self.proves(index >= 0):
+                needed.append(index >= 0)
+            if not self.proves(index < size):
+                needed.append(index < size)
+        return needed
+
+    def inside(self, region: Any) -> bool:
+        """Whether every element of a region is provably in bounds."""
+        return all(
+            self.proves(r.min >= 0) and self.proves(r.min + r.extent <= size)
+            for r, size in zip(region.region, region.source.ty.shape)
+        )
+
+
+class RangeRewriter(Rewriter):
+    """A rewriter that knows, at every statement, what `Ranges` can prove there."""
+
+    def __init__(self, ranges: Ranges) -> None:
+        self.ranges = ranges
+
+    def bind(self, node: tir.Bind) -> Any:
+        self.ranges.define(node.var, node.value)
+        return super().bind(node)
+
+    def loop(self, node: tir.For) -> Any:
+        self.ranges.iterate(node.loop_var, node.min, node.extent)
+        return super().loop(node)
+
+    def branch(self, node: tir.IfThenElse) -> Any:
+        condition = self.expr(node.condition)
+        with self.ranges.given(node.condition):
+            then_case = self.body(node.then_case)
+        else_case = None
+        if node.else_case is not None:
+            with self.ranges.given(tir.Not(node.condition)):
+                else_case = self.body(node.else_case)
+        same_else = else_case is None or else_case.same_as(node.else_case)
+        if condition.same_as(node.condition) and then_case.same_as(node.then_case) and same_else:
+            return node
+        return tir.IfThenElse(condition, then_case, else_case, span=node.span)
+
+    def while_loop(self, node: tir.While) -> Any:
+        condition = self.expr(node.condition)
+        with self.ranges.given(node.condition):
+            body = self.body(node.body)
+        if condition.same_as(node.condition) and body.same_as(node.body):
+            return node
+        return tir.While(condition, body, span=node.span)
+
+    def statements(self, stmts: list[Any]) -> list[Any]:
+        """As in `Rewriter`; after `T.assume(c)` the rest of the scope may rely on c."""
+        for position, s in enumerate(stmts):
+            if isinstance(s, tir.Evaluate) and is_call(s.value, "tirx.assume"):
+                head = super().statements(stmts[:position])
+                with self.ranges.given(s.value.args[0]):
+                    return [*head, s, *self.statements(stmts[position + 1 :])]
+        return super().statements(stmts)
+
+
+def shape_variables(func: tir.PrimFunc) -> list[Any]:
+    """The variables that parameters' shapes and strides mention, in order of first mention."""
+    found: dict[Any, None] = {}
+    for param in func.params:
+        if tile_ir.is_buffer(param):
+            for size in (*param.ty.shape, *(param.ty.strides or ())):
+                for node in tile_ir.walk(size):
+                    if isinstance(node, ir.Var):
+                        found.setdefault(node)
+    return list(found)
+
+
+def is_integer(value: Any) -> bool:
+    return str(value.ty).startswith(("int", "uint")) and "x" not in str(value.ty)

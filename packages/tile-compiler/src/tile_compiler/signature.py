@@ -1,0 +1,82 @@
+"""What a launch of a kernel knows: the call's signature (`tilelang.ir.signature`), host values, workspaces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import ir
+from tvm import tirx as tir
+
+from tile_compiler.passes.lower_tile_ops import alias_roots
+from tile_compiler.rewrite import is_call
+from tilelang.ir import signature as call_signature
+from tilelang.ir import tile_ir
+from tilelang.ir.dtypes import dtype_of
+
+
+@dataclass
+class Signature:
+    """The manifest's view of a function.
+
+    `call` has the manifest's params, dims and outputs; `names` maps every integer that is known at a launch to its
+    manifest expression; `host_values` are the host's Binds in order; `workspaces` its global scratch buffers.
+    """
+
+    call: dict[str, Any]
+    names: dict[Any, Any]
+    host_values: dict[Any, Any]
+    workspaces: list[Any]
+    params: dict[Any, str]
+
+    def expression(self, value: Any) -> Any:
+        """An integer of the host as a manifest expression."""
+        return call_signature.expression(value, self.names)
+
+    def workspace(self) -> list[dict[str, Any]]:
+        """The manifest's workspaces, in order."""
+        return [{"bytes": self._bytes(b), "zero": False} for b in self.workspaces]
+
+    def _bytes(self, buffer: Any) -> Any:
+        dtype = dtype_of(tile_ir.dtype_name(buffer))
+        total: Any = 1
+        for size in buffer.ty.shape:
+            total = ["*", total, self.expression(size)]
+        return ["ceildiv", total, dtype.per_byte] if dtype.bits < 8 else ["*", total, dtype.itemsize]
+
+
+def signature_of(func: tir.PrimFunc, lowered: tir.PrimFunc) -> Signature:
+    """The signature of `func`; `lowered` is what it became, from which reads and writes are taken."""
+    uses = buffer_uses(lowered)
+    users = call_signature.user_parameters(func)
+    params = {p: str(d["name"]) for p, d in zip(users, call_signature.described(func))}
+    access = {name: uses.get(p, "none") for p, name in params.items() if tile_ir.is_buffer(p)}
+    names = dict(call_signature.variables(func))
+    host_values: dict[Any, Any] = {}
+    workspaces: list[Any] = []
+    for stmt in tile_ir.statements(func.body):
+        if isinstance(stmt, tir.Bind):
+            host_values[stmt.var] = stmt.value
+            if str(stmt.value.ty).startswith(("int", "uint", "bool")):
+                names[stmt.var] = call_signature.expression(stmt.value, names)
+        elif isinstance(stmt, tir.AllocBuffer):
+            workspaces.append(stmt.buffer)
+    return Signature(call_signature.signature(func, access), names, host_values, workspaces, params)
+
+
+def buffer_uses(func: tir.PrimFunc) -> dict[Any, str]:
+    """How each buffer's storage is used: `r`, `w` or `rw`. A buffer whose address is taken may be read and written."""
+    roots = alias_roots(func.body)
+    reads: set[Any] = set()
+    writes: set[Any] = set()
+    for node in tile_ir.walk(func.body):
+        if isinstance(node, tir.BufferStore):
+            writes.add(roots.get(node.buffer, node.buffer))
+        elif isinstance(node, ir.TensorLoad):
+            reads.add(roots.get(node.source, node.source))
+        elif is_call(node, "tirx.address_of"):
+            taken = node.args[0].source if isinstance(node.args[0], ir.TensorLoad) else node.args[0]
+            reads.add(roots.get(taken, taken))
+            writes.add(roots.get(taken, taken))
+    both = reads | writes
+    return {b: ("r" if b in reads else "") + ("w" if b in writes else "") for b in both}

@@ -1,0 +1,309 @@
+"""Register-tiled GEMM kernels and the packing they need, as LLVM text.
+
+One kernel is one function that adds `mr x (nv * lanes)` elements of C:
+
+    for k: for v < nv: b[v] = B[k, v]; for i < mr: acc[i, v] += A[i, k] * b[v]        then C += acc  (or C = acc)
+
+All `mr * nv` accumulators live in registers; A comes by broadcast, one scalar load for `nv` multiply-accumulates. Strides are
+static (in the name), so that each row of A is one base register with a constant displacement. K is an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .instructions.multiply_accumulate import ALL, MultiplyAccumulate
+from .llvm_text import Function, Value, bits_of, mangle, split, vector
+
+
+@dataclass(frozen=True)
+class KernelShape:
+    """What one kernel function is specialised for. Strides in bytes; `k` counts groups of the instruction.
+
+    `cols` valid columns of `nv * lanes`: the rest of the last vector is masked in C (and in B unless `b_padded`).
+    `correction`: the accumulators of row i start at `correction[i]` (int32), see `gemm.py` on int8.
+    """
+
+    instruction: str
+    mr: int
+    nv: int
+    lanes: int
+    cols: int
+    a_row: int
+    a_k: int
+    b_k: int
+    c_row: int
+    b_padded: bool
+    correction: bool
+
+    @property
+    def name(self) -> str:
+        numbers = (self.mr, self.nv, self.lanes, self.cols, self.a_row, self.a_k, self.b_k, self.c_row)
+        flags = "p" * self.b_padded + "c" * self.correction
+        return f"tl.gemm.{self.instruction}.{'_'.join(map(str, numbers))}.{flags or 'n'}"
+
+    @classmethod
+    def parse(cls, instruction: str, numbers: str, flags: str) -> KernelShape:
+        mr, nv, lanes, cols, a_row, a_k, b_k, c_row = (int(n) for n in numbers.split("_"))
+        return cls(instruction, mr, nv, lanes, cols, a_row, a_k, b_k, c_row, "p" in flags, "c" in flags)
+
+
+def _kernel(name: str, instruction: str, numbers: str, flags: str) -> Function:
+    return write_kernel(name, KernelShape.parse(instruction, numbers, flags))
+
+
+def write_kernel(name: str, shape: KernelShape) -> Function:
+    """`void name(a, b, c, [correction], i64 k, i32 clear)`"""
+    op = ALL[shape.instruction]
+    pointers = [("a", "ptr"), ("b", "ptr"), ("c", "ptr"), *([("correction", "ptr")] if shape.correction else [])]
+    attrs = "noalias nocapture"
+    f = Function(name, "void", [*pointers, ("k", "i64"), ("clear", "i32")], inline=False, arg_attrs=attrs)
+    c = f.args[2]
+    k, clear = f.args[-2:]
+    type_ = vector(op.acc_type, shape.lanes)
+    tiles = [(i, v) for i in range(shape.mr) for v in range(shape.nv)]
+    start: dict[tuple[int, int], Value] = {}
+    f.block("entry")
+    for i in range(shape.mr):
+        first = f.const(type_, 0)
+        if shape.correction:
+            first = f.splat(f.load("i32", f.at(f.args[3], 4 * i), 4), shape.lanes)
+        start.update({(i, v): first for v in range(shape.nv)})
+    f.line("br label %loop")
+
+    f.block("loop")
+    step = f.raw("i64", "%step")
+    a_at, b_at = f.raw("ptr", "%a.at"), f.raw("ptr", "%b.at")
+    f.line("%step = phi i64 [ 0, %entry ], [ %step.next, %loop ]")
+    f.line("%a.at = phi ptr [ %a, %entry ], [ %a.next, %loop ]")
+    f.line("%b.at = phi ptr [ %b, %entry ], [ %b.next, %loop ]")
+    acc = {t: f.raw(type_, f"%acc{t[0]}_{t[1]}") for t in tiles}
+    for t in tiles:
+        f.line(f"{acc[t].text} = phi {type_} [ {start[t].text}, %entry ], [ {acc[t].text}.next, %loop ]")
+    columns = [_load_b(f, op, shape, f.at(b_at, v * shape.lanes * op.unit_bytes), v) for v in range(shape.nv)]
+    for i in range(shape.mr):
+        unit = f.load(op.unit_type, f.at(a_at, i * shape.a_row), max(1, op.unit_bytes // op.group))
+        wide = f.splat(unit, shape.lanes)
+        for v in range(shape.nv):
+            new = op.write(f, acc[i, v], wide, columns[v])
+            f.line(f"{acc[i, v].text}.next = freeze {new.typed()}")
+    f.line(f"%a.next = getelementptr inbounds i8, ptr {a_at.text}, i64 {shape.a_k}")
+    f.line(f"%b.next = getelementptr inbounds i8, ptr {b_at.text}, i64 {shape.b_k}")
+    f.line(f"%step.next = add nuw nsw i64 {step.text}, 1")
+    f.line(f"%more = icmp ult i64 %step.next, {k.text}")
+    f.line("br i1 %more, label %loop, label %finish")
+
+    f.block("finish")
+    done = {t: f.raw(type_, f"{acc[t].text}.next") for t in tiles}
+    fresh = clear.compare("ne", 0)
+    f.line(f"br i1 {fresh.text}, label %write, label %update")
+    for label in ("write", "update"):
+        f.block(label)
+        for i, v in tiles:
+            at = f.at(c, i * shape.c_row + v * shape.lanes * op.unit_bytes)
+            mask = _mask(f, shape, v)
+            total = done[i, v]
+            if label == "update":
+                total = total + load_masked(f, type_, at, op.unit_bytes, mask)
+            store_masked(f, total, at, op.unit_bytes, mask)
+        f.ret()
+    return f
+
+
+def _load_b(f: Function, op: MultiplyAccumulate, shape: KernelShape, at: Value, v: int) -> Value:
+    mask = None if shape.b_padded else _mask(f, shape, v)
+    return load_masked(f, vector(op.unit_type, shape.lanes), at, max(1, op.unit_bytes // op.group), mask)
+
+
+def _mask(f: Function, shape: KernelShape, v: int) -> Value | None:
+    """The valid lanes of column vector `v`; None when all are."""
+    valid = min(shape.lanes, shape.cols - v * shape.lanes)
+    if valid == shape.lanes:
+        return None
+    lanes = ", ".join(f"i1 {'true' if lane < valid else 'false'}" for lane in range(shape.lanes))
+    return f.raw(vector("i1", shape.lanes), f"<{lanes}>")
+
+
+def load_masked(f: Function, type_: str, at: Value, align: int, mask: Value | None) -> Value:
+    """A vector load; masked-off lanes are zero and not touched in memory."""
+    if mask is None:
+        return f.load(type_, at, align)
+    name = f"llvm.masked.load.{mangle(type_)}.p0"
+    f.declare(name, type_, ["ptr", mask.type, type_])
+    return f.emit(type_, f"call {type_} @{name}(ptr align {align} {at.text}, {mask.typed()}, {type_} zeroinitializer)")
+
+
+def store_masked(f: Function, value: Value, at: Value, align: int, mask: Value | None) -> None:
+    if mask is None:
+        f.store(value, at, align)
+        return
+    name = f"llvm.masked.store.{mangle(value.type)}.p0"
+    f.declare(name, "void", [value.type, "ptr", mask.type])
+    f.line(f"call void @{name}({value.typed()}, ptr align {align} {at.text}, {mask.typed()})")
+
+
+# -- packing of B: panels[k][column] of 4-byte units --------------------------------------------------------------
+
+
+def _loop(f: Function, count: Value, label: str, body: Callable[[Value], None], entry: str) -> None:
+    """`for i in range(count): body(i)` for count >= 1; falls through to the block `<label>.end`."""
+    f.line(f"br label %{label}")
+    f.block(label)
+    f.line(f"%{label}.i = phi i64 [ 0, %{entry} ], [ %{label}.next, %{label} ]")
+    body(f.raw("i64", f"%{label}.i"))
+    f.line(f"%{label}.next = add nuw nsw i64 %{label}.i, 1")
+    f.line(f"%{label}.more = icmp ult i64 %{label}.next, {count.text}")
+    f.line(f"br i1 %{label}.more, label %{label}, label %{label}.end")
+    f.block(f"{label}.end")
+
+
+def _interleave(name: str, bits: str, numbers: str, flags: str) -> Function:
+    """`void name(ptr source, ptr panel, i64 groups)`: rows of B, `group` at a time, to one panel of units.
+
+    numbers: group, lanes, valid columns, source row bytes, panel row bytes, rows of the last group. The source has
+    `cols` elements of `bits` bits in each row; panel[k][j] holds source[group * k + g][j] for g < group. Flag `x`: the
+    top bit of each byte is flipped (int8 <-> uint8 with an offset of 128).
+    """
+    group, lanes, cols, source_row, panel_row, last = (int(n) for n in numbers.split("_"))
+    f = Function(
+        name, "void", [("s", "ptr"), ("d", "ptr"), ("groups", "i64")], inline=False, arg_attrs="noalias nocapture"
+    )
+    source, panel, groups = f.args
+    type_ = vector(f"i{bits}", lanes)
+
+    def write(k: Value | None, rows: int) -> None:
+        position = groups - 1 if k is None else k
+        start = f.at(source, position * (group * source_row))
+        into = f.at(panel, position * panel_row)
+        for first in range(0, cols, lanes):
+            mask = _lane_mask(f, lanes, min(lanes, cols - first))
+            read = [
+                load_masked(f, type_, f.at(start, g * source_row + first * int(bits) // 8), 1, mask)
+                for g in range(rows)
+            ]
+            read += [f.const(type_, 0)] * (group - rows)
+            while len(read) > 1:  # zip neighbours, widening the element each time: the first row ends up lowest
+                read = [_zip(f, low, high) for low, high in zip(read[::2], read[1::2])]
+            units = read[0]
+            if "x" in flags:
+                units = units ^ -0x7F7F7F80
+            f.store(units, f.at(into, first * 4), 4)
+
+    f.block("entry")
+    full = groups if last == group else groups - 1
+    some = full.compare("ne", 0)
+    f.line(f"br i1 {some.text}, label %pre, label %k.end")
+    f.block("pre")
+    _loop(f, full, "k", lambda k: write(k, group), "pre")
+    if last != group:
+        write(None, last)
+    f.ret()
+    return f
+
+
+def _zip(f: Function, low: Value, high: Value) -> Value:
+    scalar, lanes = split(low.type)
+    both = f.shuffle(low, high, [half * lanes + i for i in range(lanes) for half in (0, 1)])
+    type_ = vector(f"i{2 * bits_of(scalar)}", lanes)
+    return f.emit(type_, f"bitcast {both.typed()} to {type_}")
+
+
+def _lane_mask(f: Function, lanes: int, valid: int) -> Value | None:
+    if valid == lanes:
+        return None
+    return f.raw(
+        vector("i1", lanes), "<" + ", ".join(f"i1 {'true' if i < valid else 'false'}" for i in range(lanes)) + ">"
+    )
+
+
+def _transpose(name: str, bits: str, numbers: str, flags: str) -> Function:
+    """`void name(ptr source, ptr panel, i64 blocks)`: columns of a transposed B to one panel.
+
+    numbers: lanes, valid rows, valid units of the last block, source row bytes, panel row bytes. Source row j holds
+    the units of column j of B; panel[k][j] = source[j][k]. A block is `lanes` units of k. Flag `x` as in interleave.
+    """
+    lanes, rows, last, source_row, panel_row = (int(n) for n in numbers.split("_"))
+    unit = int(bits) // 8
+    f = Function(
+        name, "void", [("s", "ptr"), ("d", "ptr"), ("blocks", "i64")], inline=False, arg_attrs="noalias nocapture"
+    )
+    source, panel, blocks = f.args
+    type_ = vector(f"i{bits}", lanes)
+
+    def write(block: Value, units: int) -> None:
+        mask = _lane_mask(f, lanes, units)
+        start = f.at(source, block * (lanes * unit))
+        into = f.at(panel, block * (lanes * panel_row))
+        for first in range(0, rows, lanes):
+            valid = min(lanes, rows - first)
+            read = [load_masked(f, type_, f.at(start, (first + j) * source_row), 1, mask) for j in range(valid)]
+            read += [f.const(type_, 0)] * (lanes - valid)
+            turned = _transpose_square(f, read)
+            for i in range(units):
+                value = turned[i] ^ -0x7F7F7F80 if "x" in flags else turned[i]
+                f.store(value, f.at(into, i * panel_row + first * unit), unit)
+
+    f.block("entry")
+    full = blocks if last == lanes else blocks - 1
+    some = full.compare("ne", 0)
+    f.line(f"br i1 {some.text}, label %pre, label %k.end")
+    f.block("pre")
+    _loop(f, full, "k", lambda k: write(k, lanes), "pre")
+    if last != lanes:
+        write(blocks - 1, last)
+    f.ret()
+    return f
+
+
+def _transpose_square(f: Function, rows: list[Value]) -> list[Value]:
+    """lanes x lanes elements, by log2(lanes) rounds that swap blocks of 1, 2, 4, ... across pairs of rows."""
+    lanes = len(rows)
+    distance = 1
+    while distance < lanes:
+        new = list(rows)
+        low = [i if not i & distance else i - distance + lanes for i in range(lanes)]
+        high = [i + distance if not i & distance else i + lanes for i in range(lanes)]
+        for i in range(lanes):
+            if not i & distance:
+                new[i] = f.shuffle(rows[i], rows[i + distance], low)
+                new[i + distance] = f.shuffle(rows[i], rows[i + distance], high)
+        rows = new
+        distance *= 2
+    return rows
+
+
+def _row_sums(name: str, kind: str, numbers: str, flags: str) -> Function:
+    """`void name(ptr a, ptr sums, i64 rows)`: sums[i] = factor * sum of row i of an int8 matrix.
+
+    numbers: elements in a row, row bytes, factor (`m` in flags: negative). `kind` is int8 or uint8.
+    """
+    k, row, factor = (int(n) for n in numbers.split("_"))
+    f = Function(
+        name, "void", [("s", "ptr"), ("d", "ptr"), ("rows", "i64")], inline=False, arg_attrs="noalias nocapture"
+    )
+    source, sums, rows = f.args
+    extend = "sext" if kind == "int8" else "zext"
+
+    def write(i: Value) -> None:
+        start = f.at(source, i * row)
+        total = f.const("<16 x i32>", 0)
+        for first in range(0, k, 16):
+            mask = _lane_mask(f, 16, min(16, k - first))
+            total = total + load_masked(f, "<16 x i8>", f.at(start, first), 1, mask).convert(extend, "i32")
+        f.declare("llvm.vector.reduce.add.v16i32", "i32", ["<16 x i32>"])
+        one = f.emit("i32", f"call i32 @llvm.vector.reduce.add.v16i32({total.typed()})")
+        f.store(one * (-factor if "m" in flags else factor), f.at(sums, i * 4), 4)
+
+    f.block("entry")
+    _loop(f, rows, "row", write, "entry")
+    f.ret()
+    return f
+
+
+WRITERS: dict[str, Callable[..., Function]] = {
+    "gemm": _kernel,
+    "interleave": _interleave,
+    "transpose": _transpose,
+    "row_sums": _row_sums,
+}

@@ -1,0 +1,177 @@
+"""How flat buffers are kept in memory, and the loads and stores that follow from it.
+
+Three ways, by `flatten.Root`: *direct* (one storage type, plain loads), *raw* (views or reused scratch of several types,
+parameters that may overlap: untyped helper calls on a byte pointer), *packed* (sub-byte elements of global memory: shift
+and mask).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import ir, sym
+from tvm import tirx as tir
+from tvm.ir import prim
+
+from tilelang.ir.dtypes import dtype_of as dtype_facts
+
+from .expressions import const_like, dtype_of, scalar_of, with_lanes
+from .flatten import FlatBody, Root, storage_bytes, storage_dtype
+
+
+def pointer_var(name: str, dtype: str, scope: str) -> Any:
+    return tir.Var(name, ir.PointerType(ir.PrimType(dtype), scope))
+
+
+class LegalMemory:
+    """The storage buffers of one launch. `status` is the one-element int32 buffer for the result code."""
+
+    def __init__(self, flat: FlatBody) -> None:
+        self.roots_of = flat.roots_of
+        self.storage: dict[Root, Any] = {}
+        self.pointers: list[Any] = []
+        declared = []
+        for root in (*flat.params, *flat.scratch):
+            declared.append(self._declare(root))
+        status_pointer = pointer_var("status", "int32", "global")
+        self.status = tir.decl_buffer((1,), "int32", "status", data_alignment=4, layout=None)
+        self.pointers.append(status_pointer)
+        declared.append(tir.DeclBuffer(self.status, data=status_pointer))
+        self.declarations = declared
+
+    def _declare(self, root: Root) -> Any:
+        dtype = self._storage_type(root)
+        pointer = pointer_var(f"{root.name}_ptr", dtype, root.scope)
+        align = root.align or dtype_facts(dtype).itemsize
+        length = tir.const(1, "int64")
+        buffer = tir.decl_buffer((length,), dtype, root.name, scope=root.scope, data_alignment=align, layout=None)
+        self.storage[root] = buffer
+        self.pointers.append(pointer)
+        return tir.DeclBuffer(buffer, data=pointer)
+
+    def _storage_type(self, root: Root) -> str:
+        if root.raw or not root.flats:
+            return "uint8"
+        scalar = scalar_of(next(iter(root.flats)))[0]
+        return "uint8" if self._is_packed(root, scalar) else storage_dtype(scalar)
+
+    def _is_packed(self, root: Root, scalar: str) -> bool:
+        return root.packed and dtype_facts(scalar).bits < 8
+
+    def allocate(self, flat: Any) -> Any:
+        """The allocation statement of a private root."""
+        root = self.roots_of[flat]
+        dtype = self._storage_type(root)
+        length = tir.const(max(1, root.size // dtype_facts(dtype).itemsize), "int64")
+        buffer = tir.decl_buffer((length,), dtype, root.name, scope="local", layout=None)
+        self.storage[root] = buffer
+        return tir.AllocBuffer(buffer)
+
+    def address(self, flat: Any, index: Any) -> Any:
+        """The address of one element (of the byte that holds it)."""
+        root = self.roots_of[flat]
+        scalar = scalar_of(str(flat.ty.dtype))[0]
+        if self._is_packed(root, scalar):
+            index = prim.FloorDiv(index, tir.const(dtype_facts(scalar).per_byte, "int64"))
+        elif root.raw:
+            index = index * storage_bytes(scalar)
+        return tir.address_of(tir.BufferLoad(self.storage[root], [index]))
+
+    def load(self, flat: Any, index: Any) -> Any:
+        root = self.roots_of[flat]
+        scalar = scalar_of(str(flat.ty.dtype))[0]
+        lanes = scalar_of(dtype_of(index))[1]
+        if self._is_packed(root, scalar):
+            return self._load_packed(root, scalar, index, lanes)
+        if not root.raw:
+            return tir.BufferLoad(self.storage[root], [index])
+        dtype = storage_dtype(scalar)
+        if lanes == 1 or _contiguous(index):
+            base = index if lanes == 1 else index.base
+            return tir.call_extern(with_lanes(dtype, lanes), f"tl.load.{dtype}.{lanes}", self.address(flat, base))
+        offsets = index * const_like(dtype_of(index), storage_bytes(scalar))
+        start = self.address(flat, tir.const(0, "int64"))
+        return tir.call_extern(with_lanes(dtype, lanes), f"tl.gather.{dtype}.{lanes}", start, offsets)
+
+    def store(self, flat: Any, index: Any, value: Any, span: Any) -> Any:
+        root = self.roots_of[flat]
+        scalar = scalar_of(str(flat.ty.dtype))[0]
+        lanes = scalar_of(dtype_of(index))[1]
+        if self._is_packed(root, scalar):
+            return self._store_packed(root, scalar, index, value, lanes)
+        if not root.raw:
+            return tir.BufferStore(self.storage[root], value, [index], span=span)
+        dtype = storage_dtype(scalar)
+        if lanes == 1 or _contiguous(index):
+            base = index if lanes == 1 else index.base
+            call = tir.call_extern("void", f"tl.store.{dtype}.{lanes}", self.address(flat, base), value)
+        else:
+            offsets = index * const_like(dtype_of(index), storage_bytes(scalar))
+            start = self.address(flat, tir.const(0, "int64"))
+            call = tir.call_extern("void", f"tl.scatter.{dtype}.{lanes}", start, offsets, value)
+        return tir.Evaluate(call, span=span)
+
+    # -- packed sub-byte elements: element e is in byte e // per, at bit (e % per) * bits ------------------------
+
+    def _load_packed(self, root: Root, scalar: str, index: Any, lanes: int) -> Any:
+        legal = with_lanes(storage_dtype(scalar), lanes)
+        bits, per = dtype_facts(scalar).bits, dtype_facts(scalar).per_byte
+        if lanes % per == 0 and _contiguous(index) and _multiple_of(index.base, per):
+            first = prim.FloorDiv(index.base, tir.const(per, "int64"))
+            count = lanes // per
+            where = first if count == 1 else prim.Ramp(first, tir.const(1, "int64"), count)
+            loaded = tir.BufferLoad(self.storage[root], [where])
+            return tir.call_pure_extern(legal, f"tl.unpack.{scalar}.{lanes}", loaded)
+        byte, shift = _split(index, bits, per)
+        code = prim.RShift(tir.BufferLoad(self.storage[root], [byte]), shift)
+        code = code & const_like(dtype_of(code), (1 << bits) - 1)
+        if scalar.startswith("int"):
+            up = const_like(legal, 8 - bits)
+            return prim.RShift(prim.LShift(prim.Cast(legal, code), up), up)
+        return code
+
+    def _store_packed(self, root: Root, scalar: str, index: Any, value: Any, lanes: int) -> Any:
+        bits, per = dtype_facts(scalar).bits, dtype_facts(scalar).per_byte
+        storage = self.storage[root]
+        if lanes % per == 0 and _contiguous(index) and _multiple_of(index.base, per):
+            count = lanes // per
+            first = prim.FloorDiv(index.base, tir.const(per, "int64"))
+            where = first if count == 1 else prim.Ramp(first, tir.const(1, "int64"), count)
+            packed = tir.call_pure_extern(with_lanes("uint8", count), f"tl.pack.{scalar}.{lanes}", value)
+            return tir.BufferStore(storage, packed, [where])
+        if lanes > 1:  # lanes may share a byte: one after the other
+            bound = tir.Var("lanes", dtype_of(value))
+            stores = [tir.Bind(bound, value)]
+            for i in range(lanes):
+                lane = prim.Shuffle([bound], [tir.const(i, "int32")])
+                stores.append(self._store_packed(root, scalar, _lane_of(index, i), lane, 1))
+            return tir.SeqStmt(stores)
+        byte, shift = _split(index, bits, per)
+        mask = tir.const((1 << bits) - 1, "uint8")
+        kept = tir.BufferLoad(storage, [byte]) & ~prim.LShift(mask, shift)
+        code = prim.Cast("uint8", value) & mask
+        return tir.BufferStore(storage, kept | prim.LShift(code, shift), [byte])
+
+
+def _contiguous(index: Any) -> bool:
+    return isinstance(index, prim.Ramp) and isinstance(index.stride, prim.IntImm) and int(index.stride.value) == 1
+
+
+def _multiple_of(value: Any, factor: int) -> bool:
+    zero = tir.const(0, "int64")
+    return bool(sym.Analyzer().can_prove(prim.EQ(prim.FloorMod(value, tir.const(factor, "int64")), zero)))
+
+
+def _split(index: Any, bits: int, per: int) -> tuple[Any, Any]:
+    """(byte index, shift in bits as uint8) of element indices."""
+    dtype = dtype_of(index)
+    lanes = scalar_of(dtype)[1]
+    byte = prim.RShift(index, const_like(dtype, per.bit_length() - 1))
+    place = index & const_like(dtype, per - 1)
+    return byte, prim.Cast(with_lanes("uint8", lanes), place * const_like(dtype, bits))
+
+
+def _lane_of(index: Any, lane: int) -> Any:
+    if isinstance(index, prim.Ramp):
+        return index.base + index.stride * lane
+    return prim.Shuffle([index], [tir.const(lane, "int32")])

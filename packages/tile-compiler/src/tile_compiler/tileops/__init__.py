@@ -1,0 +1,42 @@
+"""Lowering of the tile operators: one file for each file of `tilelang/ops`, found by the operator's class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tile_compiler.tileops.atomic import lower_atomic_tile
+from tile_compiler.tileops.copy import lower_copy
+from tile_compiler.tileops.debug import lower_device_assert, lower_print
+from tile_compiler.tileops.fill import lower_fill
+from tile_compiler.tileops.gemm import lower_gemm
+from tile_compiler.tileops.hints import lower_hint
+from tile_compiler.tileops.reduce import lower_reduce
+from tile_compiler.tileops.scan import lower_scan
+from tile_compiler.tileops.site import Site
+from tile_compiler.tileops.sync import lower_sync
+from tilelang import ops
+
+Lowering = Callable[[Any, Site], Any]
+
+LOWERINGS: dict[type[ops.TileOp], Lowering] = {
+    ops.AnnotateLayout: lower_hint,
+    ops.AtomicTile: lower_atomic_tile,
+    ops.Copy: lower_copy,
+    ops.DeviceAssert: lower_device_assert,
+    ops.Fill: lower_fill,
+    ops.Gemm: lower_gemm,
+    ops.Hint: lower_hint,
+    ops.ImportSource: lower_hint,
+    ops.Print: lower_print,
+    ops.Reduce: lower_reduce,
+    ops.SafeValue: lower_hint,
+    ops.Scan: lower_scan,
+    ops.SyncThreads: lower_sync,
+}
+"""Operator class -> function (operator, site) -> statement without regions. Passes look a class and its bases up."""
+
+
+def lowering_of(op: ops.TileOp) -> Lowering | None:
+    """The lowering of an operator, or of the nearest base class that has one."""
+    return next((LOWERINGS[c] for c in type(op).__mro__ if c in LOWERINGS), None)

@@ -1,0 +1,92 @@
+"""`T.gemm`: the target's tile product over on-chip tiles; other operands are staged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx as tir
+
+from tile_compiler.context import TileProduct
+from tile_compiler.tileops.copy import stage_in, stage_out
+from tile_compiler.tileops.site import Site, at, cast, element_type, plus, serial
+from tilelang.ir import tile_ir
+from tilelang.ir.dtypes import dtype_of
+from tilelang.ops import Gemm
+
+
+def lower_gemm(op: Gemm, site: Site) -> Any:
+    """`tl.gemm(a, b, c, clear)` -> the target's tile product, or plain loops where the target offers none.
+
+    Operands in global memory, operands that may leave their buffer, and a C that shares storage with A or B are
+    copied to on-chip tiles first; C is copied back.
+    """
+    before: list[Any] = []
+    after: list[Any] = []
+    a, b, c = op.a, op.b, op.c
+    if not _usable(a, site) or site.share_storage(a, c):
+        loads, a = stage_in(a, site, f"{a.source.name}_tile")
+        before.append(loads)
+    if not _usable(b, site) or site.share_storage(b, c):
+        loads, b = stage_in(b, site, f"{b.source.name}_tile")
+        before.append(loads)
+    if not _usable(c, site):
+        target = c
+        loads, c = stage_in(c, site, f"{c.source.name}_tile")
+        before += [] if tile_ir.static(op.clear_accum) == 1 else [loads]
+        after.append(stage_out(c, target, site))
+    rows_a, depth_a = (-1, -2) if op.transpose_a else (-2, -1)
+    depth_b, cols_b = (-1, -2) if op.transpose_b else (-2, -1)
+    product = TileProduct(
+        m=op.m,
+        n=op.n,
+        k=op.k,
+        a=_operand(a, rows_a, depth_a),
+        b=_operand(b, depth_b, cols_b),
+        c=_operand(c, -2, -1),
+        clear=op.clear_accum,
+        temporary=site.temporary,
+        span=site.span,
+    )
+    body = None if site.ctx.tile_product is None else site.ctx.tile_product(product)
+    if body is None:
+        body = _plain_loops(product, a, b, c, op)
+    return tile_ir.sequence([*before, body, *after])
+
+
+def _usable(region: Any, site: Site) -> bool:
+    return site.on_chip(region) and site.ranges.inside(region)
+
+
+def _operand(region: Any, row: int, col: int) -> tuple[Any, tuple[Any, ...], int, int]:
+    rank = len(region.region)
+    return region.source, tuple(tile_ir.mins(region)), row % rank, col % rank
+
+
+def _plain_loops(product: TileProduct, a: Any, b: Any, c: Any, op: Gemm) -> Any:
+    """Any element types: sums in C's type, float32 at least for floats."""
+    result = element_type(c)
+    wide = result if not dtype_of(result).is_float else "float64" if result == "float64" else "float32"
+    acc = tir.decl_buffer((1,), wide, name="sum", scope="local", layout=None)
+    zero = [tir.const(0, "int32")]
+
+    def load(operand: tuple[Any, Any, int, int], row: Any, col: Any) -> Any:
+        buffer, origin, row_dim, col_dim = operand
+        indices = list(origin)
+        indices[row_dim], indices[col_dim] = plus(indices[row_dim], row), plus(indices[col_dim], col)
+        return cast(tir.BufferLoad(buffer, indices), wide)
+
+    def element(i: Any, j: Any) -> Any:
+        rank = len(c.region)
+        where = at(c, {rank - 2: i, rank - 1: j})
+        start = tir.const(0, wide)
+        if tile_ir.static(product.clear) != 1:
+            old = cast(tir.BufferLoad(c.source, where), wide)
+            start = old if tile_ir.static(product.clear) == 0 else tir.Select(product.clear, start, old)
+        total = tir.BufferLoad(acc, zero)
+        step = serial(
+            "k", product.k, lambda k: tir.BufferStore(acc, total + load(product.a, i, k) * load(product.b, k, j), zero)
+        )
+        store = tir.BufferStore(c.source, cast(total, result), where, span=product.span)
+        return tile_ir.sequence([tir.AllocBuffer(acc), tir.BufferStore(acc, start, zero), step, store])
+
+    return serial("i", product.m, lambda i: serial("j", product.n, lambda j: element(i, j)))

@@ -1,0 +1,204 @@
+"""`emit_gemm` over element types, shapes with remainders and transposed operands, against float64 and int64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tvm import tirx as tir
+
+from tile_compiler.targets.cpu.features import V3, V4_BF16_VNNI
+from tile_compiler.targets.cpu.gemm import GemmSpec, Operand, balanced, choose_instruction, emit_gemm, packed_layout
+from tile_compiler.targets.cpu.lowered import LoweredLaunch
+from tilelang.interpreter import numerics
+from tilelang.ir.dtypes import DType, dtype_of
+
+ZERO = tir.const(0, "int64")
+
+# A, B, C and the tolerance relative to sum |a| |b| (float32 accumulation; then one rounding to C)
+TYPES = [
+    ("float32", "float32", "float32", 2e-6),
+    ("float64", "float64", "float64", 1e-14),
+    ("float16", "float16", "float32", 2e-6),
+    ("bfloat16", "bfloat16", "float32", 2e-6),
+    ("float8_e4m3fn", "float8_e5m2", "float32", 2e-6),
+    ("float16", "float8_e4m3fn", "float32", 2e-6),
+    ("float32", "bfloat16", "float32", 2e-6),
+    ("float16", "float16", "float16", 1e-3),
+    ("bfloat16", "bfloat16", "bfloat16", 8e-3),
+    ("int8", "int8", "int32", 0),
+    ("uint8", "uint8", "int32", 0),
+    ("int8", "uint8", "int32", 0),
+    ("uint8", "int8", "int32", 0),
+    ("int16", "int16", "int32", 0),
+    ("int32", "int32", "int32", 0),
+    ("int64", "int64", "int64", 0),
+    ("int4", "int4", "int32", 0),
+    ("uint8", "int4", "int32", 0),
+]
+IDS = ["-".join(t[:3]) for t in TYPES]
+
+
+def matrix(rows: int, cols: int, dtype: DType, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    if dtype.is_float:
+        return numerics.convert(rng.standard_normal((rows, cols)), dtype)
+    codes = rng.integers(0, 1 << min(dtype.bits, 30), (rows, cols)).astype(numerics.code_dtype(dtype))
+    return numerics.from_codes(codes, dtype)
+
+
+def declare(scratch, rows, cols, dtype, turned):
+    """A global matrix, an on-chip tile of it, the copy, and the operand. Sub-byte types come as whole bytes."""
+    shape = (cols, rows) if turned else (rows, cols)
+    stored = "int8" if dtype_of(dtype).bits < 8 else dtype
+    extents = [tir.const(n, "int64") for n in shape]
+    outside = tir.decl_buffer(extents, stored, "m")
+    tile = scratch(dtype, shape)
+    i, j = tir.Var("i", "int64"), tir.Var("j", "int64")
+    store = tir.BufferStore(tile, tir.Cast(dtype, tir.BufferLoad(outside, [i, j])), [i, j])
+    copy = tir.For(i, ZERO, extents[0], tir.ForKind.SERIAL, tir.For(j, ZERO, extents[1], tir.ForKind.VECTORIZED, store))
+    return outside, copy, Operand(tile, (ZERO, ZERO), *((1, 0) if turned else (0, 1)))
+
+
+def gemm_launch(scratch, types, shape, features, turn_a=False, turn_b=False, steps=2) -> LoweredLaunch:
+    """C = sum over steps of A @ B, the first step with a run-time `clear`, then C is written out."""
+    m, n, k = shape
+    a_out, a_copy, a = declare(scratch, m, k, types[0], turn_a)
+    b_out, b_copy, b = declare(scratch, k, n, types[1], turn_b)
+    c_out, _, c = declare(scratch, m, n, types[2], False)
+    step = tir.Var("step", "int64")
+    gemm = emit_gemm(GemmSpec(m, n, k, a, b, c, features, scratch, tir.EQ(step, ZERO)))
+    i, j = tir.Var("i", "int64"), tir.Var("j", "int64")
+    write = tir.For(j, ZERO, tir.const(n, "int64"), tir.ForKind.SERIAL, tir.BufferStore(c_out, c.at(i, j), [i, j]))
+    body = tir.SeqStmt(
+        [
+            a_copy,
+            b_copy,
+            tir.For(step, ZERO, tir.const(steps, "int64"), tir.ForKind.SERIAL, gemm),
+            tir.For(i, ZERO, tir.const(m, "int64"), tir.ForKind.SERIAL, write),
+        ]
+    )
+    return LoweredLaunch("tile_main", (a_out, b_out, c_out), (), tuple(scratch.placed), scratch.size, (), (), body)
+
+
+def check(run, scratch, types, shape, features, turn_a=False, turn_b=False):
+    m, n, k = shape
+    a_type, b_type, c_type = (dtype_of(t) for t in types[:3])
+    a, b = matrix(m, k, a_type, 0), matrix(k, n, b_type, 1)
+    c = np.zeros((m, n), c_type.as_numpy())
+    launch = gemm_launch(scratch, types, shape, features, turn_a, turn_b)
+    held = [x.astype(np.int8) if t.bits < 8 else x for x, t in ((a, a_type), (b, b_type))]
+    assert (
+        run(launch, features, *(np.ascontiguousarray(x.T if t else x) for x, t in zip(held, (turn_a, turn_b))), c) == 0
+    )
+    wide = np.float64 if c_type.is_float else np.int64
+    exact = 2 * (a.astype(wide) @ b.astype(wide))
+    if not c_type.is_float:
+        np.testing.assert_array_equal(c, exact.astype(c.dtype))
+        return
+    bound = types[3] * 2 * (np.abs(a.astype(wide)) @ np.abs(b.astype(wide))) + 1e-30
+    wrong = np.argwhere(np.abs(c.astype(wide) - exact) > bound)
+    assert not len(wrong), f"first wrong element {wrong[0]}: {c[tuple(wrong[0])]} for {exact[tuple(wrong[0])]}"
+
+
+@pytest.mark.parametrize("types", TYPES, ids=IDS)
+@pytest.mark.parametrize("shape", [(16, 16, 16), (37, 45, 19), (1, 70, 7)], ids=str)
+def test_types_and_remainders(types, shape, run, scratch, host):
+    check(run, scratch, types, shape, host)
+
+
+@pytest.mark.parametrize("types", TYPES, ids=IDS)
+def test_lower_levels(types, run, scratch, features):
+    check(run, scratch, types, (19, 37, 11), features, turn_b=True)
+
+
+@pytest.mark.parametrize("types", TYPES[:5] + TYPES[9:10] + TYPES[16:17], ids=IDS[:5] + IDS[9:10] + IDS[16:17])
+@pytest.mark.parametrize("turns", [(True, False), (False, True), (True, True)], ids=["a", "b", "ab"])
+@pytest.mark.parametrize("shape", [(33, 50, 35), (64, 64, 32)], ids=str)
+def test_transposed_operands(types, turns, shape, run, scratch, host):
+    check(run, scratch, types, shape, host, *turns)
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 5, 7, 13, 15, 29])
+@pytest.mark.parametrize("n", [1, 16, 33, 130])
+def test_every_register_tile(m, n, run, scratch, host):
+    check(run, scratch, TYPES[0], (m, n, 9), host)
+
+
+def test_large_tile(run, scratch, host):
+    check(run, scratch, TYPES[0], (512, 512, 512), host)
+
+
+def test_operands_inside_larger_buffers(run, scratch, host):
+    """Origins, an extra leading dimension, and neighbours that must stay untouched."""
+    m, n, k = 9, 21, 5
+    a_tile, b_tile, c_tile = scratch("float32", (2, 12, 8)), scratch("float32", (8, 40)), scratch("float32", (12, 40))
+    one, two = tir.const(1, "int64"), tir.const(2, "int64")
+    outside = [tir.decl_buffer(b.ty.shape, "float32", f"g{i}") for i, b in enumerate((a_tile, b_tile, c_tile))]
+
+    def copy(to, source):
+        index = [tir.Var(f"i{d}", "int64") for d in range(len(to.ty.shape))]
+        body = tir.BufferStore(to, tir.BufferLoad(source, index), index)
+        for v, extent in reversed(list(zip(index, to.ty.shape))):
+            body = tir.For(v, ZERO, extent, tir.ForKind.SERIAL, body)
+        return body
+
+    a, b, c = (
+        Operand(a_tile, (one, two, one), 1, 2),
+        Operand(b_tile, (two, one), 0, 1),
+        Operand(c_tile, (one, two), 0, 1),
+    )
+    gemm = emit_gemm(GemmSpec(m, n, k, a, b, c, host, scratch, False))
+    copies = [copy(t, g) for t, g in zip((a_tile, b_tile, c_tile), outside)]
+    body = tir.SeqStmt([*copies, gemm, copy(outside[2], c_tile)])
+    launch = LoweredLaunch("tile_main", tuple(outside), (), tuple(scratch.placed), scratch.size, (), (), body)
+    arrays = [
+        np.random.default_rng(i).standard_normal([int(s) for s in g.ty.shape]).astype("f4")
+        for i, g in enumerate(outside)
+    ]
+    expected = arrays[2].copy()
+    expected[1 : 1 + m, 2 : 2 + n] += arrays[0][1, 2 : 2 + m, 1 : 1 + k] @ arrays[1][2 : 2 + k, 1 : 1 + n]
+    run(launch, host, *arrays)
+    np.testing.assert_allclose(arrays[2], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_packed_operand(dtype, run, scratch, host):
+    """B that the caller copied into the packed layout is used as it is."""
+    m, n, k = 20, 64, 24
+    nr, group = packed_layout(dtype, host)
+    kind = dtype_of(dtype)
+    a, b = matrix(m, k, kind, 0), matrix(k, n, kind, 1)
+    packed = b.reshape(k // group, group, n // nr, nr).transpose(2, 0, 3, 1).reshape(n // nr, k // group, nr * group)
+    a_out, a_copy, a_op = declare(scratch, m, k, dtype, False)
+    rows = n // nr * (k // group)
+    b_out, b_copy, _ = declare(scratch, rows, nr * group, dtype, False)
+    tile = tir.decl_buffer([tir.const(x, "int64") for x in packed.shape], dtype, "packed", scope="shared")
+    view = tir.DeclBuffer(tile, data=tir.buffer_data(scratch.placed[-1][0]))
+    c_out, _, c_op = declare(scratch, m, n, "float32", False)
+    spec = GemmSpec(m, n, k, a_op, Operand(tile, (ZERO, ZERO, ZERO), 1, 2), c_op, host, scratch, True, b_packed=True)
+    i, j = tir.Var("i", "int64"), tir.Var("j", "int64")
+    write = tir.For(j, ZERO, tir.const(n, "int64"), tir.ForKind.SERIAL, tir.BufferStore(c_out, c_op.at(i, j), [i, j]))
+    write = tir.For(i, ZERO, tir.const(m, "int64"), tir.ForKind.SERIAL, write)
+    body = tir.SeqStmt([view, a_copy, b_copy, emit_gemm(spec), write])
+    launch = LoweredLaunch("tile_main", (a_out, b_out, c_out), (), tuple(scratch.placed), scratch.size, (), (), body)
+    c = np.zeros((m, n), np.float32)
+    run(launch, host, a, np.ascontiguousarray(packed), c)
+    np.testing.assert_allclose(c, a.astype("f4") @ b.astype("f4"), rtol=1e-5, atol=1e-4)
+
+
+def test_instruction_choice():
+    choice = lambda *t: choose_instruction(*t, V4_BF16_VNNI).name  # noqa: E731
+    assert choice("bfloat16", "bfloat16", "float32") == "bf16"
+    assert choice("uint8", "int8", "int32") == "u8s8"
+    assert choice("int8", "int8", "int32") == "s8u8"
+    assert choice("float16", "float16", "float16") == "f32"
+    assert choose_instruction("bfloat16", "bfloat16", "float32", V3).name == "f32"
+    assert choose_instruction("int8", "int8", "int32", V3).name == "i16"
+
+
+@pytest.mark.parametrize("total", range(1, 80))
+def test_balanced_blocks_cover_all_rows(total):
+    parts = balanced(total, 14)
+    assert sum(height * count for height, count in parts) == total
+    assert all(height <= 14 for height, _ in parts)
+    assert len(parts) <= 2

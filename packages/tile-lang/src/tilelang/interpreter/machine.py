@@ -1,0 +1,357 @@
+"""Statements and tile operators: one `Machine` per block executes the body of a kernel."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from tvm import ir
+from tvm import tirx as tir
+
+from tilelang.interpreter import numerics
+from tilelang.interpreter.expressions import Evaluator, constant, dtype_of_node
+from tilelang.interpreter.lanes import Lanes, RaceTracker
+from tilelang.interpreter.memory import Buffer, Storage
+from tilelang.interpreter.numerics import Values
+from tilelang.ir import tile_ir
+from tilelang.ir.dtypes import dtype_of
+from tilelang.ops import DeviceAssert, Print, SyncThreads, TileOp, parse
+from tilelang.ops.base import OPERATORS
+
+# Called as hook(operator or parallel loop, block coordinates, {buffer name: live array}) before each of them.
+Hook = Callable[[Any, tuple[int, ...], dict[str, Values]], Any]
+Emit = Callable[[str], Any]
+
+# A `while` that runs this often in one block waits for something that lockstep execution never delivers.
+LONGEST_WHILE = 10_000_000
+
+_NO_EFFECT_ON_TILES = (Print, DeviceAssert)
+
+
+class _Loop:
+    """A running loop: which lanes have left it for good, and whether `break` is legal in it."""
+
+    def __init__(self, count: int, *, parallel: bool = False) -> None:
+        self.broken: Values = np.zeros(count, bool)
+        self.parallel = parallel
+
+
+class Machine(Evaluator):
+    """One block (or the host), executing statements; also the machine that operators' meanings are written for."""
+
+    def __init__(self, lanes: Lanes, block: tuple[int, ...] | None, hook: Hook | None, output: Emit) -> None:
+        super().__init__(lanes, block)
+        self.hook, self.output = hook, output
+        self._loops: list[_Loop] = []
+        self._lane: int | None = None  # the one lane that an operator is executed for
+
+    def launch(self, kernel: tile_ir.Kernel, blocks: frozenset[tuple[int, ...]] | None) -> None:
+        """Run a kernel's blocks one after the other, the x coordinate fastest, or only those in `blocks`."""
+        self.span = kernel.span
+        grid = [self.integer(extent) for _, extent in kernel.grid]
+        threads = [self.integer(extent) for _, extent in kernel.threads]
+        for reversed_place in itertools.product(*(range(n) for n in reversed(grid))):
+            place = reversed_place[::-1]
+            if blocks is not None and place not in blocks:
+                continue
+            block = Machine(Lanes("thread", threads, x_first=True), place, self.hook, self.output)
+            block.values, block.buffers = dict(self.values), dict(self.buffers)
+            for (var, _), coordinate in zip(kernel.grid, place, strict=True):
+                block.bind(var, constant(coordinate, dtype_of_node(var)))
+            for (var, _), coordinates in zip(kernel.threads, block.lanes.coordinates(), strict=True):
+                block.bind(var, coordinates.astype(dtype_of_node(var).as_numpy()))
+            block.execute(kernel.body)
+
+    # -- statements -------------------------------------------------------------------------------------------
+
+    def execute(self, stmt: Any) -> None:
+        """Execute a statement for the lanes that are active, if any."""
+        if not self.lanes.mask.any():
+            return
+        if stmt.span is not None:
+            self.span = stmt.span
+        handler = _STATEMENTS.get(type(stmt))
+        if handler is None:
+            raise self.error(f"the interpreter knows no statement {type(stmt).__name__}", found=str(stmt))
+        handler(self, stmt)
+
+    def _sequence(self, stmt: Any) -> None:
+        before = set(self.buffers)
+        for part in tile_ir.statements(stmt):
+            self.execute(part)
+        for var in self.buffers.keys() - before:
+            del self.buffers[var]
+
+    def _bind(self, stmt: Any) -> None:
+        self.bind(stmt.var, self.value(stmt.value))
+
+    def _allocate(self, stmt: Any) -> None:
+        buffer, scope = stmt.buffer, str(stmt.buffer.scope())
+        private = scope in tile_ir.PRIVATE
+        if self.races is not None and not private:
+            raise self.error(f"{buffer.name} (scope {scope}) is allocated inside a parallel loop")
+        dtype, shape = dtype_of(str(buffer.dtype)), [self.integer(n) for n in buffer.ty.shape]
+        on_chip = scope not in tile_ir.GLOBAL
+        storage = Storage.allocate(
+            Buffer.size_of(dtype, shape), tracked=on_chip, fill=1 if dtype.kind == "bool" else 0xFF
+        )
+        owner = self.lanes if private else None
+        self.buffers[buffer] = Buffer(str(buffer.name), dtype, shape, scope, storage, owner=owner)
+
+    def _alias(self, stmt: Any) -> None:
+        view = stmt.buffer
+        base = self.buffer(stmt.data if tile_ir.is_buffer(stmt.data) else stmt.data.args[0])
+        if base.storage.strided is not None:
+            raise self.error(
+                f"{view.name} is a view of {base.name}, whose argument is not contiguous",
+                repair="pass a contiguous array (np.ascontiguousarray)",
+            )
+        dtype, shape = dtype_of(str(view.dtype)), [self.integer(n) for n in view.ty.shape]
+        skipped = 0 if view.ty.elem_offset is None else self.integer(view.ty.elem_offset)
+        offset = base.offset + skipped * dtype.bits * dtype.lanes // 8
+        have, need = Buffer.size_of(base.dtype, base.shape), Buffer.size_of(dtype, shape)
+        if offset - base.offset + need > have:
+            raise self.error(f"the view {view.name} needs {need} bytes, {base.name} has {have}")
+        name, scope = str(view.name), base.scope
+        self.buffers[view] = Buffer(name, dtype, shape, scope, base.storage, owner=base.owner, offset=offset)
+
+    def _store(self, stmt: Any) -> None:
+        value = self.value(stmt.value)
+        self.write(self.buffer(stmt.buffer), [self.value(i) for i in stmt.indices], value)
+
+    def _if(self, stmt: Any) -> None:
+        outer = self.lanes.mask
+        condition = self.value(stmt.condition)
+        self.lanes.mask = outer & condition
+        self.execute(stmt.then_case)
+        left = self.lanes.mask  # without the lanes that left the loop in this branch
+        self.lanes.mask = outer & ~condition
+        if stmt.else_case is not None:
+            self.execute(stmt.else_case)
+        self.lanes.mask = left | self.lanes.mask
+
+    def _for(self, stmt: Any) -> None:
+        if tile_ir.as_parallel(stmt) is not None:
+            self._parallel(stmt)
+            return
+        low, extent = self.value(stmt.min), self.value(stmt.extent)
+        longest = int(np.broadcast_to(extent, (self.lanes.count,))[self.lanes.mask].max())
+
+        def rounds() -> Iterator[Values]:
+            for step in range(longest):
+                self.bind(stmt.loop_var, low + np.asarray([step], low.dtype))
+                yield extent > step
+
+        self._repeat(stmt.body, rounds())
+
+    def _while(self, stmt: Any) -> None:
+        def rounds() -> Iterator[Values]:
+            for _ in range(LONGEST_WHILE):
+                running = self.lanes.mask
+                if not running.any():
+                    return
+                yield running & self.value(stmt.condition)
+            raise self.error(f"a `while` loop ran {LONGEST_WHILE} times: does it wait for another block?")
+
+        self._repeat(stmt.body, rounds())
+
+    def _repeat(self, body: Any, rounds: Iterator[Values]) -> None:
+        """Run a loop: each round says which lanes take part in it; the lanes that say `break` never come back."""
+        entry, loop, span = self.lanes.mask, _Loop(self.lanes.count), self.span
+        self._loops.append(loop)
+        for takes_part in rounds:
+            running = entry & ~loop.broken & takes_part
+            if not running.any():
+                break
+            self.lanes.mask = running
+            self.execute(body)
+            # What `while` asks next is asked of the lanes that ran this round, whether they said `continue` or not.
+            self.lanes.mask = running & ~loop.broken
+            self.span = span
+        self._loops.pop()
+        self.lanes.mask = entry
+
+    def _leave(self, *, for_good: bool) -> None:
+        if not self._loops:
+            raise self.error("`break` or `continue` outside of a loop")
+        loop = self._loops[-1]
+        if for_good:
+            if loop.parallel:
+                raise self.error("`break` inside T.Parallel", repair="use an `if`, or T.serial")
+            loop.broken = loop.broken | self.lanes.mask
+        self.lanes.mask = np.zeros_like(self.lanes.mask)
+
+    def _attribute(self, stmt: Any) -> None:
+        kernel = tile_ir.as_kernel(stmt)
+        if kernel is not None:
+            raise self.error("a kernel inside a kernel")
+        self.execute(stmt.body)  # pragmas mean nothing here
+
+    def _evaluate(self, stmt: Any) -> None:
+        call = stmt.value
+        if isinstance(call, ir.Call):
+            name = str(getattr(call.op, "name", ""))
+            if name in OPERATORS:
+                self.span = call.span if call.span is not None else self.span
+                self._operator(parse(call))
+                return
+            if name in ("tirx.break_loop", "tirx.continue_loop"):
+                self._leave(for_good=name == "tirx.break_loop")
+                return
+        self.value(call)
+
+    # -- parallel loops ---------------------------------------------------------------------------------------
+
+    def _parallel(self, stmt: Any) -> None:
+        nest = tile_ir.as_parallel(stmt)
+        assert nest is not None
+        if self.races is not None:
+            raise self.error("T.Parallel inside T.Parallel")
+        self._expect_uniform_control("T.Parallel")
+        self._call_hook(stmt)
+        outer, span = self.lanes, self.span
+        lanes = Lanes("iteration", [max(0, self.integer(e)) for e in nest.extents])
+        if lanes.count == 0:
+            return
+        self.lanes, self.races, self.watched = lanes, RaceTracker(lanes), self._stored_in(nest.body)
+        self._loops.append(_Loop(lanes.count, parallel=True))
+        for var, coordinates in zip(nest.loop_vars, lanes.coordinates(), strict=True):
+            self.bind(var, coordinates.astype(dtype_of_node(var).as_numpy()))
+        self.execute(nest.body)
+        self._loops.pop()
+        self.lanes, self.races, self.watched, self.span = outer, None, frozenset(), span
+
+    def _stored_in(self, body: Any) -> frozenset[int]:
+        """The storages that a parallel body stores to: only they can be raced on."""
+        stored = {n.buffer for n in tile_ir.walk(body) if isinstance(n, tir.BufferStore)}
+        return frozenset(self.buffers[b].storage.serial for b in stored if b in self.buffers)
+
+    def _expect_uniform_control(self, what: str) -> None:
+        if not self.lanes.mask.all():
+            active = np.flatnonzero(self.lanes.mask)
+            raise self.error(
+                f"{what} is reached by some threads only",
+                found=f"{len(active)} of {self.lanes.count} threads, the first is {self.lanes.name(int(active[0]))}",
+                expected="tile operators and parallel loops are executed once, by the whole block",
+                repair="move it out of the condition on the thread index",
+            )
+
+    # -- tile operators ---------------------------------------------------------------------------------------
+
+    def _operator(self, operator: TileOp) -> None:
+        if isinstance(operator, _NO_EFFECT_ON_TILES):
+            self._operator_by_lane(operator)
+            return
+        if self.races is not None:
+            raise self.error(f"the tile operator {operator.NAME} inside T.Parallel")
+        if not (isinstance(operator, SyncThreads) and operator.count is not None):
+            self._expect_uniform_control(operator.NAME)
+        self._call_hook(operator)
+        operator.meaning(self)
+
+    def _operator_by_lane(self, operator: TileOp) -> None:
+        """Print and assertions: once for the block, or once per active lane when the operand differs."""
+        self._call_hook(operator)
+        operand = getattr(operator, operator.OPERANDS[0])
+        if hasattr(operand, "region") or len(self.value(operand)) == 1:
+            operator.meaning(self)
+            return
+        mask = self.lanes.mask
+        for lane in np.flatnonzero(mask):
+            self._lane = int(lane)
+            self.lanes.mask = np.arange(self.lanes.count) == lane
+            operator.meaning(self)
+        self._lane, self.lanes.mask = None, mask
+
+    def _call_hook(self, operator: Any) -> None:
+        if self.hook is not None:
+            self.hook(operator, self.block or (), self.arrays())
+
+    def arrays(self) -> dict[str, Values]:
+        """The buffers in scope as live numpy arrays; a name used twice gets a number. Packed types as bytes."""
+        named: dict[str, Values] = {}
+        for buffer in self.buffers.values():
+            name, array = buffer.name, buffer.array()
+            for number in itertools.count(1):
+                if name not in named:
+                    break
+                name = f"{buffer.name}_{number}"
+            named[name] = array[0] if len(array) == 1 else array
+        return named
+
+    # -- the protocol `tilelang.ops.base.Machine` ---------------------------------------------------------------
+
+    def load(self, region: Any) -> Values:
+        buffer, starts, sizes = self._region(region)
+        tile = self.read_box(buffer, starts, sizes)
+        return _as_elements(tile) if buffer.dtype.lanes > 1 else tile
+
+    def store(self, region: Any, tile: Values) -> None:
+        buffer, starts, sizes = self._region(region)
+        tile = np.asarray(tile)
+        if buffer.dtype.lanes > 1:
+            tile = _as_vectors(tile, buffer.dtype.as_numpy())
+        if list(tile.shape[: len(sizes)]) != sizes:
+            raise self.error(f"a tile of shape {tile.shape} does not fit into {region}")
+        self.write_box(buffer, starts, numerics.convert(tile, buffer.dtype))
+
+    def convert(self, values: Values, region: Any) -> Values:
+        return numerics.convert(np.asarray(values), dtype_of(str(region.source.dtype)))
+
+    def evaluate(self, expr: Any) -> Any:
+        value = self.scalar(expr)
+        return _as_elements(value) if getattr(value, "shape", ()) else value
+
+    def fold(self, tiles: Values, lhs: Any, rhs: Any, combined: Any, identity: Any) -> Any:
+        dtype = dtype_of_node(lhs)
+        start = self.value(identity)
+        outer = self.lanes
+        self.lanes = Lanes("element", [int(np.prod(tiles.shape[1:]))])
+        result = np.broadcast_to(numerics.convert(start, dtype), (self.lanes.count,))
+        for part in tiles:
+            self.bind(lhs, result)
+            self.bind(rhs, numerics.convert(part.reshape(-1), dtype))
+            result = np.broadcast_to(numerics.convert(self.value(combined), dtype), (self.lanes.count,))
+        self.lanes = outer
+        return result.reshape(tiles.shape[1:])
+
+    def set_safe_value(self, buffer: Any, value: Any) -> None:
+        self.safe_values[self.buffer(buffer)] = value
+
+    def emit(self, text: str) -> None:
+        lane = "" if self._lane is None else f", {self.lanes.name(self._lane)}"
+        self.output(f"block {self._block_name()}{lane}: {text}")
+
+    def fail(self, message: str) -> None:
+        lane = "" if self._lane is None else f" in {self.lanes.name(self._lane)}"
+        raise self.error(f"device assertion failed{lane}" + (f": {message}" if message else ""))
+
+    def _region(self, region: Any) -> tuple[Buffer, list[int], list[int]]:
+        starts = [self.integer(r.min) for r in region.region]
+        return self.buffer(region.source), starts, [self.integer(r.extent) for r in region.region]
+
+
+def _as_elements(tile: Values) -> Values:
+    """Vectors (a trailing axis of lanes) as opaque elements, so that operators see one per index."""
+    tile = np.ascontiguousarray(tile)
+    return tile.view(np.dtype((np.void, tile.itemsize * tile.shape[-1])))[..., 0]
+
+
+def _as_vectors(tile: Values, dtype: np.dtype[Any]) -> Values:
+    return np.ascontiguousarray(tile)[..., None].view(dtype)
+
+
+_STATEMENTS: dict[type, Callable[[Machine, Any], None]] = {
+    tir.SeqStmt: Machine._sequence,
+    tir.Bind: Machine._bind,
+    tir.AllocBuffer: Machine._allocate,
+    tir.DeclBuffer: Machine._alias,
+    tir.BufferStore: Machine._store,
+    tir.IfThenElse: Machine._if,
+    tir.For: Machine._for,
+    tir.While: Machine._while,
+    tir.AttrStmt: Machine._attribute,
+    tir.Evaluate: Machine._evaluate,
+}

@@ -1,0 +1,288 @@
+"""A compiled kernel, and the way to one from a traced function: `tilelang.compile`, `tilelang.lower`, `tilelang.load`.
+
+Traced function -> verify -> level-2 key -> cache, or the target's compiler -> artifact -> the device's runtime.
+Compiler and runtime are found by entry points.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tile_runtime import registry
+from tile_runtime.artifact import Artifact
+from tile_runtime.cache import Cache
+from tile_runtime.entry_points import entry_points
+from tilelang import cache_control, fingerprint
+from tilelang import target as targets
+from tilelang.errors import InvalidArgument, OutputError, TargetUnavailable
+from tilelang.options import Options, make_options
+from tilelang.target import Target
+
+
+def kernel_cache() -> Cache:
+    return Cache(enabled=cache_control.is_cache_enabled())
+
+
+class JITKernel:
+    """A compiled kernel: call it with all parameters, or with all but its outputs, which are then allocated.
+
+    Returns the outputs (one: itself, several: a list), also when they were passed; None if there are none.
+    """
+
+    def __init__(self, loaded: Any, target: Target, options: Options, func: Any = None) -> None:
+        self._loaded = loaded
+        self._func = func
+        self.target = target
+        self.options = options
+        self.manifest = loaded.manifest
+        self.launch: Callable[..., Any] = loaded._launch
+        self._names = [p.name for p in self.manifest.params]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            args = self._positional(args, kwargs)
+        return self.launch(*args)
+
+    def _positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        rest = self._names[len(args) :]
+        unknown = [n for n in kwargs if n not in rest]
+        outputs = self.manifest.outputs
+        given = any(o in kwargs for o in outputs)
+        missing = [n for n in rest if n not in kwargs and (n not in outputs or given)]
+        if unknown or missing:
+            from tile_runtime.errors import ArgumentCountError
+
+            what = f"no parameter {unknown[0]!r} left to fill" if unknown else f"no value for {', '.join(missing)}"
+            raise ArgumentCountError(f"{self.manifest.name}({', '.join(self._names)}): the call has {what}")
+        return (*args, *(kwargs[n] for n in rest if n in kwargs))
+
+    def prepare(self, *args: Any) -> Callable[..., Any]:
+        """A function for arguments of the same shapes and dtypes that skips every other check."""
+        return self._loaded.prepare(*args)
+
+    @property
+    def artifact(self) -> Any:
+        """The `tile_runtime.artifact.Artifact` that this kernel was loaded from."""
+        return self._loaded.artifact
+
+    @property
+    def prim_func(self) -> Any:
+        """The traced `tirx.PrimFunc`; None when the kernel came from the cache without being traced."""
+        return self._func() if isinstance(self._func, functools.partial) else self._func
+
+    @property
+    def params(self) -> Sequence[Any]:
+        """The parameters as the manifest describes them."""
+        return self.manifest.params
+
+    @property
+    def out_idx(self) -> list[int]:
+        return [self._names.index(n) for n in self.manifest.outputs]
+
+    def get_kernel_source(self, kernel_only: bool = True) -> str:
+        """The generated source: CUDA or HIP C++, or the loops of a CPU kernel."""
+        return self.artifact.source or ""
+
+    def get_host_source(self) -> str:
+        """The Python text that checks arguments and launches."""
+        return str(self._loaded.source)
+
+    def show_source(self) -> None:
+        """Print the generated source."""
+        print(self.get_kernel_source())
+
+    print_source_code = show_source
+
+    def report(self) -> dict[str, Any]:
+        """What the compiler decided and why: passes, operators, memory, what it could not prove."""
+        return dict(self.artifact.report or {})
+
+    def export(self, path: Any) -> None:
+        """Write the artifact (one `.tile` file) for another process or machine; `tilelang.load(path)` reads it."""
+        self.artifact.save(path)
+
+    export_library = export
+
+    def get_profiler(self, tensor_supply_type: Any = None) -> Any:
+        """A `Profiler` for this kernel."""
+        from tilelang.profiler import Profiler, TensorSupplyType
+
+        return Profiler(self, tensor_supply_type or TensorSupplyType.Auto)
+
+    def __repr__(self) -> str:
+        how = self.options.execution if self.options.execution != "device" else str(self.target)
+        return f"<JITKernel {self.manifest.name} ({', '.join(self._names)}) on {how}>"
+
+
+# -- compiling ------------------------------------------------------------------------------------------------
+
+
+def with_outputs(func: Any, out_idx: int | Sequence[int] | None) -> Any:
+    """The PrimFunc with its outputs marked; negative indices count from the end."""
+    from tilelang.ir import signature
+
+    if out_idx is None:
+        return func
+    if func.attrs is not None and "tl.outputs" in func.attrs:
+        raise OutputError(
+            "out_idx is given for a function that returns its outputs",
+            found=f"out_idx={out_idx!r}",
+            expected="one of the two",
+            repair="drop out_idx: T.empty and return say the same",
+        )
+    names = [d["name"] for d in signature.described(func)]
+    wanted = [out_idx] if isinstance(out_idx, int) else list(out_idx)
+    indices = []
+    for i in wanted:
+        if not isinstance(i, int) or not -len(names) <= i < len(names):
+            raise OutputError(
+                "out_idx names no parameter",
+                found=f"out_idx={out_idx!r} for ({', '.join(names)})",
+                expected=f"indices from {-len(names)} to {len(names) - 1}",
+                repair=f"out_idx=[{len(names) - 1}] makes {names[-1]} the output" if names else "add a parameter",
+            )
+        indices.append(i % len(names))
+    return func.with_attr("tl.outputs", indices)
+
+
+def canonical_text(func: Any) -> str:
+    """The IR without spans or source positions: equal kernels give equal text."""
+    return str(func.without_attr("tl.source").script(show_meta=True))
+
+
+def digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def level2_key(func: Any, target: Target, options: Options) -> str:
+    return digest("kernel", canonical_text(func), str(full_target(target)), options.key(), fingerprint.toolchain())
+
+
+def full_target(target: Target) -> Target:
+    """The target with the host's processor named: code for one must not be loaded on another."""
+    if target.kind != "cpu" or target.arch:
+        return target
+    return Target("cpu", str(registry.device("cpu").arch()), target.options)
+
+
+def check_target(target: Target, options: Options) -> None:
+    if options.execution == "emulate":
+        raise TargetUnavailable(
+            'execution="emulate" is not in this release',
+            found=f"target {target}",
+            expected='execution="device" or "interpret"',
+            repair='execution="interpret" runs any kernel, for any target, tile by tile in numpy',
+        )
+    if options.execution == "device" and targets.compiler_for(target.kind) is None:
+        raise TargetUnavailable(
+            f"this installation cannot compile for {target}",
+            found="installed compilers: " + (", ".join(_compilers()) or "none"),
+            expected="a package that provides the target",
+            repair="TILELANG_TARGET_OVERRIDE=cpu runs the program on the CPU, TILELANG_EXECUTION=interpret in numpy; "
+            "`pip install tile-lang[cpu]` installs the CPU target",
+        )
+
+
+def _compilers() -> list[str]:
+    return sorted({e.name for e in entry_points("tile_compiler.targets")})
+
+
+def load_artifact(artifact: Any, target: Target, options: Options, func: Any = None) -> JITKernel:
+    return JITKernel(registry.device(target.device).load(artifact), target, options, func)
+
+
+def compile_func(func: Any, target: Target, options: Options) -> JITKernel:
+    """A traced function as a kernel, through the cache."""
+    check_target(target, options)
+    from tilelang.ir.verify import verify
+
+    verify(func)
+    if options.execution == "interpret":
+        from tilelang import interpret
+
+        return JITKernel(interpret.load(func), target, options, func)
+    cache = kernel_cache()
+    key = level2_key(func, target, options)
+    artifact = cache.get(key)
+    if artifact is None:
+        entry = targets.compiler_for(target.kind)
+        artifact = entry.load().compile(func, target=target, options=options, key=key)
+        cache.put(key, artifact)
+    return load_artifact(artifact, target, options, func)
+
+
+def compile(
+    func: Any = None,
+    out_idx: int | Sequence[int] | None = None,
+    target: Any = None,
+    execution_backend: str | None = None,
+    *,
+    execution: str | None = None,
+    target_host: Any = None,
+    verbose: bool | None = None,
+    pass_configs: Mapping[Any, Any] | None = None,
+    compile_flags: Any = None,
+) -> JITKernel:
+    """A `T.prim_func` as a callable kernel.
+
+    `out_idx` names parameters that a call may leave out and gets back. `target` is text, a dict or a TVM target
+    (docs: targets); `execution` is "device" or "interpret".
+    """
+    if not hasattr(func, "with_attr"):
+        raise InvalidArgument(
+            "tilelang.compile needs a T.prim_func",
+            found=f"{type(func).__name__} {getattr(func, '__name__', repr(func))}"[:160],
+            expected="what @T.prim_func returns (call the factory first)",
+            repair="tilelang.compile(matmul(1024, 1024, 1024, 128, 128, 32))",
+        )
+    options = make_options(
+        execution=execution,
+        execution_backend=execution_backend,
+        pass_configs=pass_configs,
+        verbose=verbose,
+        compile_flags=compile_flags,
+    )
+    return compile_func(with_outputs(func, out_idx), targets.resolve(target), options)
+
+
+def load(path: Any) -> JITKernel:
+    """A kernel that `kernel.export(path)` wrote; needs neither TVM nor a compiler."""
+    artifact = Artifact.load(path)
+    kind = artifact.manifest.target.kind
+    return load_artifact(artifact, Target(kind, artifact.manifest.target.arch), make_options(execution="device"))
+
+
+@dataclass(frozen=True)
+class CompiledArtifact:
+    """What `tilelang.lower` gives: the source and everything behind it, without loading it."""
+
+    artifact: Any
+    kernel_source: str
+    host_mod: Any = None
+    device_mod: Any = None
+    params: Any = None
+
+
+def lower(
+    func: Any,
+    target: Any = None,
+    *,
+    pass_configs: Mapping[Any, Any] | None = None,
+    out_idx: int | Sequence[int] | None = None,
+    **_: Any,
+) -> CompiledArtifact:
+    """Compile without loading: `.kernel_source` is the generated text, `.artifact` the rest. Needs no device."""
+    options = make_options(execution="device", pass_configs=pass_configs)
+    chosen = targets.resolve(target)
+    check_target(chosen, options)
+    marked = with_outputs(func, out_idx)
+    from tilelang.ir.verify import verify
+
+    verify(marked)
+    key = level2_key(marked, chosen, options)
+    artifact = targets.compiler_for(chosen.kind).load().compile(marked, target=chosen, options=options, key=key)
+    return CompiledArtifact(artifact, artifact.source or "", params=artifact.manifest.params)

@@ -1,0 +1,488 @@
+"""`T`: the names that kernels use. One explicit list; nothing here loads TVM, torch or a compiler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilelang.frontend.annotations import BufferAnnotation as Buffer
+from tilelang.frontend.annotations import FragmentBuffer, SharedBuffer, StridedTensor, Tensor
+from tilelang.frontend.loops import Parallel, Persistent, Pipelined, grid, serial, unroll, vectorized
+from tilelang.frontend.trace import dynamic, macro, prim_func
+from tilelang.frontend.values import cast
+from tilelang.ir import dtypes as _dtypes
+from tilelang.ir.dtypes import DType as dtype
+from tilelang.language.allocate import (
+    access_ptr,
+    address_of,
+    alloc_buffer,
+    alloc_fragment,
+    alloc_fragments,
+    alloc_global,
+    alloc_local,
+    alloc_shared,
+    alloc_var,
+    empty,
+    evaluate,
+    reshape,
+    view,
+)
+from tilelang.language.atomics import (
+    atomic,
+    atomic_add,
+    atomic_addx2,
+    atomic_addx4,
+    atomic_and,
+    atomic_exchange,
+    atomic_load,
+    atomic_max,
+    atomic_min,
+    atomic_or,
+    atomic_store,
+    atomic_xor,
+)
+from tilelang.language.hints import (
+    annotate_l2_hit_ratio,
+    annotate_layout,
+    annotate_min_blocks_per_sm,
+    annotate_safe_value,
+    assume,
+    call_extern,
+    device_assert,
+    import_source,
+    print,
+    ptx,
+    sync_threads,
+    use_swizzle,
+)
+from tilelang.language.launch import (
+    Kernel,
+    get_block_binding,
+    get_block_bindings,
+    get_block_extent,
+    get_thread_binding,
+    get_thread_bindings,
+    get_thread_extent,
+    thread_binding,
+)
+from tilelang.language.math import (
+    Cast,
+    Select,
+    abs,
+    acos,
+    acosh,
+    asin,
+    asinh,
+    atan,
+    atan2,
+    atanh,
+    bitwise_and,
+    bitwise_not,
+    bitwise_or,
+    bitwise_xor,
+    cdiv,
+    ceil,
+    ceildiv,
+    clamp,
+    cos,
+    cosh,
+    erf,
+    exp,
+    exp2,
+    exp10,
+    floor,
+    floordiv,
+    floormod,
+    fmod,
+    if_then_else,
+    infinity,
+    isfinite,
+    isinf,
+    isnan,
+    log,
+    log1p,
+    log2,
+    log10,
+    max,
+    max_value,
+    min,
+    min_value,
+    nearbyint,
+    popcount,
+    pow,
+    reinterpret,
+    round,
+    rsqrt,
+    shift_left,
+    shift_right,
+    sigmoid,
+    sin,
+    sinh,
+    sqrt,
+    tan,
+    tanh,
+    trunc,
+    truncdiv,
+    truncmod,
+)
+from tilelang.language.math import const as _literal
+from tilelang.language.tile import (
+    async_copy,
+    clear,
+    copy,
+    cummax,
+    cummin,
+    cumprod,
+    cumsum,
+    fill,
+    gemm,
+    reduce,
+    reduce_absmax,
+    reduce_abssum,
+    reduce_bitand,
+    reduce_bitor,
+    reduce_bitxor,
+    reduce_max,
+    reduce_min,
+    reduce_prod,
+    reduce_product,
+    reduce_sum,
+)
+from tilelang.ops.gemm import GemmWarpPolicy
+
+# -- other spellings of the same things ---------------------------------------------------------------------------
+
+symbolic = dynamic
+Serial = serial
+Unroll = unroll
+Vectorized = vectorized
+vectorize = vectorized
+parallel = Parallel
+reduce_mul = reduce_prod
+PrimExpr = Any
+dtypes = _dtypes
+
+
+def const(names: Any, dtype: Any = None) -> Any:
+    """Eager style: `M, N = T.const("M, N")`, sizes known at compile time, taken from the arguments' shapes.
+
+    With a number, `T.const(0.5, "float16")`: a literal of a given type.
+    """
+    if not isinstance(names, str):
+        return _literal(names, dtype)
+    from tilelang.frontend.eager import const as eager_const
+
+    return eager_const(names)
+
+
+# -- element types; vector types such as T.float32x4 come from __getattr__ ---------------------------------------
+
+int1 = dtype("int1")
+int2 = dtype("int2")
+int4 = dtype("int4")
+int8 = dtype("int8")
+int16 = dtype("int16")
+int32 = dtype("int32")
+int64 = dtype("int64")
+uint1 = dtype("uint1")
+uint2 = dtype("uint2")
+uint4 = dtype("uint4")
+uint8 = dtype("uint8")
+uint16 = dtype("uint16")
+uint32 = dtype("uint32")
+uint64 = dtype("uint64")
+float16 = dtype("float16")
+bfloat16 = dtype("bfloat16")
+tfloat32 = dtype("tfloat32")
+float32 = dtype("float32")
+float64 = dtype("float64")
+float8_e4m3fn = dtype("float8_e4m3fn")
+float8_e4m3fnuz = dtype("float8_e4m3fnuz")
+float8_e5m2 = dtype("float8_e5m2")
+float8_e5m2fnuz = dtype("float8_e5m2fnuz")
+float8_e8m0fnu = dtype("float8_e8m0fnu")
+float4_e2m1fn = dtype("float4_e2m1fn")
+bf16 = dtype("bfloat16")
+boolean = dtype("bool")
+double = dtype("float64")
+e4m3_float8 = dtype("float8_e4m3fn")
+e5m2_float8 = dtype("float8_e5m2")
+float = dtype("float32")
+float4_e2m1 = dtype("float4_e2m1fn")
+float4_e2m1fn_x2 = dtype("float4_e2m1fn")
+float8_e4m3 = dtype("float8_e4m3fn")
+fp16 = dtype("float16")
+fp32 = dtype("float32")
+half = dtype("float16")
+int = dtype("int32")
+long = dtype("int64")
+short = dtype("int16")
+tf32 = dtype("tfloat32")
+uint = dtype("uint32")
+bool = dtype("bool")
+
+
+def __getattr__(name: str) -> Any:
+    """Vector types such as `T.float32x4`; layouts, which need numpy only when used."""
+    layout_names = ("Layout", "Fragment", "make_swizzled_layout", "make_padded_layout", "layout")
+    if name in layout_names:
+        from tilelang import layout
+
+        return layout if name == "layout" else getattr(layout, name)
+    if not name.startswith("_"):
+        try:
+            return dtype(name)
+        except ValueError:
+            pass
+    planned = _LATER.get(name)
+    if planned is not None:
+        from tilelang.errors import NotInThisRelease
+
+        raise NotInThisRelease(
+            f"T.{name} is not in this release",
+            found=f"T.{name}, a name of {planned}",
+            expected="the names that `dir(tilelang.language)` lists",
+            repair="write it with the operators that are there: T.copy, T.gemm, T.reduce_*, T.Parallel",
+        )
+    raise AttributeError(f"module 'tilelang.language' has no attribute {name!r}")
+
+
+_LATER = {
+    **dict.fromkeys(
+        (
+            "ws",
+            "no_set_max_nreg",
+            "disable_warp_group_reg_alloc",
+            "set_max_nreg",
+            "alloc_barrier",
+            "barrier_arrive",
+            "barrier_wait",
+            "mbarrier_arrive",
+            "mbarrier_wait_parity",
+            "tma_copy",
+            "wgmma_gemm",
+            "fence_proxy_async",
+            "ClusterKernel",
+            "sync_grid",
+            "tvm_warp_shuffle",
+        ),
+        "the GPU surface (expert level)",
+    ),
+    **dict.fromkeys(
+        (
+            "softmax",
+            "transpose",
+            "pipeline",
+            "block",
+            "gemm_sp",
+            "im2col",
+            "rng_init",
+            "rng_rand",
+            "make_tensor",
+            "ptr",
+        ),
+        "the beginner level",
+    ),
+}
+
+__all__ = [
+    "Buffer",
+    "Cast",
+    "FragmentBuffer",
+    "GemmWarpPolicy",
+    "Kernel",
+    "Parallel",
+    "Persistent",
+    "Pipelined",
+    "PrimExpr",
+    "Select",
+    "Serial",
+    "SharedBuffer",
+    "StridedTensor",
+    "Tensor",
+    "Unroll",
+    "Vectorized",
+    "abs",
+    "access_ptr",
+    "acos",
+    "acosh",
+    "address_of",
+    "alloc_buffer",
+    "alloc_fragment",
+    "alloc_fragments",
+    "alloc_global",
+    "alloc_local",
+    "alloc_shared",
+    "alloc_var",
+    "allocate",
+    "annotate_l2_hit_ratio",
+    "annotate_layout",
+    "annotate_min_blocks_per_sm",
+    "annotate_safe_value",
+    "asin",
+    "asinh",
+    "assume",
+    "async_copy",
+    "atan",
+    "atan2",
+    "atanh",
+    "atomic",
+    "atomic_add",
+    "atomic_addx2",
+    "atomic_addx4",
+    "atomic_and",
+    "atomic_exchange",
+    "atomic_load",
+    "atomic_max",
+    "atomic_min",
+    "atomic_or",
+    "atomic_store",
+    "atomic_xor",
+    "atomics",
+    "bf16",
+    "bfloat16",
+    "bitwise_and",
+    "bitwise_not",
+    "bitwise_or",
+    "bitwise_xor",
+    "bool",
+    "boolean",
+    "call_extern",
+    "cast",
+    "cdiv",
+    "ceil",
+    "ceildiv",
+    "clamp",
+    "clear",
+    "const",
+    "copy",
+    "cos",
+    "cosh",
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumsum",
+    "device_assert",
+    "double",
+    "dtype",
+    "dtypes",
+    "dynamic",
+    "e4m3_float8",
+    "e5m2_float8",
+    "empty",
+    "erf",
+    "evaluate",
+    "exp",
+    "exp2",
+    "exp10",
+    "fill",
+    "float",
+    "float4_e2m1",
+    "float4_e2m1fn",
+    "float4_e2m1fn_x2",
+    "float8_e4m3",
+    "float8_e4m3fn",
+    "float8_e4m3fnuz",
+    "float8_e5m2",
+    "float8_e5m2fnuz",
+    "float8_e8m0fnu",
+    "float16",
+    "float32",
+    "float64",
+    "floor",
+    "floordiv",
+    "floormod",
+    "fmod",
+    "fp16",
+    "fp32",
+    "gemm",
+    "get_block_binding",
+    "get_block_bindings",
+    "get_block_extent",
+    "get_thread_binding",
+    "get_thread_bindings",
+    "get_thread_extent",
+    "grid",
+    "half",
+    "hints",
+    "if_then_else",
+    "import_source",
+    "infinity",
+    "int",
+    "int1",
+    "int2",
+    "int4",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "launch",
+    "log",
+    "log1p",
+    "log2",
+    "log10",
+    "long",
+    "macro",
+    "math",
+    "max",
+    "max_value",
+    "min",
+    "min_value",
+    "nearbyint",
+    "parallel",
+    "popcount",
+    "pow",
+    "prim_func",
+    "print",
+    "ptx",
+    "reduce",
+    "reduce_absmax",
+    "reduce_abssum",
+    "reduce_bitand",
+    "reduce_bitor",
+    "reduce_bitxor",
+    "reduce_max",
+    "reduce_min",
+    "reduce_mul",
+    "reduce_prod",
+    "reduce_product",
+    "reduce_sum",
+    "reinterpret",
+    "reshape",
+    "round",
+    "rsqrt",
+    "serial",
+    "shift_left",
+    "shift_right",
+    "short",
+    "sigmoid",
+    "sin",
+    "sinh",
+    "sqrt",
+    "symbolic",
+    "sync_threads",
+    "tan",
+    "tanh",
+    "tf32",
+    "tfloat32",
+    "thread_binding",
+    "tile",
+    "trunc",
+    "truncdiv",
+    "truncmod",
+    "uint",
+    "uint1",
+    "uint2",
+    "uint4",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "unroll",
+    "use_swizzle",
+    "vectorize",
+    "vectorized",
+    "view",
+]

@@ -1,0 +1,196 @@
+"""`T.Kernel`: one launch of a grid of blocks, and what a block knows of itself."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from tilelang.errors import InvalidArgument, InvalidThreads
+from tilelang.frontend.builder import Builder, require, require_kernel
+from tilelang.frontend.values import AxisVar, Value, as_value, index_node, is_literal
+from tilelang.ir.dtypes import DType
+
+_INT = DType("int32")
+
+
+class KernelFrame:
+    """The open launch: axis variables as values, extents as given."""
+
+    def __init__(self, grid: list[Value], threads: list[Value], extents: list[Any], thread_extents: list[int]) -> None:
+        self.grid, self.threads = grid, threads
+        self.extents, self.thread_extents = extents, thread_extents
+
+
+@contextlib.contextmanager
+def Kernel(
+    *blocks: Any,
+    threads: int | tuple[int, ...] | list[int] | None = None,
+    prelude: str | None = None,
+    cluster_dims: Any = None,
+    is_cpu: bool = False,
+) -> Iterator[Any]:
+    """`with T.Kernel(grid_x[, grid_y[, grid_z]], threads=128) as (bx, by, bz):` launch a grid of blocks.
+
+    Extents are integers or expressions of dynamic dimensions; 0 launches nothing. `threads` is a number or up to
+    three numbers; left out, the target chooses. Yields the block indices (int32): one value for one axis.
+    Several kernels in one function run in order.
+    """
+    builder = require("T.Kernel")
+    if builder.kernel is not None:
+        raise InvalidArgument(
+            "T.Kernel stands inside T.Kernel",
+            expected="kernels one after the other",
+            repair="close the first `with` before the second",
+        )
+    if builder.eager is not None:
+        builder.eager.shapes_are_complete()
+    if not 1 <= len(blocks) <= 3:
+        raise InvalidThreads(
+            f"T.Kernel with {len(blocks)} grid extents", expected="one to three", repair="T.Kernel(grid_x, grid_y)"
+        )
+    for extent in blocks:
+        if isinstance(extent, float) or not (is_literal(extent) or isinstance(extent, Value) or hasattr(extent, "ty")):
+            raise InvalidThreads(
+                "a grid extent of T.Kernel is no integer",
+                found=f"{extent!r}",
+                expected="integers or integer expressions",
+                repair="use T.ceildiv(N, block) instead of N / block",
+            )
+        if is_literal(extent) and int(extent) < 0:
+            raise InvalidThreads(
+                "a grid extent of T.Kernel is negative",
+                found=f"{extent}",
+                expected="0 or more (0 launches nothing)",
+                repair="T.ceildiv(N, block) for N elements in blocks",
+            )
+    counts = [] if threads is None else list(threads) if isinstance(threads, (tuple, list)) else [threads]
+    for count in counts:
+        if isinstance(count, Value) or isinstance(count, float) or int(count) <= 0 or len(counts) > 3:
+            raise InvalidThreads(
+                "threads= of T.Kernel is impossible",
+                found=f"{threads!r}",
+                expected="one to three positive integers known at compile time",
+                repair="threads=128",
+            )
+    with _launch(builder, list(blocks), [int(c) for c in counts], prelude) as grid:
+        yield AxisVar(grid[0]._node, grid[0].dtype) if len(grid) == 1 else tuple(grid)
+
+
+@contextlib.contextmanager
+def _launch(builder: Builder, blocks: list[Any], counts: list[int], prelude: str | None) -> Iterator[list[Value]]:
+    from tvm import tirx
+
+    from tilelang.ir import tile_ir
+
+    span = builder.span()
+    names = list(builder.names)
+    defaults = ("bx", "by", "bz")
+    extents = [index_node(b) for b in blocks]
+    grid, axes = [], []
+    for i, extent in enumerate(extents):
+        var = tirx.Var(builder.unique(names[i] if i < len(names) else defaults[i]), str(extent.ty))
+        builder.bind_range(var, 0, extent)
+        axes.append((var, extent))
+        grid.append(as_value(var))
+    thread_axes, threads = [], []
+    for i, count in enumerate(counts):
+        var = tirx.Var(builder.unique(("tx", "ty", "tz")[i]), "int32")
+        builder.bind_range(var, 0, count)
+        thread_axes.append((var, tirx.const(count, "int32")))
+        threads.append(Value(var, _INT))
+    builder.kernel = KernelFrame(grid, threads, blocks, counts)
+    builder.names = []
+    try:
+        with builder.body() as body:
+            if prelude:
+                from tilelang.ops.hints import ImportSource
+
+                builder.emit(ImportSource(prelude).to_stmt(span))
+            yield grid
+            done = tile_ir.sequence(list(body))
+    finally:
+        builder.kernel = None
+    kernel = tile_ir.Kernel(builder.kernel_count, tuple(axes), tuple(thread_axes), done, span)
+    builder.kernel_count += 1
+    builder.emit(kernel.to_stmt())
+
+
+def _axis(dim: int, values: list[Value], what: str) -> Any:
+    if not 0 <= dim < 3:
+        raise InvalidArgument(f"{what} has dimensions 0, 1 and 2", found=f"{dim}", repair="0 is x, 1 is y, 2 is z")
+    return values[dim] if dim < len(values) else 0
+
+
+def get_thread_binding(dim: int = 0) -> Any:
+    """The thread's index along a dimension of the block (0 is x), int32; 0 for an axis that was not given."""
+    builder = require_kernel("T.get_thread_binding")
+    if builder.in_parallel:
+        raise InvalidArgument(
+            "the thread index is used inside T.Parallel",
+            found="T.get_thread_binding in a loop whose iterations the compiler spreads over the threads",
+            expected="the loop's own variables",
+            repair="use T.serial with the thread index, or drop the thread index",
+        )
+    return _axis(dim, builder.kernel.threads, "T.get_thread_binding")
+
+
+def get_thread_bindings() -> tuple[Any, Any, Any]:
+    """All three thread indices."""
+    return get_thread_binding(0), get_thread_binding(1), get_thread_binding(2)
+
+
+def get_block_binding(dim: int = 0) -> Any:
+    """The block's index along a dimension of the grid (0 is x), int32."""
+    return _axis(dim, require_kernel("T.get_block_binding").kernel.grid, "T.get_block_binding")
+
+
+def get_block_bindings() -> tuple[Any, Any, Any]:
+    """All three block indices."""
+    return get_block_binding(0), get_block_binding(1), get_block_binding(2)
+
+
+def get_thread_extent(dim: int = 0) -> int:
+    """Threads of the block along a dimension; 1 for an axis that was not given."""
+    extents = require_kernel("T.get_thread_extent").kernel.thread_extents
+    return extents[dim] if dim < len(extents) else 1
+
+
+def get_block_extent(dim: int = 0) -> Any:
+    """Blocks of the grid along a dimension."""
+    extents = require_kernel("T.get_block_extent").kernel.extents
+    return extents[dim] if dim < len(extents) else 1
+
+
+class ThreadLoop:
+    """`for tx in T.thread_binding(128, "threadIdx.x")`: the loop over threads that TVM writes; here the thread's index."""
+
+    def __init__(self, extent: Any, axis: str) -> None:
+        self.extent, self.axis = extent, axis
+
+    def __iter__(self) -> Iterator[Any]:
+        kind, _, letter = self.axis.partition(".")
+        dim = "xyz".find(letter) if letter else -1
+        if kind not in ("threadIdx", "blockIdx") or dim < 0:
+            raise InvalidArgument(
+                "T.thread_binding names an unknown axis",
+                found=f"{self.axis!r}",
+                expected="threadIdx.x, .y, .z or blockIdx.x, .y, .z",
+                repair='T.thread_binding(128, "threadIdx.x")',
+            )
+        have = get_thread_extent(dim) if kind == "threadIdx" else get_block_extent(dim)
+        if is_literal(have) and is_literal(self.extent) and int(have) != int(self.extent):
+            raise InvalidThreads(
+                "T.thread_binding differs from the launch",
+                found=f"{self.extent} for {self.axis}",
+                expected=f"{have}, as T.Kernel says",
+                repair="make them equal",
+            )
+        yield get_thread_binding(dim) if kind == "threadIdx" else get_block_binding(dim)
+
+
+def thread_binding(*args: Any, thread: str | None = None, annotations: Any = None) -> ThreadLoop:
+    """`for tx in T.thread_binding(n, "threadIdx.x")` or `T.thread_binding(0, n, thread="threadIdx.x")`."""
+    values = [a for a in args if not isinstance(a, str)]
+    axis = thread or next((a for a in args if isinstance(a, str)), "threadIdx.x")
+    return ThreadLoop(values[-1], axis)

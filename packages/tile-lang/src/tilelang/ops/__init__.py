@@ -1,0 +1,50 @@
+"""The tile operators: one file each, with its node, its checks, what it reads and writes, and its meaning.
+
+`OPERATORS` maps the IR name of an operator to its class; `parse` reads a call back into one. A user adds an
+operator by subclassing `TileOp` in a file of their own and calling `register`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilelang.ops.atomic import AtomicTile
+from tilelang.ops.base import OPERATORS, Machine, TileOp, parse, register
+from tilelang.ops.copy import Copy
+from tilelang.ops.debug import DeviceAssert, Print
+from tilelang.ops.fill import Fill
+from tilelang.ops.gemm import Gemm, GemmWarpPolicy
+from tilelang.ops.hints import AnnotateLayout, Hint, ImportSource, SafeValue
+from tilelang.ops.reduce import Reduce
+from tilelang.ops.scan import Scan
+from tilelang.ops.sync import SyncThreads
+
+__all__ = [
+    "OPERATORS",
+    "AnnotateLayout",
+    "AtomicTile",
+    "Copy",
+    "DeviceAssert",
+    "Fill",
+    "Gemm",
+    "GemmWarpPolicy",
+    "Hint",
+    "ImportSource",
+    "Machine",
+    "Print",
+    "Reduce",
+    "SafeValue",
+    "Scan",
+    "SyncThreads",
+    "TileOp",
+    "parse",
+    "register",
+]
+
+
+def operator_of(stmt: Any) -> TileOp | None:
+    """The tile operator that a statement evaluates, or None."""
+    from tilelang.ir import tile_ir
+
+    node = tile_ir.tile_call(stmt)
+    return None if node is None or str(node.op.name) not in OPERATORS else parse(node)

@@ -1,0 +1,21 @@
+"""A target that this installation cannot compile for."""
+
+import tilelang
+import tilelang.language as T
+
+
+@T.prim_func
+def kernel(A: T.Tensor((8,), "float32")):
+    with T.Kernel(1):
+        T.clear(A)
+
+
+tilelang.compile(kernel, target="hip -mcpu=gfx942")
+
+
+# --- what the user sees
+# TargetUnavailable: [TL126] this installation cannot compile for hip -mcpu=gfx942
+#   --> target_without_compiler.py:13   tilelang.compile(kernel, target="hip -mcpu=gfx942")
+#   found:    installed compilers: cpu
+#   expected: a package that provides the target
+#   try:      TILELANG_TARGET_OVERRIDE=cpu runs the program on the CPU, TILELANG_EXECUTION=interpret in numpy; `pip install tile-lang[cpu]` installs the CPU target

@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tile_runtime.artifact import Artifact
+from tile_runtime.cache import Cache
+from tile_runtime.errors import KernelAssertError
+from tile_runtime_cpu import build, pool
+from tile_runtime_cpu.plugin import DEVICE
+from tile_runtime_cpu.pool import POOL, run_inline
+
+Maker = Callable[..., Artifact]
+OUT = [{"name": "out", "dtype": "int64", "shape": [["dim", "n"]], "access": "rw"}]
+N = {"dims": [{"name": "n", "param": "out", "axis": 0}]}
+BYTES = [
+    {"name": "out", "dtype": "uint8", "shape": [["dim", "n"]], "access": "rw"},
+    {"name": "s", "kind": "scalar", "dtype": "int64"},
+]
+
+
+def start(monkeypatch: pytest.MonkeyPatch, threads: int, inline_us: float = 20) -> None:
+    """Starts the pool anew with that many threads."""
+    monkeypatch.setenv("TILELANG_NUM_THREADS", str(threads))
+    monkeypatch.setattr(pool, "INLINE_US", inline_us)
+    POOL.stop()
+    POOL.start()
+
+
+@pytest.fixture(autouse=True)
+def stopped() -> Iterator[None]:
+    yield
+    POOL.stop()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 8])
+@pytest.mark.parametrize("inline_us", [0, 20])
+def test_each_block_runs_once(artifact: Maker, monkeypatch: pytest.MonkeyPatch, threads: int, inline_us: float) -> None:
+    start(monkeypatch, threads, inline_us)
+    assert POOL.threads == threads
+    kernel = DEVICE.load(artifact("fill", OUT, grid=["dim", "n"], args=[["param", "out"], ["value", "int64", 5]], **N))
+    for n in (1, 2, 3, 7, 64, 1000, 4097):
+        for _ in range(20):
+            out = np.zeros(n, np.int64)
+            kernel(out)
+            np.testing.assert_array_equal(out, np.arange(n) * 3 + 5)
+
+
+def test_work_is_shared(artifact: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    start(monkeypatch, 2)
+    kernel = DEVICE.load(artifact("slow", OUT, grid=["dim", "n"], **N))
+    out = np.zeros(2000, np.int64)
+    worker = next(t for t in threading.enumerate() if t.name == "tile-worker-1")
+    clock = time.pthread_getcpuclockid(worker.ident or 0)
+    for _ in range(50):  # other processes may hold the processors for a while
+        before, start_time = time.clock_gettime(clock), time.perf_counter()
+        for _ in range(5):
+            kernel(out)
+        helped = (time.clock_gettime(clock) - before) / (time.perf_counter() - start_time)
+        if helped > 0.3:
+            break
+    assert helped > 0.3
+    assert set(out) == {501}  # the chain ends at 1, after 500 steps
+
+
+@pytest.mark.parametrize("inline_us", [0, 20])
+@pytest.mark.parametrize("shared", [1, 64, 1000, 65_536, 65_537, 1 << 20])
+def test_scratch_is_aligned_and_private(
+    artifact: Maker, monkeypatch: pytest.MonkeyPatch, inline_us: float, shared: int
+) -> None:
+    start(monkeypatch, 4, inline_us)
+    args = [["param", "out"], ["param", "s"]]
+    kernel = DEVICE.load(artifact("scratch", BYTES, grid=["dim", "n"], args=args, shared=shared, **N))
+    out = np.zeros(40, np.uint8)
+    kernel(out, shared)
+    np.testing.assert_array_equal(out, np.arange(40))
+
+
+def test_too_much_scratch_is_a_memory_error(artifact: Maker) -> None:
+    kernel = DEVICE.load(
+        artifact("scratch", BYTES, grid=["dim", "n"], shared=1 << 60, args=[["param", "out"], ["param", "s"]], **N)
+    )
+    with pytest.raises(MemoryError, match=r"TLR031: scratch \(scratch\): no memory"):
+        kernel(np.zeros(4, np.uint8), 1)
+
+
+@pytest.mark.parametrize("inline_us", [0, 20])
+def test_the_first_error_comes_back_as_its_text(
+    artifact: Maker, monkeypatch: pytest.MonkeyPatch, inline_us: float
+) -> None:
+    start(monkeypatch, 2, inline_us)
+    params = [{"name": "code", "kind": "scalar", "dtype": "int32"}]
+    kernel = DEVICE.load(artifact("fails", params, grid=100, errors=["x must be positive", "second"]))
+    for _ in range(50):
+        assert kernel(0) is None
+        with pytest.raises(KernelAssertError, match=r"TLR030: fails \(fails\): second"):
+            kernel(2)
+        with pytest.raises(AssertionError, match="unknown error code 3"):
+            kernel(3)
+
+
+def test_callers_in_many_threads(artifact: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    start(monkeypatch, 3, 0)
+    kernel = DEVICE.load(artifact("fill", OUT, grid=["dim", "n"], args=[["param", "out"], ["value", "int64", 5]], **N))
+    wrong: list[int] = []
+
+    def work(n: int) -> None:
+        for _ in range(300):
+            out = np.zeros(n, np.int64)
+            kernel(out)
+            if not np.array_equal(out, np.arange(n) * 3 + 5):
+                wrong.append(n)
+
+    callers = [threading.Thread(target=work, args=(n,)) for n in (2, 50, 1000, 3000)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert wrong == []
+
+
+def test_sleeping_workers_wake(artifact: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    start(monkeypatch, 2, 0)
+    kernel = DEVICE.load(artifact("fill", OUT, grid=["dim", "n"], args=[["param", "out"], ["value", "int64", 0]], **N))
+    for i in range(200):
+        if i % 4 == 0:
+            time.sleep(0.0005)
+        out = np.zeros(50, np.int64)
+        kernel(out)
+        assert out[49] == 147
+
+
+def test_stop_ends_the_threads_and_the_next_launch_starts_them(
+    artifact: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(monkeypatch, 4)
+    workers = [t for t in threading.enumerate() if t.name.startswith("tile-worker")]
+    assert len(workers) == 3
+    POOL.stop()
+    assert not any(t.is_alive() for t in workers)
+    kernel = DEVICE.load(artifact("nothing", [], grid=8))
+    kernel()
+    assert len([t for t in threading.enumerate() if t.name.startswith("tile-worker")]) == 3
+
+
+FORK = """
+import os, sys, threading, warnings
+warnings.simplefilter("ignore")
+import numpy as np
+from tile_runtime.artifact import Artifact
+from tile_runtime_cpu import pool
+from tile_runtime_cpu.plugin import DEVICE
+pool.INLINE_US = 0
+kernel = DEVICE.load(Artifact.load(sys.argv[1]))
+def check():
+    for n in (3, 500):
+        out = np.zeros(n, np.int64)
+        kernel(out)
+        assert (out == np.arange(n) * 3 + 5).all()
+check()
+busy = threading.Thread(target=lambda: [check() for _ in range(2000)], daemon=True)
+busy.start()  # forks happen while a launch is under way
+for _ in range(5):
+    child = os.fork()
+    if child == 0:
+        assert not [t for t in threading.enumerate() if t.name.startswith("tile-worker")]
+        for _ in range(20):
+            check()
+        assert pool.POOL.threads == 3
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+check()
+print("good")
+"""
+
+
+def test_a_forked_child_starts_threads_of_its_own(artifact: Maker, tmp_path: Path) -> None:
+    args = [["param", "out"], ["value", "int64", 5]]
+    artifact("fill", OUT, grid=["dim", "n"], args=args, **N).save(tmp_path / "fill.tile")
+    environment = {**os.environ, "TILELANG_NUM_THREADS": "3", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", FORK, str(tmp_path / "fill.tile")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.returncode) == ("good\n", 0), done.stderr
+
+
+def test_without_a_native_pool_launches_run_in_one_thread(artifact: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    POOL.stop()
+    monkeypatch.setattr(POOL, "_image", None)
+    monkeypatch.setattr(build, "pool_object", lambda: (None, "no TVM"))
+    kernel = DEVICE.load(artifact("fill", OUT, grid=["dim", "n"], args=[["param", "out"], ["value", "int64", 5]], **N))
+    out = np.zeros(100, np.int64)
+    kernel(out)
+    np.testing.assert_array_equal(out, np.arange(100) * 3 + 5)
+    assert POOL.run is run_inline
+    assert POOL.describe() | {"inline_us": 0} == {
+        "threads": 1,
+        "pool": "none, launches use one thread: no TVM",
+        "inline_us": 0,
+    }
+    scratch = DEVICE.load(
+        artifact("scratch", BYTES, grid=["dim", "n"], shared=100, args=[["param", "out"], ["param", "s"]], **N)
+    )
+    raw = np.zeros(4, np.uint8)
+    scratch(raw, 100)
+    np.testing.assert_array_equal(raw, np.arange(4))
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", "9999"])
+def test_a_wrong_number_of_threads_is_an_error(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("TILELANG_NUM_THREADS", text)
+    with pytest.raises(ValueError, match=f"TILELANG_NUM_THREADS is '{text}'; it must be a number from 1 to 4096"):
+        pool.thread_count()
+    assert "TILELANG_NUM_THREADS" in str(POOL.describe()["threads"])
+
+
+def test_the_object_is_kept_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = Cache(tmp_path / "cache", enabled=True)
+    assert build.find_pool(cache) == (None, "TVM will compile it at the first launch")
+    first, origin = build.pool_object(cache)
+    assert origin == "compiled by TVM"
+    monkeypatch.setattr(build, "compile_llvm", lambda text: pytest.fail("compiled twice"))
+    assert build.pool_object(cache) == (first, "cache")
+    packaged = tmp_path / "pool.o"
+    packaged.write_bytes(b"packaged")
+    monkeypatch.setattr(build, "packaged_file", lambda: packaged)
+    assert build.pool_object(cache) == (b"packaged", "packaged")
+
+
+def test_a_machine_without_tvm_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build.importlib.util, "find_spec", lambda name: None)
+    data, reason = build.pool_object(Cache(tmp_path / "cache", enabled=True))
+    assert data is None
+    assert "TVM is not installed" in reason
+
+
+def test_a_tvm_that_fails_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(text: str) -> Any:
+        raise RuntimeError("this TVM was built without LLVM")
+
+    monkeypatch.setattr(build, "compile_llvm", broken)
+    data, reason = build.pool_object(Cache(enabled=False))
+    assert data is None
+    assert "RuntimeError: this TVM was built without LLVM" in reason

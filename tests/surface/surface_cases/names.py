@@ -1,0 +1,72 @@
+"""The names of batch 1 (surface.md): what the table must hold, and what it cannot hold yet, with the reason."""
+
+from __future__ import annotations
+
+from tilelang.ir import dtypes
+
+# (a): names and spellings of the documents
+DOCUMENTS = """
+T.prim_func T.Tensor T.Buffer T.Kernel T.ceildiv T.dynamic T.symbolic T.alloc_shared T.alloc_fragment T.alloc_fragments
+T.alloc_local T.clear T.fill T.infinity T.copy T.gemm T.Parallel T.reduce T.reduce_max T.reduce_min T.reduce_sum
+T.reduce_product T.atomic T.atomic_add T.atomic_max T.atomic_min T.max T.exp T.exp2 T.rsqrt T.sigmoid T.Pipelined
+T.vectorized T.serial T.annotate_layout T.make_swizzled_layout T.layout.make_swizzled_layout T.use_swizzle
+T.GemmWarpPolicy T.GemmWarpPolicy.FullRow T.GemmWarpPolicy.FullCol T.Layout T.Fragment T.get_thread_binding
+T.import_source T.call_extern T.print T.ptx tilelang.jit tilelang.compile tilelang.Profiler tilelang.TensorSupplyType
+tilelang.tools.plot_layout tilelang.quantize._tir_packed_to_unsigned_convert
+"""
+
+# (b.1) up to the line "91 %"; (b.2) gives their meaning
+UPSTREAM = """
+T.if_then_else T.empty T.const T.min T.log2 T.alloc_var T.floordiv T.cast T.macro T.floormod T.alloc_global T.reshape
+T.thread_binding T.tfloat32 T.log T.view T.alloc_buffer T.Persistent T.atomic_addx4 T.cumsum T.access_ptr T.clamp
+T.reduce_absmax T.reinterpret T.sync_threads T.SharedBuffer T.parallel T.get_block_binding T.shift_left T.Cast T.Serial
+T.float4_e2m1fn T.float8_e4m3 T.dtypes T.device_assert T.unroll
+"""
+
+# (b.3): names of the package
+PACKAGE = """
+tilelang.testing.main tilelang.testing.requires_cuda tilelang.testing.requires_cuda_compute_version
+tilelang.testing.requires_cuda_compute_version_ge tilelang.testing.requires_cuda_compute_version_le
+tilelang.testing.requires_cuda_compute_version_lt tilelang.testing.requires_cuda_compute_version_eq
+tilelang.testing.set_random_seed tilelang.testing.torch_assert_close tilelang.testing.requires_rocm
+tilelang.testing.requires_llvm tilelang.testing.requires_package tilelang.testing.process_func
+tilelang.testing.regression tilelang.PassConfigKey tilelang.profiler.do_bench tilelang.lower tilelang.disable_cache
+tilelang.enable_cache tilelang.is_cache_enabled tilelang.cdiv tilelang.next_power_of_2 tilelang.math.next_power_of_2
+tilelang.layout.make_swizzled_layout tilelang.tvm tilelang.load kernel.get_kernel_source kernel.get_host_source
+kernel.show_source kernel.print_source_code kernel.export_library kernel.params kernel.prim_func kernel.export
+kernel.report kernel.export_sources kernel.config kernel.latency kernel.ref_latency
+"""
+
+# (b.4): keyword arguments
+KEYWORDS = """
+T.Kernel(threads=) T.Kernel(prelude=) T.copy(annotations=) T.copy(coalesced_width=) T.copy(disable_tma=)
+T.copy(prefer_instruction=) T.copy(eviction_policy=) T.copy(loop_layout=) T.gemm(policy=) T.gemm(transpose_A=)
+T.gemm(transpose_B=) T.gemm(clear_accum=) T.gemm(k_pack=) T.Pipelined(num_stages=) T.Pipelined(annotations=)
+T.reduce_*(dim=) T.reduce_*(clear=) T.reduce_*(batch=) T.reduce_*(nan_propagate=) T.Parallel(annotations=)
+T.Parallel(loop_layout=) T.Parallel(prefer_async=) T.use_swizzle(panel_size=) T.use_swizzle(enable=)
+T.atomic_add(return_prev=) T.atomic_add(memory_order=) T.atomic_add(use_tma=) T.alloc_shared(scope=)
+T.alloc_var(init=) tilelang.jit(out_idx=) tilelang.jit(target=) tilelang.jit(pass_configs=)
+"""
+
+REQUIRED = {
+    **dict.fromkeys(DOCUMENTS.split(), "documents"),
+    **dict.fromkeys(UPSTREAM.split(), "upstream"),
+    **dict.fromkeys(PACKAGE.split(), "package"),
+    **dict.fromkeys(KEYWORDS.split(), "keywords"),
+    **dict.fromkeys((f"T.{n}" for n in (*dtypes.scalar_names(), *dtypes.aliases())), "types"),
+}
+
+# Names without a case, and why
+MISSING = {
+    "custom gemm primitives, tile operators in Python": "an interface of the compiler: it comes with the GPU path",
+    'T.call_extern("cute::gemm_ss", ..)': "tile libraries in CUDA C++ come with the GPU path",
+    "T.gemm(mbar=)": "barriers are batch 2",
+    "T.Kernel(cluster_dims=)": "clusters are batch 2",
+    "tilelang.testing.process_func": "upstream's runner of its own speed regressions; `nox -s bench` is ours",
+    "tilelang.testing.regression": "upstream's runner of its own speed regressions; `nox -s bench` is ours",
+    "kernel.export_sources": "get_kernel_source() and get_host_source() give the texts",
+    "kernel.config": "set by the autotuner: batch 2",
+    "kernel.latency": "set by the autotuner: batch 2",
+    "kernel.ref_latency": "set by the autotuner: batch 2",
+    "kernel.export_ptx, export_sass, show_ptx, show_sass, n_regs, n_spills, resource_usage": "GPU code: with the GPU path",
+}
