@@ -37,9 +37,8 @@ def _line(what: str, times: dict[str, float], ours: str, unit: str, work: float)
     return {"what": what, "unit": unit, "rates": rates, "best peer": best, "ratio": times[best] / times[ours]}
 
 
-def gemm_blocks(size: int, threads: int) -> tuple[int, int, int]:
-    """Block sizes for this CPU: found by benchmarks/sweep_gemm.py (docs/performance/cpu.md)."""
-    return {1024: (256, 512, 512), 2048: (512, 512, 512)}.get(size, (512, 512, 512))
+# Block sizes for this kind of CPU: the winners of `python benchmarks/cpu_microkernel.py`.
+GEMM_BLOCKS = (256, 256, 256)
 
 
 def gemm(arguments: argparse.Namespace) -> Iterator[Line]:
@@ -56,7 +55,7 @@ def gemm(arguments: argparse.Namespace) -> Iterator[Line]:
         a, b = (rng.standard_normal((size, size), dtype=np.float32) for _ in range(2))
         c = np.empty((size, size), np.float32)
         ta, tb, tc = (torch.from_numpy(x) for x in (a, b, c))
-        tuned = kernel(size, size, size, *gemm_blocks(size, arguments.threads))
+        tuned = kernel(size, size, size, *GEMM_BLOCKS)
         small = kernel(size, size, size, 128, 128, 64)
         times = paired(
             {
@@ -73,12 +72,15 @@ def gemm(arguments: argparse.Namespace) -> Iterator[Line]:
         yield _line(f"gemm f32 {size}", times, "ours", "GFLOP/s", 2 * size**3 / 1e9)
         ha, hb = ta.bfloat16(), tb.bfloat16()
         hc = torch.empty(size, size, dtype=torch.bfloat16)
-        tuned16 = kernel(size, size, size, *gemm_blocks(size, arguments.threads), "bfloat16", "bfloat16")
+        tuned16 = kernel(size, size, size, *GEMM_BLOCKS, "bfloat16", "bfloat16")
         times = paired(
             {"ours": lambda: tuned16(ha, hb, hc), "torch": lambda: torch.matmul(ha, hb, out=hc)},
             seconds=3 if size > 1024 else 1,
         )
         yield _line(f"gemm bf16 {size}", times, "ours", "GFLOP/s", 2 * size**3 / 1e9)
+
+
+ATTENTION_BLOCKS = (256, 128)
 
 
 def attention(arguments: argparse.Namespace) -> Iterator[Line]:
@@ -94,7 +96,7 @@ def attention(arguments: argparse.Namespace) -> Iterator[Line]:
         for causal in (False, True):
             q, k, v = (torch.randn(1, heads, tokens, dim) for _ in range(3))
             out = torch.empty_like(q)
-            ours = flash_attention(1, heads, tokens, dim, causal, *attention_blocks(tokens))
+            ours = flash_attention(1, heads, tokens, dim, causal, *ATTENTION_BLOCKS)
             peer = torch.nn.functional.scaled_dot_product_attention
             times = paired(
                 {"ours": lambda: ours(q, k, v, out), "torch": lambda: peer(q, k, v, is_causal=causal)}, 3, rounds=3
@@ -104,10 +106,6 @@ def attention(arguments: argparse.Namespace) -> Iterator[Line]:
             flops = 4 * heads * tokens * tokens * dim * (0.5 if causal else 1.0)
             name = f"attention f32 {tokens} tokens{' causal' if causal else ''}"
             yield _line(name, times, "ours", "GFLOP/s", flops / 1e9)
-
-
-def attention_blocks(tokens: int) -> tuple[int, int]:
-    return (256, 128)
 
 
 def call(arguments: argparse.Namespace) -> Iterator[Line]:
@@ -159,16 +157,17 @@ def start(arguments: argparse.Namespace) -> Iterator[Line]:
         done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
         return done.stdout.split()
 
-    imports = "import time; b = time.process_time(); import tilelang, tilelang.language; tilelang.jit; print(time.process_time() - b)"
+    modules = "import tilelang, tilelang.language; tilelang.jit"
+    imports = f"import time; b = time.process_time(); {modules}; print(time.process_time() - b)"
     rounds = 3
     with tempfile.TemporaryDirectory() as folder:
         times = [float(run(imports, folder)[0]) for _ in range(rounds)]
-        yield {"what": "import tilelang, tilelang.language; tilelang.jit", "unit": "s", "rates": {"ours": statistics.median(times)}}
+        yield {"what": modules, "unit": "s", "rates": {"ours": statistics.median(times)}}
     cold, warm = [], []
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as folder:
             cold.append(float(run(_QUICKSTART.format(first="import tvm"), folder)[0]))
-            seconds, loaded = run(_QUICKSTART.format(first="import tilelang, tilelang.language; tilelang.jit"), folder)
+            seconds, loaded = run(_QUICKSTART.format(first=modules), folder)
             assert loaded == "False", "a warm process imported TVM"
             warm.append(float(seconds))
     yield {"what": "compile the GEMM, cold, after import tvm", "unit": "s", "rates": {"ours": statistics.median(cold)}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -103,7 +104,7 @@ def test_windows(program):
 
     a, b = random_values(source, kinds[0], seed, small=True), random_values(target, kinds[3], seed + 1, small=True)
     moved = window(a, reads, tile)
-    for before, after in zip(kinds, kinds[1:]):
+    for before, after in pairwise(kinds):
         moved = cast(moved, before, after)
     want = put(b, writes, moved)
     scalars = [*reads, *padding, *writes, *padding]

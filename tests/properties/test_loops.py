@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
-import itertools
-import textwrap
 from typing import Any
 
 import numpy as np
 from everywhere import agree
+from generated import PlainPython, indent, load
 from hypothesis import given
 from hypothesis import strategies as st
 
 SIZE = 16  # elements of the two tensors, and the modulus of every index
 
-KERNEL = '''\
+KERNEL = """\
 import tilelang.language as T
 
 
@@ -24,14 +22,14 @@ def main(A: T.Tensor(({size},), "int32"), n: T.int32, m: T.int32, B: T.Tensor(({
 {prologue}
 {body}
 {epilogue}
-'''
+"""
 
-REFERENCE = '''\
+REFERENCE = """\
 def reference(T, A, n, m, B):
 {prologue}
 {body}
 {epilogue}
-'''
+"""
 
 # One thread: loops and branches around single elements. Everything stays far below 2**31.
 THREAD = ('x = T.alloc_var("int32", init=1)', "B[0] = B[0] + x")
@@ -40,38 +38,6 @@ BLOCK = (
     f'x = T.alloc_var("int32", init=1)\nt = T.alloc_shared(({SIZE},), "int32")\nT.copy(B, t)',
     f"for q in T.Parallel({SIZE}):\n    t[q] = t[q] + x\nT.copy(t, B)",
 )
-
-
-class PlainPython:
-    """`T` of the reference: loops are ranges, variables plain numbers, a tile a copy."""
-
-    serial = unroll = staticmethod(range)
-
-    @staticmethod
-    def Pipelined(*bounds: int, num_stages: int = 0) -> range:
-        return range(*bounds)
-
-    @staticmethod
-    def Parallel(*extents: int) -> Any:
-        return range(*extents) if len(extents) == 1 else itertools.product(*map(range, extents))
-
-    grid = Parallel
-
-    @staticmethod
-    def alloc_var(dtype: str, init: int) -> int:
-        return init
-
-    @staticmethod
-    def alloc_shared(shape: tuple[int, ...], dtype: str) -> Any:
-        return np.zeros(shape, np.int64)
-
-    @staticmethod
-    def copy(source: Any, target: Any) -> None:
-        target[...] = source
-
-    @staticmethod
-    def if_then_else(condition: bool, then: int, otherwise: int) -> int:
-        return then if condition else otherwise
 
 
 class Text:
@@ -156,10 +122,6 @@ class Text:
         return "\n".join(statements)
 
 
-def indent(text: str, by: int = 4) -> str:
-    return textwrap.indent(text, " " * by)
-
-
 @st.composite
 def texts(draw: Any) -> Any:
     block = draw(st.booleans())
@@ -167,18 +129,13 @@ def texts(draw: Any) -> Any:
 
 
 @given(texts(), st.integers(1, 5), st.integers(1, 5), st.integers(0, 99))
-def test_nests(tmp_path_factory, text, n, m, seed):
-    block, body = text
+def test_nests(tmp_path_factory, nest, n, m, seed):
+    block, body = nest
     prologue, epilogue = BLOCK if block else THREAD
-    file = tmp_path_factory.mktemp("kernel") / "kernel.py"
     pieces = {"prologue": prologue, "body": body, "epilogue": epilogue}
     kernel = {k: indent(v, 8) for k, v in pieces.items()}
-    file.write_text(KERNEL.format(size=SIZE, threads=32 if block else 1, **kernel))
-    spec = importlib.util.spec_from_file_location(f"kernel_{file.parent.name}", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    text = KERNEL.format(size=SIZE, threads=32 if block else 1, **kernel)
+    main = load(text, tmp_path_factory.mktemp("kernel"))
 
     scope: dict[str, Any] = {}
     exec(REFERENCE.format(**{k: indent(v, 4) for k, v in pieces.items()}), scope)
@@ -186,4 +143,4 @@ def test_nests(tmp_path_factory, text, n, m, seed):
     a, b = (rng.integers(1, 9, SIZE) * rng.choice([-1, 1], SIZE) for _ in range(2))
     want = b.copy()
     scope["reference"](PlainPython, a, n, m, want)
-    agree(module.main, [a.astype(np.int32), n, m, b.astype(np.int32)], [None, None, None, want])
+    agree(main, [a.astype(np.int32), n, m, b.astype(np.int32)], [None, None, None, want])

@@ -61,14 +61,16 @@ def test_work_is_shared(artifact: Maker, monkeypatch: pytest.MonkeyPatch) -> Non
     out = np.zeros(2000, np.int64)
     worker = next(t for t in threading.enumerate() if t.name == "tile-worker-1")
     clock = time.pthread_getcpuclockid(worker.ident or 0)
-    for _ in range(50):  # other processes may hold the processors for a while
-        before, start_time = time.clock_gettime(clock), time.perf_counter()
-        for _ in range(5):
+    # The worker's share of the processor time that both spend. Other processes may hold the processors for a while:
+    # how soon the worker gets its turn is the system's business, that it gets one is the pool's.
+    share, deadline = 0.0, time.monotonic() + 60
+    while share < 0.1 and time.monotonic() < deadline:
+        helped, own = time.clock_gettime(clock), time.thread_time()
+        for _ in range(50):
             kernel(out)
-        helped = (time.clock_gettime(clock) - before) / (time.perf_counter() - start_time)
-        if helped > 0.3:
-            break
-    assert helped > 0.3
+        helped, own = time.clock_gettime(clock) - helped, time.thread_time() - own
+        share = helped / (helped + own)
+    assert share >= 0.1
     assert set(out) == {501}  # the chain ends at 1, after 500 steps
 
 

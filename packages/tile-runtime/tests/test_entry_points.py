@@ -6,6 +6,7 @@ import sys
 from importlib import metadata
 
 import pytest
+
 from tile_runtime.entry_points import distribution_versions, entry_points
 
 

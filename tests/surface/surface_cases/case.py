@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 
 import tilelang
 from tilelang.ir.verify import verify
@@ -72,6 +73,15 @@ def build(func: Any, mode: str, **options: Any) -> Any:
 def jit(mode: str, **options: Any) -> Callable[[Any], Any]:
     """`@tilelang.jit` for the mode; where only tracing is asked for, the interpreter's."""
     return tilelang.jit(target="cpu", execution=EXECUTIONS.get(mode, "interpret"), **options)
+
+
+def needs_compiler(mode: str) -> None:
+    """Skip where text in C cannot become machine code: the CPU target compiles all the rest without a compiler."""
+    if mode == CPU:
+        from tile_compiler.targets.cpu.host_source import compiler
+
+        if compiler() is None:
+            pytest.skip("needs a C++ compiler")
 
 
 @dataclass(frozen=True)

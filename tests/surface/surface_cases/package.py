@@ -12,7 +12,7 @@ import tilelang
 import tilelang.language as T
 from surface_cases.case import CPU, EXECUTIONS, INTERPRETER, TRACES, build, case, floats, jit
 
-ON_HOST = dict.fromkeys((INTERPRETER, CPU), "a helper of the host: no kernel is involved")
+ON_HOST = dict.fromkeys((INTERPRETER, CPU), "on the host")
 DEVICE_ONLY = {TRACES: "needs a compiled kernel", INTERPRETER: "the interpreter has no machine code"}
 
 

@@ -32,6 +32,14 @@ def test_comparisons_without_a_threshold() -> None:
         assert threshold(condition, j) is None
 
 
+def test_a_size_of_64_bits() -> None:
+    j, n = tir.Var("j", "int32"), tir.Var("n", "int64")
+    found = threshold(tir.Cast("int64", tir.Var("b", "int32") * 128 + j) < n, j)
+    assert found is not None
+    assert found.upper
+    assert str(found.bound.ty) == "int64"
+
+
 def test_patterns() -> None:
     i, j = tir.Var("i", "int32"), tir.Var("j", "int32")
     buffer = tir.decl_buffer((8, 64), "float32", name="A", layout=None)

@@ -47,6 +47,7 @@ _MODULES = (
     "layout",
     "testing",
     "profiler",
+    "quantize",
     "math",
     "tools",
     "errors",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.metadata
 import os
 import sys
 import time
 from typing import Any
+
+from tilelang.errors import DistributionClash
 
 _PACKAGES = (
     "tile-lang",
@@ -51,6 +54,13 @@ def doctor() -> int:
             note = f"   this release needs {wanted}: pip install {name}=={wanted}"
             healthy = False
         print(f"  {name:18} {version:12}{note}")
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        other = importlib.metadata.version("tilelang")
+        print(
+            f"  {'tilelang':18} {other:12}   [{DistributionClash.code}] another distribution with a package `tilelang`:"
+        )
+        print("      pip uninstall tilelang; pip install --force-reinstall --no-deps tile-lang")
+        healthy = False
     from tile_runtime import registry
     from tilelang import target
 

@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from tilelang.ir.dtypes import DType
+
 
 class _NoIdentity(Exception):
     pass
@@ -51,10 +53,10 @@ def _function(function: Any, digest: Any, seen: set[int]) -> None:
     code = getattr(function, "__code__", None)
     if code is None:
         raise _NoIdentity
-    if id(code) in seen:
+    if id(function) in seen:  # not its code: two functions of one text may close over different values
         digest.update(b"again")
         return
-    seen.add(id(code))
+    seen.add(id(function))
     from tilelang.errors import SourceUnavailable
     from tilelang.frontend.rewrite import source_of
 
@@ -63,6 +65,7 @@ def _function(function: Any, digest: Any, seen: set[int]) -> None:
     except SourceUnavailable:
         raise _NoIdentity from None
     digest.update(text.encode())
+    names = _global_names(code)
     closure = dict(zip(code.co_freevars, function.__closure__ or ()))
     for name in sorted(closure):
         try:
@@ -71,11 +74,24 @@ def _function(function: Any, digest: Any, seen: set[int]) -> None:
             digest.update(b"unset")
             continue
         digest.update(name.encode() + b":")
-        _value(value, digest, seen)
-    for name in sorted(_global_names(code)):
+        if isinstance(value, types.ModuleType):
+            _module(value, names, digest, seen)
+        else:
+            _value(value, digest, seen)
+    for name, note in (getattr(function, "__annotations__", None) or {}).items():
+        digest.update(name.encode() + b"->")
+        if isinstance(note, str) and not isinstance(note, DType):  # text: what it mentions is looked up like a global
+            names |= _names_in(note)
+        else:
+            _value(note, digest, seen)
+    for name in sorted(names):
         if name in function.__globals__:
             digest.update(name.encode() + b"@")
-            _value(function.__globals__[name], digest, seen)
+            value = function.__globals__[name]
+            if isinstance(value, types.ModuleType):
+                _module(value, names, digest, seen)
+            else:
+                _value(value, digest, seen)
     for value in (function.__defaults__ or ()) + tuple((function.__kwdefaults__ or {}).values()):
         _value(value, digest, seen)
 
@@ -88,11 +104,52 @@ def _global_names(code: types.CodeType) -> set[str]:
     return names
 
 
+def _names_in(annotation: str) -> set[str]:
+    try:
+        return _global_names(compile(annotation, "<annotation>", "eval"))
+    except SyntaxError:
+        return set()
+
+
+_LIBRARIES = {*sys.stdlib_module_names, "tilelang", "tvm", "tvm_ffi", "torch", "numpy", "ml_dtypes"}
+
+
+def _module(module: types.ModuleType, names: set[str], digest: Any, seen: set[int]) -> None:
+    """A library by name and version; of a module of the user's, the attributes that the kernel's text may mention."""
+    digest.update(f"module {module.__name__} {getattr(module, '__version__', '')};".encode())
+    if module.__name__.partition(".")[0] in _LIBRARIES or id(module) in seen:
+        return
+    seen.add(id(module))
+    for name in sorted(names):
+        if name in vars(module):
+            digest.update(name.encode() + b".")
+            value = vars(module)[name]
+            if isinstance(value, types.ModuleType):
+                _module(value, names, digest, seen)
+            else:
+                _value(value, digest, seen)
+
+
+def _class(value: type, digest: Any, seen: set[int]) -> None:
+    """A class of the user's by what stands in it: sizes, methods, and its bases."""
+    digest.update(f"class {value.__module__}.{value.__qualname__}(".encode())
+    if value.__module__.partition(".")[0] in _LIBRARIES or id(value) in seen:
+        return
+    seen.add(id(value))
+    for base in value.__bases__:
+        _class(base, digest, seen)
+    for name, item in sorted(vars(value).items()):
+        if not (name.startswith("__") and name.endswith("__")):
+            digest.update(name.encode() + b"=")
+            _value(item.__func__ if isinstance(item, (staticmethod, classmethod)) else item, digest, seen)
+
+
 def _value(value: Any, digest: Any, seen: set[int]) -> None:
     if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
         digest.update(f"{type(value).__name__} {value!r};".encode())
     elif isinstance(value, enum.Enum):
-        digest.update(f"{type(value).__name__}.{value.name};".encode())
+        digest.update(f"{type(value).__name__}.{value.name} ".encode())
+        _value(value.value, digest, seen)
     elif isinstance(value, (tuple, list)):
         digest.update(f"{type(value).__name__}(".encode())
         for item in value:
@@ -109,9 +166,19 @@ def _value(value: Any, digest: Any, seen: set[int]) -> None:
     elif isinstance(value, np.generic):
         digest.update(f"{value.dtype} {value!r};".encode())
     elif isinstance(value, types.ModuleType):
-        digest.update(f"module {value.__name__} {getattr(value, '__version__', '')};".encode())
-    elif isinstance(value, (types.BuiltinFunctionType, type)):
+        # Reached through a value, so nobody knows which of its attributes are used.
+        if value.__name__.partition(".")[0] not in _LIBRARIES:
+            raise _NoIdentity
+        _module(value, set(), digest, seen)
+    elif isinstance(value, type):
+        _class(value, digest, seen)
+    elif isinstance(value, types.MethodType):
+        _value(value.__self__, digest, seen)
+        _value(value.__func__, digest, seen)
+    elif isinstance(value, types.BuiltinFunctionType):
         digest.update(f"{getattr(value, '__module__', '')}.{value.__qualname__};".encode())
+    elif isinstance(value, np.dtype):
+        digest.update(f"dtype {value.str};".encode())
     elif type(value).__module__ == "torch" and type(value).__name__ == "dtype":
         digest.update(f"{value};".encode())
     elif hasattr(value, "to_json"):  # layouts
@@ -125,7 +192,7 @@ def _value(value: Any, digest: Any, seen: set[int]) -> None:
         _value((value.shape, str(value.dtype), value.strides), digest, seen)
     elif (
         callable(value)
-        and getattr(value, "__module__", "").split(".")[0] == "tilelang"
+        and (getattr(value, "__module__", "") or "").split(".")[0] == "tilelang"
         and hasattr(value, "__qualname__")
     ):
         digest.update(f"tilelang.{value.__qualname__};".encode())  # covered by `toolchain`

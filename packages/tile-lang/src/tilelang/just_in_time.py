@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from tilelang import fingerprint
 from tilelang import target as targets
-from tilelang.errors import InvalidArgument, OutputError
+from tilelang.errors import BadAnnotation, InvalidArgument, OutputError
 from tilelang.ir.dtypes import dtype_of
 from tilelang.kernel import (
     JITKernel,
@@ -238,6 +238,17 @@ class EagerKernel(_Jitted):
         self._by_call: dict[Any, tuple[JITKernel, tuple[int, ...]]] = {}
         self._specialisations: dict[Any, list[_Specialisation]] = {}
         self._names = list(self.signature.parameters)
+        self._scalars = self._run_time_scalars()
+
+    def _run_time_scalars(self) -> frozenset[str]:
+        """Parameters such as `x: T.float32`: their values make no new kernel."""
+        from tilelang.frontend.trace import annotations_of, is_run_time_scalar
+
+        try:
+            notes = annotations_of(self.func)
+        except BadAnnotation:  # text that means something only later: the trace will ask again
+            return frozenset()
+        return frozenset(n for n in self._names if is_run_time_scalar(notes.get(n)))
 
     # -- calls -------------------------------------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -248,6 +259,8 @@ class EagerKernel(_Jitted):
             bound.apply_defaults()
             values = tuple(bound.arguments.values())
         described, tensors = _describe_call(values)
+        if self._scalars:
+            described = tuple(None if n in self._scalars else d for n, d in zip(self._names, described))
         known = self._by_call.get(described)
         if known is None:
             known = self._specialise(dict(zip(self._names, values)), _canonical(described), tensors)
@@ -318,7 +331,7 @@ class EagerKernel(_Jitted):
             return None
         check_target(target, options)
         identity = self.source_identity()
-        plain = {n: v for n, v in values.items() if not _is_tensor_note(arguments.get(n))}
+        plain = {n: v for n, v in values.items() if n not in self._scalars and not _is_tensor_note(arguments.get(n))}
         constants = fingerprint.of_values({**plain, **{f"size {n}": s for n, s in sizes.items()}})
         if identity is None or constants is None:
             return None
@@ -359,9 +372,9 @@ class EagerKernel(_Jitted):
         return [self.compile(**c) for c in configs]
 
     def _split(self, kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
-        from tilelang.frontend.annotations import is_bare_tensor
+        from tilelang.frontend.annotations import TensorSpec, is_bare_tensor
         from tilelang.frontend.eager import annotated_in_body
-        from tilelang.frontend.trace import annotations_of, parameter_kind
+        from tilelang.frontend.trace import annotations_of
 
         tensors = annotated_in_body(self.func)
         notes = annotations_of(self.func)
@@ -369,7 +382,7 @@ class EagerKernel(_Jitted):
         for name, parameter in self.signature.parameters.items():
             if name in kwargs:
                 values[name] = kwargs.pop(name)
-            elif name in tensors or is_bare_tensor(notes.get(name)) or parameter_kind(notes.get(name)) is not None:
+            elif name in tensors or is_bare_tensor(notes.get(name)) or isinstance(notes.get(name), TensorSpec):
                 values[name] = _ABSENT
             elif parameter.default is not inspect.Parameter.empty:
                 values[name] = parameter.default
@@ -411,11 +424,12 @@ def _describe_call(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[str]]
             device = getattr(value, "device", "cpu")
             devices.append(str(getattr(device, "type", device)))
         else:
+            # With its type: 1, 1.0 and True are equal and give different kernels.
             try:
                 hash(value)
-                described.append(value)
+                described.append((type(value), repr(value) if isinstance(value, (tuple, frozenset)) else value))
             except TypeError:
-                described.append(repr(value))
+                described.append((type(value), repr(value)))
     return tuple(described), devices
 
 

@@ -205,7 +205,9 @@ def test_annotated_assignment_converts(interpret):
             B[1] = y / 2
             B[2] = z
 
-    np.testing.assert_array_equal(interpret(kernel, np.float32([2.7, 1.9, 0, 0]), np.zeros(4, np.float32))[:3], [2, 3.5, 3])
+    np.testing.assert_array_equal(
+        interpret(kernel, np.float32([2.7, 1.9, 0, 0]), np.zeros(4, np.float32))[:3], [2, 3.5, 3]
+    )
 
 
 def test_annotation_alone_declares_nothing(interpret):

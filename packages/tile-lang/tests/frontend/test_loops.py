@@ -1,5 +1,7 @@
 """Loops: over run-time ranges they are loops of the kernel, over Python objects they are unrolled."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -94,11 +96,11 @@ def test_enumerate_zip_and_list_comprehensions_at_compile_time(interpret):
         with T.Kernel(1):
             for i, w in enumerate(weights):
                 A[i] = w
-            for i, (a, b) in enumerate(zip(weights, weights[1:]), start=3):
+            for i, (a, b) in enumerate(pairwise(weights), start=3):
                 A[i] = a * b
             parts = [w * w for w in weights if w > 3]
             A[5] = sum(parts)
-            A[6] = len({w: 1 for w in weights})
+            A[6] = len(dict.fromkeys(weights, 1))
             A[7] = max(w for w in weights)
 
     np.testing.assert_array_equal(interpret(kernel, np.zeros(8, np.int32)), [3, 5, 7, 15, 35, 74, 3, 7])

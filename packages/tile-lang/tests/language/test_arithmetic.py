@@ -89,7 +89,13 @@ def test_integer_literal_takes_the_other_operands_type(dtype):
 
 @pytest.mark.parametrize(
     ("dtype", "expected"),
-    [("float16", "float16"), ("bfloat16", "bfloat16"), ("float64", "float64"), ("int8", "float32"), ("int64", "float32")],
+    [
+        ("float16", "float16"),
+        ("bfloat16", "bfloat16"),
+        ("float64", "float64"),
+        ("int8", "float32"),
+        ("int64", "float32"),
+    ],
 )
 def test_float_literal_takes_a_float_operands_type_and_makes_integers_float32(dtype, expected):
     assert type_of(lambda x: x * 0.5, dtype) == expected
@@ -302,7 +308,9 @@ def test_extrema_skip_nan():
     a, b = np.array([1, np.nan, 3, np.nan], np.float32), np.array([2, 2, np.nan, np.nan], np.float32)
     np.testing.assert_array_equal(result_of(T.max, a, b, dtype="float32"), np.fmax(a, b))
     np.testing.assert_array_equal(result_of(T.min, a, b, dtype="float32"), np.fmin(a, b))
-    np.testing.assert_array_equal(result_of(lambda x: T.clamp(x, 1, 2), POSITIVE, dtype="float32"), np.clip(POSITIVE, 1, 2))
+    np.testing.assert_array_equal(
+        result_of(lambda x: T.clamp(x, 1, 2), POSITIVE, dtype="float32"), np.clip(POSITIVE, 1, 2)
+    )
 
 
 def test_powers():

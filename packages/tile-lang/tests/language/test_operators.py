@@ -64,7 +64,9 @@ def test_clear_false_combines_with_the_old_content_once():
 
 
 def test_reductions_of_regions():
-    np.testing.assert_array_equal(reduced(X, lambda a, b: T.reduce_sum(a[1:3, 2:6], b, dim=1), (2,)), X[1:3, 2:6].sum(1))
+    np.testing.assert_array_equal(
+        reduced(X, lambda a, b: T.reduce_sum(a[1:3, 2:6], b, dim=1), (2,)), X[1:3, 2:6].sum(1)
+    )
     np.testing.assert_array_equal(reduced(X, lambda a, b: T.reduce_max(a[2, :], b, dim=0), (1,)), [X[2].max()])
     np.testing.assert_array_equal(
         reduced(X, lambda a, b: T.reduce_sum(a, b[1, :], dim=0), (3, 8), start=-1), [[-1] * 8, X.sum(0), [-1] * 8]
@@ -123,7 +125,12 @@ def test_reduction_errors():
         reduced(X, lambda a, b: T.reduce_sum(a, b, dim=2), (4,))
 
 
-SCANS = [("cumsum", np.cumsum), ("cumprod", np.cumprod), ("cummax", np.maximum.accumulate), ("cummin", np.minimum.accumulate)]
+SCANS = [
+    ("cumsum", np.cumsum),
+    ("cumprod", np.cumprod),
+    ("cummax", np.maximum.accumulate),
+    ("cummin", np.minimum.accumulate),
+]
 
 
 @pytest.mark.parametrize(("name", "reference"), SCANS, ids=[n for n, _ in SCANS])
@@ -306,6 +313,10 @@ def test_atomic_errors():
         with T.Kernel(1):
             T.atomic("sub", A[0], 1)
 
-    for function, text in [(private, "memory of one thread"), (order, "unknown memory order"), (name, "unknown operation")]:
+    for function, text in [
+        (private, "memory of one thread"),
+        (order, "unknown memory order"),
+        (name, "unknown operation"),
+    ]:
         with pytest.raises(InvalidArgument, match=text):
             T.prim_func(function)

@@ -28,7 +28,7 @@ class _Mismatch(Exception):
 class LoadedKernel:
     """An artifact whose binaries are loaded; call it with all parameters, or with all but the outputs.
 
-    Returns the output (several: a tuple; none declared: None), whether allocated or passed in. Positional arguments
+    Returns the output (several: a list; none declared: None), whether allocated or passed in. Positional arguments
     only. Raises the errors of tile_runtime.errors; a failed device assert raises KernelAssertError.
     `source` is the text of the generated launcher, `artifact` what it was made from.
     """

@@ -291,7 +291,8 @@ class Writer:
             raising = f"raise no_variant({self._facts()})"
             self._put(*(["else:", f"    {raising}"] if self.manifest.variants else [raising]))
         results = [f"a{i}" for name in self.manifest.outputs for i in [self.index[name]]]
-        self._put(f"return {', '.join(results) if results else 'None'}")
+        shown = ", ".join(results) or "None"
+        self._put(f"return [{shown}]" if len(results) > 1 else f"return {shown}")
         self.depth = 0
         self._put("", "")
 

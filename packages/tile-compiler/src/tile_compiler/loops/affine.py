@@ -20,12 +20,35 @@ def depends(node: Any, variables: set[Any]) -> bool:
 
 
 def linear(value: Any, var: Any) -> tuple[int, Any] | None:
-    """(c, base) with value == c * var + base and base free of `var`, or None."""
+    """(c, base) with value == c * var + base and base free of `var`, or None.
+
+    Index arithmetic does not wrap, so a conversion to a wider integer type is moved to the variables first.
+    """
+    if any(isinstance(n, ir.prim.Cast) and depends(n, {var}) for n in tile_ir.walk(value)):
+        wide = tir.Var(var.name, str(value.ty))
+        value, var = _widened(value, {var: wide}), wide
     found = sym.detect_linear_equation(value, [var])
     if not found:
         return None
     factor = tile_ir.static(sym.Analyzer().simplify(found[0]))
     return None if factor is None else (factor, found[1])
+
+
+def _widened(value: Any, wide: dict[Any, Any]) -> Any:
+    """`value` with a variable replaced by its counterpart of a wider type, in sums and products around it."""
+    if isinstance(value, ir.Var):
+        return wide.get(value, value)
+    if isinstance(value, ir.prim.Cast) and is_integer(value.value) and _bits(value) >= _bits(value.value):
+        inner = _widened(value.value, wide)
+        return inner if str(inner.ty) == str(value.ty) else tir.Cast(str(value.ty), inner)
+    if isinstance(value, (ir.prim.Add, ir.prim.Sub, ir.prim.Mul)):
+        a, b = _widened(value.a, wide), _widened(value.b, wide)
+        return a + b if isinstance(value, ir.prim.Add) else a - b if isinstance(value, ir.prim.Sub) else a * b
+    return value
+
+
+def _bits(value: Any) -> int:
+    return int(str(value.ty).removeprefix("u").removeprefix("int"))
 
 
 def pattern(buffer: Any, indices: list[Any], var: Any) -> Pattern:

@@ -10,7 +10,7 @@ from tvm import tirx as tir
 from tile_compiler.context import CompileContext
 from tile_compiler.errors import DivergentControl, LaneVaryingOperand
 from tile_compiler.rewrite import is_call, map_kernels, remake_loop, substitute
-from tile_compiler.threads.accesses import conflicts
+from tile_compiler.threads.accesses import conflicts, exchanges
 from tile_compiler.threads.groups import group, make_loops
 from tile_compiler.threads.uniformity import (
     Kind,
@@ -46,7 +46,8 @@ def serialize_threads(func: tir.PrimFunc, ctx: CompileContext) -> tir.PrimFunc:
             lanes = Uniformity(kernel)
             for stmt in lanes.unmasked:
                 ctx.report.assume(stmt.span, "threads do not exchange values inside this loop")
-            body = make_loops(_Grouping(kernel, lanes).run(body), kernel, lanes)
+            grouping = _Grouping(kernel, lanes)
+            body = make_loops(grouping.run(body), kernel, lanes, grouping.masks)
         return tile_ir.Kernel(kernel.index, kernel.grid, (), body, kernel.span)
 
     return map_kernels(func, rule)
@@ -81,6 +82,7 @@ class _Grouping:
     def __init__(self, kernel: tile_ir.Kernel, lanes: Uniformity) -> None:
         self.kernel, self.lanes = kernel, lanes
         self.count = 0
+        self.masks: dict[int, Any] = {}  # group -> the condition under which a lane takes part
 
     def run(self, body: Any, mask: Any = None) -> Any:
         out: list[Any] = []
@@ -118,7 +120,7 @@ class _Grouping:
     def _group(self, stmts: list[Any], mask: Any) -> Any:
         self.count += 1
         if mask is not None:
-            stmts = [tir.IfThenElse(mask, tile_ir.sequence(stmts), None)]
+            self.masks[self.count] = mask
         return group(self.count, stmts)
 
     def _two_steps(self, store: Any, mask: Any) -> list[Any]:
@@ -196,7 +198,7 @@ def _without_own_effects(s: Any) -> Any:
 
 
 def _exchanges_in_place(s: Any, lanes: Uniformity) -> bool:
-    return isinstance(s, tir.BufferStore) and not has_effect(s) and conflicts(s, s, lanes)
+    return isinstance(s, tir.BufferStore) and not has_effect(s) and exchanges(s, lanes)
 
 
 def _is_alloc(s: Any) -> bool:

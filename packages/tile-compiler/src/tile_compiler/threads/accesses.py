@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tvm import ir
 from tvm import tirx as tir
 
+from tile_compiler.loops.affine import linear
 from tile_compiler.loops.conditions import same
 from tile_compiler.rewrite import is_call
 from tilelang.ir import tile_ir
@@ -43,31 +44,61 @@ def accesses(stmt: Any) -> list[Access]:
     return [a for a in found if str(a.buffer.scope()) not in tile_ir.PRIVATE]
 
 
-def meet(a: Access, b: Access, lanes: Uniformity, moving: set[Any]) -> bool:
-    """Whether one lane may read through `a` what another wrote through `b` (or the reverse).
+def meet(a: Access, b: Access, lanes: Uniformity, moving: dict[Any, int | None]) -> bool:
+    """Whether lanes meet: one touches through `a` what another touches through `b`, and one of them writes.
 
-    Equal indices that differ between lanes are each lane's own element, unless they move with a loop in `moving`.
-    Two writes do not meet: lanes that write one place without a barrier race anyway.
+    Equal indices that tell lanes apart are each lane's own element. `moving` are the loop variables (with their
+    extents, None if unknown) that may differ between the two accesses.
     """
-    if not a.buffer.same_as(b.buffer) or a.write == b.write:
+    if not a.buffer.same_as(b.buffer) or not (a.write or b.write):
         return False
     if a.indices is None or b.indices is None:
         return True
     if not all(same(x, y) for x, y in zip(a.indices, b.indices)):
         return True
-    own = [i for i in a.indices if lanes.differs(i)]
-    return not own or any(isinstance(n, ir.Var) and n in moving for i in a.indices for n in tile_ir.walk(i))
+    if _mentions(a.indices, moving):
+        return not any(_apart(index, lanes, moving) for index in a.indices)
+    return not any(lanes.differs(index) for index in a.indices)
+
+
+def _apart(index: Any, lanes: Uniformity, moving: dict[Any, int | None]) -> bool:
+    """Whether an index keeps lanes apart while the loops in `moving` run: `8 * tx + k` with k below 8."""
+    threads = [v for v in lanes.threads if any(n.same_as(v) for n in tile_ir.walk(index))]
+    if len(threads) != 1:
+        return False
+    step = linear(index, threads[0])
+    if step is None:
+        return False
+    reach, rest = 0, step[1]
+    for var, extent in moving.items():
+        found = linear(rest, var)
+        if found is None or (found[0] and extent is None):
+            return False
+        reach += abs(found[0]) * ((extent or 1) - 1)
+        rest = found[1]
+    return reach < abs(step[0]) and not lanes.differs(rest)
 
 
 def conflicts(first: Any, second: Any, lanes: Uniformity) -> bool:
     """Whether `second` must wait until every lane has done `first`."""
-    return any(meet(a, b, lanes, set()) for a in accesses(first) for b in accesses(second))
+    return any(meet(a, b, lanes, {}) for a in accesses(first) for b in accesses(second))
 
 
 def conflicts_inside(stmt: Any, lanes: Uniformity) -> bool:
     """Whether lanes meet inside a compound statement."""
     found = accesses(stmt)
-    moving = {n.loop_var for n in tile_ir.walk(stmt) if isinstance(n, tir.For)}
-    writes = [a for a in found if a.write]
-    reads = [a for a in found if not a.write]
-    return any(meet(w, r, lanes, moving) for w in writes for r in reads)
+    moving = {n.loop_var: tile_ir.static(n.extent) for n in tile_ir.walk(stmt) if isinstance(n, tir.For)}
+    pairs = [(a, b) for i, a in enumerate(found) for b in found[i + 1 :]]
+    # One write meets itself only in another iteration: lanes that write one place at once race anyway.
+    pairs += [(a, a) for a in found if a.write and a.indices is not None and _mentions(a.indices, moving)]
+    return any(meet(a, b, lanes, moving) for a, b in pairs)
+
+
+def _mentions(indices: tuple[Any, ...], variables: dict[Any, int | None]) -> bool:
+    return any(isinstance(n, ir.Var) and n in variables for i in indices for n in tile_ir.walk(i))
+
+
+def exchanges(store: Any, lanes: Uniformity) -> bool:
+    """Whether one store reads what other lanes write by it."""
+    found = accesses(store)
+    return any(meet(a, b, lanes, {}) for a in found if a.write for b in found if not b.write)

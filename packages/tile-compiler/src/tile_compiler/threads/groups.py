@@ -26,22 +26,24 @@ def is_group(stmt: Any) -> bool:
     return isinstance(stmt, tir.AttrStmt) and stmt.attr_key == GROUP
 
 
-def make_loops(body: Any, kernel: tile_ir.Kernel, lanes: Uniformity) -> Any:
+def make_loops(body: Any, kernel: tile_ir.Kernel, lanes: Uniformity, masks: dict[int, Any]) -> Any:
     """Turn groups into parallel nests over the threads, with what lives across groups kept in lane arrays.
 
     before:     x = local(1); <group: x[0] = A[tx]>; sync; <group: B[tx] = x[0]>
     after:      x = shared(T, 1); for tx in T: x[tx, 0] = A[tx];  for tx in T: B[tx] = x[tx, 0]
     """
-    loops = _Loops(kernel, lanes, body)
+    loops = _Loops(kernel, lanes, body, masks)
     new = loops.body(body)
     return tile_ir.sequence([*(tir.AllocBuffer(b) for b in loops.expanded), *tile_ir.statements(new)])
 
 
 class _Loops(Rewriter):
-    def __init__(self, kernel: tile_ir.Kernel, lanes: Uniformity, body: Any) -> None:
-        self.kernel, self.lanes = kernel, lanes
+    def __init__(self, kernel: tile_ir.Kernel, lanes: Uniformity, body: Any, masks: dict[int, Any]) -> None:
+        self.kernel, self.lanes, self.masks = kernel, lanes, masks
         groups = {int(n.value): n.body for n in tile_ir.walk(body) if is_group(n)}
         self.mentions = {g: {n for n in tile_ir.walk(b) if isinstance(n, ir.Var)} for g, b in groups.items()}
+        for g, mask in masks.items():
+            self.mentions[g] |= {n for n in tile_ir.walk(mask) if isinstance(n, ir.Var)}
         self.binds: dict[Any, tuple[int, tir.Bind]] = {}
         for number, stmts in groups.items():
             for s in tile_ir.statements(stmts):
@@ -94,19 +96,24 @@ class _Loops(Rewriter):
         axes = [(tir.Var(v.name, v.ty), e) for v, e in self.kernel.threads]
         values: dict[Any, Any] = {old: new for (old, _), (new, _) in zip(self.kernel.threads, axes)}
         lane = _linear(axes)
-        stmts: list[Any] = [tir.AllocBuffer(b) for b, g in self.inside.items() if g == number]
-        for s in tile_ir.statements(self._imported(number, node.body)):
+        imports, own = self._imported(number, node.body)
+        stmts: list[Any] = []
+        for s in tile_ir.statements(own):
             stmts.append(s)
             if isinstance(s, tir.Bind) and s.var in self.bind_buffers:
                 stmts.append(tir.BufferStore(self.bind_buffers[s.var], s.var, [lane], span=s.span))
-        body = substitute(_WithLane(self.wide, lane).body(tile_ir.sequence(stmts)), values)
+        if number in self.masks:
+            stmts = [tir.IfThenElse(self.masks[number], tile_ir.sequence(stmts), None)]
+        allocs = [tir.AllocBuffer(b) for b, g in self.inside.items() if g == number]
+        body = tile_ir.sequence([*allocs, *imports, *stmts])
+        body = substitute(_WithLane(self.wide, lane).body(body), values)
         span = next((s.span for s in tile_ir.statements(body) if s.span is not None), None)
         order = list(reversed(axes))  # x varies fastest
         nest = tile_ir.ParallelNest(tuple(v for v, _ in order), tuple(e for _, e in order), body, {LANES: 1}, span)
         return nest.to_stmt()
 
-    def _imported(self, number: int, body: Any) -> Any:
-        """`body` with the Binds of other groups that it mentions computed anew, or read from their lane array."""
+    def _imported(self, number: int, body: Any) -> tuple[list[Any], Any]:
+        """(the Binds of other groups that `body` mentions, computed anew or read from their lane array; `body`)."""
         lane = _linear(list(self.kernel.threads))
         values: dict[Any, Any] = {}
         head: list[Any] = []
@@ -129,7 +136,7 @@ class _Loops(Rewriter):
 
         for var in sorted(self.mentions[number] & set(self.binds), key=lambda v: str(v.name)):
             value_of(var)
-        return tile_ir.sequence([*head, *tile_ir.statements(substitute(body, values))])
+        return head, substitute(body, values)
 
 
 class _WithLane(Rewriter):

@@ -34,7 +34,8 @@ class Uniformity:
     """
 
     def __init__(self, kernel: tile_ir.Kernel) -> None:
-        self.varying: set[Any] = {var for var, _ in kernel.threads}
+        self.threads = [var for var, _ in kernel.threads]
+        self.varying: set[Any] = set(self.threads)
         self.many = (kernel.num_threads or 1) > 1
         self.unmasked: list[Any] = []
         size = -1

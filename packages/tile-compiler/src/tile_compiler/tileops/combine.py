@@ -74,7 +74,9 @@ def _same(value: Any) -> Any:
 def _absolute(dtype: str) -> Callable[[Any], Any]:
     if dtype.startswith("uint"):
         return _same
-    return lambda value: tir.max(value, tir.const(0, dtype) - value) if dtype.startswith("int") else tir.abs(value)
+    return lambda value: (
+        tir.max(value, tir.Sub(tir.const(0, dtype), value)) if dtype.startswith("int") else tir.abs(value)
+    )
 
 
 def _pick(propagate: bool, plain: Callable[[Any, Any], Any], better: Callable[[Any, Any], Any]) -> Any:

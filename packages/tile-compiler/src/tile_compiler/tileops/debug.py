@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Any
 
 from tvm import tirx as tir
@@ -67,7 +68,8 @@ def _flattened(region: Any, data: Any, shape: list[Any], offset: int, site: Site
 def lower_device_assert(op: DeviceAssert, site: Site) -> Any:
     """`tl.device_assert(condition)` -> `if not condition: return code`; the text stands in the launch's table."""
     texts = site.ctx.errors.setdefault(site.kernel.index, [])
-    location = f"{site.span.source_name.name}:{site.span.line}" if site.span is not None else ""
+    # The file's name without its folders: the text goes into artifacts, which other machines run.
+    location = f"{PurePath(site.span.source_name.name).name}:{site.span.line}" if site.span is not None else ""
     text = ": ".join(part for part in (location, op.message or "device assertion failed") if part)
     if text not in texts:
         texts.append(text)

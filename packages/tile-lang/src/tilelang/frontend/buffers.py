@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-import numpy as np
-
 from tilelang.errors import AssignToParameter, IndexOutOfRange, InvalidArgument
 from tilelang.frontend.builder import active, require
 from tilelang.frontend.values import Value, as_value, binary, convert, index_node, is_literal

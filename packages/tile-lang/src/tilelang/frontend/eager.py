@@ -22,6 +22,7 @@ from tilelang.frontend.trace import (
     annotations_of,
     definition,
     finish,
+    is_run_time_scalar,
     parameter_kind,
     parameter_lines,
     run,
@@ -219,7 +220,7 @@ def _attempt(builder: Builder, signature: Signature, attempt: EagerTrace, functi
             values[name] = attempt.declare(name, notes[name])
         elif isinstance(attempt.given.get(name), TensorArgument) and name not in annotated:
             values[name] = attempt.declare(name, Tensor)
-        elif isinstance(kind, DType) and name not in attempt.given:
+        elif is_run_time_scalar(notes.get(name)) or (isinstance(kind, DType) and name not in attempt.given):
             values[name] = signature.scalar(name, kind)
         elif name in attempt.given:
             values[name] = attempt.given[name]

@@ -405,6 +405,7 @@ class _Rewriter(ast.NodeTransformer):
         own = _target_names(node.target)
         names = [n for n in assigned_names(node.body) if n not in own]
         carried = read_first(node.body, names)
+        names += own  # a run-time loop's variables end with it: used afterwards they are an error, not a stale value
         source = self.visit(node.iter)
         if isinstance(source, ast.Call) and isinstance(source.func, ast.Name) and source.func.id == "range":
             source = self.call("ranged", source.func, *source.args)

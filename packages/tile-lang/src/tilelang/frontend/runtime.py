@@ -318,7 +318,7 @@ def after_loop(
         new = _peek(peek)
         if was_static or new is old:
             result.append(Unassigned(name) if new is _MISSING else new)
-        elif name in carried and old is not _MISSING and not isinstance(new, Buffer):
+        elif name in carried and not (old is _MISSING or isinstance(old, Unassigned) or isinstance(new, Buffer)):
             raise LoopCarriedValue(
                 f"{name} carries a value from one iteration of a run-time loop to the next",
                 found=f"{name} is read and then assigned in the loop's body, which is traced once",

@@ -143,6 +143,11 @@ def parameter_kind(annotation: Any) -> Any:
     return None
 
 
+def is_run_time_scalar(annotation: Any) -> bool:
+    """Eager style: `x: T.float32` is a number of each call; `block: int = 64`, a Python type, is a compile-time value."""
+    return annotation not in (int, float, bool) and isinstance(parameter_kind(annotation), DType)
+
+
 def prim_func(function: Callable[..., Any] | None = None, **_: Any) -> Any:
     """`@T.prim_func`: trace the function now and return its `tirx.PrimFunc`.
 

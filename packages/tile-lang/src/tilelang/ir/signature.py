@@ -5,6 +5,7 @@ Shared by the compiler (which puts it into an artifact) and by `execution="inter
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -126,11 +127,11 @@ def signature(func: Any, access: dict[str, str] | None = None) -> dict[str, Any]
 
 
 def _dims(func: Any, users: list[Any], names: dict[Any, list[Any]], outputs: list[int]) -> list[dict[str, Any]]:
-    """For each dynamic dimension, the extent (or stride) that gives it: inputs first, plain mentions first."""
+    """For each dynamic dimension, the extent (or stride) that gives it: inputs first, and of these plain mentions."""
     wanted = [v for v in func.params if v in names and names[v][0] == "dim"]
-    order = [i for i in range(len(users)) if i not in outputs] + list(outputs)
+    inputs = [i for i in range(len(users)) if i not in outputs]
     found: dict[Any, dict[str, Any]] = {}
-    for plain_only in (True, False):
+    for order, plain_only in itertools.product((inputs, outputs), (True, False)):
         for i in order:
             node = users[i]
             if not tile_ir.is_buffer(node):

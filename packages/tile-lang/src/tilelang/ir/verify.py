@@ -34,7 +34,7 @@ def verify(func: Any) -> None:
                 )
             continue
         _verify_body(kernel.body, in_parallel=False)
-        _verify_uniform(kernel.body, {var for var, extent in kernel.threads if tile_ir.static(extent) != 1})
+        _verify_uniform(kernel.body, {var: extent for var, extent in kernel.threads if tile_ir.static(extent) != 1})
 
 
 def _verify_body(stmt: Any, in_parallel: bool) -> None:
@@ -131,41 +131,53 @@ def _loads(node: Any, buffer: Any) -> bool:
 # -- work of the whole block under a condition on the thread ----------------------------------------------------
 
 
-def _verify_uniform(stmt: Any, threads: set[Any]) -> None:
+def _verify_uniform(stmt: Any, threads: dict[Any, Any]) -> None:
     """Certain divergence only: a condition that mentions the thread's index around work that all threads share."""
     if threads:
         bound = {n.var: n.value for n in tile_ir.walk(stmt) if isinstance(n, tir.Bind)}
         _uniform(stmt, threads, bound, None)
 
 
-def _uniform(stmt: Any, threads: set[Any], bound: dict[Any, Any], guard: Any) -> None:
+def _uniform(stmt: Any, threads: dict[Any, Any], bound: dict[Any, Any], guard: Any) -> None:
     for part in tile_ir.statements(stmt):
         call = tile_ir.tile_call(part)
         name = "" if call is None else str(call.op.name)
         shared = tile_ir.as_parallel(part) is not None or (name in OPERATORS and name not in _ANY_THREAD)
+        if name == "tl.sync_threads" and "count" in tile_ir.attrs_of(call):
+            shared = False  # a named barrier of so many threads
         if guard is not None and shared:
             what = name.replace("tl.", "T.") or "T.Parallel"
             raise BarrierDivergence(
                 f"{what} stands under a condition that differs between the threads of the block",
-                found=f"the condition {guard}",
+                found=f"the condition or bound `{guard}`",
                 expected="all threads of the block, or none, reach work that they do together",
                 repair=f"move {what} out of the `if`, or write the threads' part with plain loads and stores",
                 at=of_span(getattr(part, "span", None)),
             )
+        inner = guard
         if isinstance(part, tir.IfThenElse):
-            inner = guard
-            if (
-                guard is None
-                and any(_varies([part.condition], t, bound) for t in threads)
-                and not _constant(part.condition)
-            ):
+            if guard is None and _differs([part.condition], threads, bound) and not _decided(part.condition, threads):
                 inner = part.condition
             for case in (part.then_case, part.else_case):
                 if case is not None:
                     _uniform(case, threads, bound, inner)
-        elif isinstance(part, (tir.For, tir.While)):
-            _uniform(part.body, threads, bound, guard)
+        elif isinstance(part, tir.While):
+            if guard is None and _differs([part.condition], threads, bound):
+                inner = part.condition
+            _uniform(part.body, threads, bound, inner)
+        elif isinstance(part, tir.For):
+            if guard is None and _differs([part.extent], threads, bound):
+                inner = part.extent
+            _uniform(part.body, threads, bound, inner)
 
 
-def _constant(condition: Any) -> bool:
-    return bool(tile_ir.analyzer().can_prove(condition) or tile_ir.analyzer().can_prove(tir.Not(condition)))
+def _differs(nodes: list[Any], threads: dict[Any, Any], bound: dict[Any, Any]) -> bool:
+    return any(_varies(nodes, thread, bound) for thread in threads)
+
+
+def _decided(condition: Any, threads: dict[Any, Any]) -> bool:
+    """Whether the condition is the same for every thread, such as `tx < 128` for 128 threads."""
+    known = tile_ir.analyzer()
+    for var, extent in threads.items():
+        known.bind(var, ir.Range.from_min_extent(0, extent))
+    return bool(known.can_prove(condition) or known.can_prove(tir.Not(condition)))

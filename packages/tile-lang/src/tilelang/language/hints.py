@@ -156,7 +156,7 @@ def device_assert(condition: Any, msg: str = "") -> None:
         condition = as_value(condition, DType("bool"))
     node = convert(as_value(condition), DType("bool")).node
     text = msg or "T.device_assert failed"
-    builder.emit(DeviceAssert(node, f"{text} ({builder.location})").to_stmt(builder.span()))
+    builder.emit(DeviceAssert(node, text).to_stmt(builder.span()))
 
 
 # -- other languages ------------------------------------------------------------------------------------------

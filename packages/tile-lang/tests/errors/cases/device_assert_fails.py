@@ -17,5 +17,5 @@ tilelang.compile(check, execution="interpret")(np.full(8, 2, np.float32))
 
 
 # --- what the user sees
-# InterpreterError: device assertion failed in iteration 0: A holds probabilities (device_assert_fails.py:13) (block 0)
+# InterpreterError: device assertion failed in iteration 0: A holds probabilities (block 0)
 #   --> device_assert_fails.py:13   T.device_assert(A[i] < 1, "A holds probabilities")

@@ -19,6 +19,6 @@ tilelang.compile(kernel, execution="interpret")
 # --- what the user sees
 # BarrierDivergence: [TL130] T.copy stands under a condition that differs between the threads of the block
 #   --> operator_under_thread_condition.py:13   T.copy(A, tile)
-#   found:    the condition tx < 32
+#   found:    the condition or bound `tx < 32`
 #   expected: all threads of the block, or none, reach work that they do together
 #   try:      move T.copy out of the `if`, or write the threads' part with plain loads and stores

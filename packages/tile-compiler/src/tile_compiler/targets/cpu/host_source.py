@@ -91,4 +91,6 @@ def _exported(body: str) -> str:
     """`static` and `inline` functions would be dropped or hidden: they are what T.call_extern calls."""
     import re
 
-    return re.sub(r"^(\s*)(?:(?:static|inline|__forceinline__|__device__|__host__|TL_DEVICE)\s+)+", r"\1", body, flags=re.M)
+    return re.sub(
+        r"^(\s*)(?:(?:static|inline|__forceinline__|__device__|__host__|TL_DEVICE)\s+)+", r"\1", body, flags=re.M
+    )

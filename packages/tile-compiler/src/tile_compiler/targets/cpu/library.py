@@ -1,8 +1,9 @@
 """The LLVM helpers that generated code calls, written on demand from their names.
 
 `tl.cvt.<from>.<to>.<lanes>`, `tl.math.<function>.<dtype>.<lanes>`, `tl.load|store|gather|scatter.<dtype>.<lanes>`,
-`tl.pack|unpack.<dtype>.<lanes>`, `tl.popcount|clz|unequal.<dtype>.<lanes>`, `tl.wrapping.<op>.<dtype>.<lanes>`, `tl.atomic.<op>.<dtype>`, and the GEMM kernels
-(`tl.gemm...`, `tl.pack_...`). A name says everything about its function, so equal names are equal functions.
+`tl.pack|unpack.<dtype>.<lanes>`, `tl.popcount|clz|unequal.<dtype>.<lanes>`, `tl.wrapping.<op>.<dtype>.<lanes>`,
+`tl.atomic.<op>.<dtype>`, and the GEMM kernels (`tl.gemm`, `tl.interleave`, `tl.transpose`, `tl.row_sums`).
+A name says everything about its function, so equal names are equal functions.
 """
 
 from __future__ import annotations

@@ -1,1 +1,0 @@
-"""Stock TVM passes that this compiler uses, each behind a function of our own: called from here alone."""
