@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from everywhere import agree, cast, is_float, numpy_type, random_values, to_storage
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tilelang.language as T
@@ -248,3 +248,22 @@ def test_small_types(small, dtype, seed):
     c = cast(b[::-1, ::-1], dtype, small)
     stored, blank = to_storage(a, small), np.zeros_like(b)
     agree(main, [stored, blank, np.zeros_like(stored)], [None, b, to_storage(c, small)])
+
+
+@given(st.sampled_from(INTEGERS), st.sampled_from(INTEGERS), st.integers(0, 1000))
+@example("uint8", "int8", 0)
+def test_floor_division_of_a_wrapped_cast(source, target, seed):
+    """What a cast wrapped may be negative, whatever is known of its operand."""
+
+    @T.prim_func
+    def main(A: T.Tensor((32,), source), B: T.Tensor((2, 32), target)):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(32):
+                B[0, i] = T.cast(A[i], target) // 3
+            for i in T.Parallel(32):
+                B[1, i] = T.cast(A[i], target) % ((T.cast(A[i], target) & 7) + 1)
+
+    a = random_values((32,), source, seed)
+    x = cast(a, source, target)
+    want = np.stack([x // x.dtype.type(3), x % ((x & x.dtype.type(7)) + x.dtype.type(1))])
+    agree(main, [a, np.zeros_like(want)], [None, want])

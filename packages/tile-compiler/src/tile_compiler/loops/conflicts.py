@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from tvm import ir
 from tvm import tirx as tir
 
@@ -66,6 +67,66 @@ def _check_store(store: Any, nest: tile_ir.ParallelNest, bound: dict[Any, Any], 
             expected="each iteration writes its own elements",
             repair=f"reduce with T.reduce_*, use T.atomic_add, or make {var.name} a T.serial loop inside the nest",
         )
+    _check_together(store, nest, bound, maybe, report)
+
+
+def _check_together(store: Any, nest: tile_ir.ParallelNest, bound: dict[Any, Any], maybe: bool, report: Report) -> None:
+    """Each loop variable alone reaches different elements; do all of them together (not so in `A[i + j]`)?
+
+    Decided by evaluating the index map over the nest, for indices that are linear with constant coefficients.
+    """
+    loops = [(v, e) for v, e in zip(nest.loop_vars, nest.extents) if tile_ir.static(e) != 1]
+    if len(loops) < 2:
+        return
+    sizes = [tile_ir.static(e) for _, e in loops]
+    coefficients = [[_coefficient(index, v) for v, _ in loops] for index in store.indices]
+    names = " and ".join(str(v.name) for v, _ in loops)
+    known = [c for row in coefficients for c in row]
+    total = 1
+    for size in sizes:
+        total *= size or 0
+    if None in sizes or None in known or total > _MOST_POINTS:
+        if not _separate(coefficients):
+            report.assume(store.span, f"{store.buffer.name}: different iterations of {names} write different elements")
+        return
+    grids = np.indices(sizes).reshape(len(sizes), -1)
+    places = np.array(coefficients, dtype=np.int64) @ grids
+    if len(np.unique(places, axis=1)[0]) == total:
+        return
+    if maybe or not _varies(store.value, {v for v, _ in loops}, bound):
+        report.assume(store.span, f"iterations of {names} that write one element of {store.buffer.name} write one value")
+        return
+    order = np.lexsort(places)
+    same = next(k for k in range(1, total) if (places[:, order[k]] == places[:, order[k - 1]]).all())
+    first, second = (tuple(int(x) for x in grids[:, order[k]]) for k in (same - 1, same))
+    raise ParallelConflict(
+        f"iterations of T.Parallel write the same element of {store.buffer.name} with different values",
+        at=store.span or nest.span,
+        found=f"({', '.join(str(v.name) for v, _ in loops)}) = {first} and {second} have the same index",
+        expected="each iteration writes its own elements",
+        repair="reduce with T.reduce_*, use T.atomic_add, or make one of the loops a T.serial loop inside the nest",
+    )
+
+
+_MOST_POINTS = 1 << 20  # index maps up to this size are evaluated (about 50 ms); larger nests are noted in the report
+
+
+def _coefficient(index: Any, var: Any) -> int | None:
+    """The constant factor of `var` in `index`; None where the index is not linear in it."""
+    if not depends(index, {var}):
+        return 0
+    found = linear(index, var)
+    return None if found is None else tile_ir.static(found[0])
+
+
+def _separate(coefficients: list[list[int | None]]) -> bool:
+    """Whether each variable has an index of its own, which alone keeps its iterations apart."""
+    owned = set()
+    for row in coefficients:
+        present = [n for n, c in enumerate(row) if c != 0]
+        if len(present) == 1 and row[present[0]] is not None:
+            owned.add(present[0])
+    return len(owned) == len(coefficients[0])
 
 
 def _varies(node: Any, variables: set[Any], bound: dict[Any, Any]) -> bool:

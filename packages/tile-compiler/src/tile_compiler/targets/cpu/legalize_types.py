@@ -42,6 +42,7 @@ NARROW_FLOATS = ("float16", "bfloat16", *SMALL_FLOATS, "float8_e8m0fnu")
 
 # Operations that wrap in the language and not in TVM's code generator, which marks them nsw or nuw.
 WRAPPING = {prim.Add: "add", prim.Sub: "sub", prim.Mul: "mul"}
+DIVISION = {prim.FloorDiv: "floordiv", prim.FloorMod: "floormod", prim.Div: "truncdiv", prim.Mod: "truncmod"}
 
 
 def value_dtype(dtype: str) -> str:
@@ -198,6 +199,10 @@ class _LegalValue(ExpressionRewriter):
             operation = WRAPPING.get(kind) if self.wraps and dtype_facts(scalar).bits >= 32 else None
             if operation and (self.is_data(node.a) or self.is_data(node.b)):
                 return call_helper(with_lanes(scalar, lanes), f"tl.wrapping.{operation}.{scalar}.{lanes}", a, b)
+            division = DIVISION.get(kind) if self.wraps else None
+            if division and (self.is_data(node.a) or self.is_data(node.b)):
+                legal, legal_lanes = scalar_of(dtype_of(a))
+                return wrap(call_helper(dtype_of(a), f"tl.division.{division}.{legal}.{legal_lanes}", a, b), scalar)
             return wrap(kind(a, b), scalar)
         return kind(a, b)
 

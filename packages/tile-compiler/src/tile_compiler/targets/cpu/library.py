@@ -1,7 +1,7 @@
 """The LLVM helpers that generated code calls, written on demand from their names.
 
 `tl.cvt.<from>.<to>.<lanes>`, `tl.math.<function>.<dtype>.<lanes>`, `tl.load|store|gather|scatter.<dtype>.<lanes>`,
-`tl.pack|unpack.<dtype>.<lanes>`, `tl.popcount|clz|unequal.<dtype>.<lanes>`, `tl.wrapping.<op>.<dtype>.<lanes>`,
+`tl.pack|unpack.<dtype>.<lanes>`, `tl.popcount|clz|unequal.<dtype>.<lanes>`, `tl.wrapping|division.<op>.<dtype>.<lanes>`,
 `tl.atomic.<op>.<dtype>`, and the GEMM kernels (`tl.gemm`, `tl.interleave`, `tl.transpose`, `tl.row_sums`).
 A name says everything about its function, so equal names are equal functions.
 """
@@ -17,7 +17,7 @@ from tilelang.ir.dtypes import dtype_of as dtype_facts
 from . import conversions, gemm_kernels, math
 from .conversions import llvm_scalar
 from .flatten import storage_dtype
-from .llvm_text import Function, Value, mangle, vector
+from .llvm_text import Function, Value, bits_of, mangle, vector
 
 
 def inline_text(names: Iterable[str]) -> str:
@@ -186,6 +186,30 @@ def _wrapping(name: str, operation: str, dtype: str, lanes: str) -> Function:
     return f
 
 
+def _division(name: str, operation: str, dtype: str, lanes: str) -> Function:
+    """Integer quotient or remainder: `floordiv` and `floormod` round down, `truncdiv` and `truncmod` toward zero.
+
+    TVM lowers floor division by what its analyzer knows of the operands' signs, and that takes a narrowing conversion
+    for one that keeps the value. Division by 0, and of the smallest number by -1, would stop the process: their
+    result is unspecified here.
+    """
+    type_ = vector(llvm_scalar(dtype), int(lanes))
+    f = Function(name, type_, [("a", type_), ("b", type_)])
+    a, b = f.args
+    signed = dtype_facts(dtype).kind == "int"
+    unusable = b.compare("eq", 0)
+    if signed:
+        smallest = -(1 << (bits_of(type_) - 1))
+        unusable = unusable | (a.compare("eq", smallest) & b.compare("eq", -1))
+    b = unusable.select(1, b)
+    quotient, remainder = (a._binary(op, b) for op in (("sdiv", "srem") if signed else ("udiv", "urem")))
+    if signed and operation.startswith("floor"):
+        down = remainder.compare("ne", 0) & (remainder ^ b).compare("slt", 0)
+        quotient, remainder = quotient - down.select(1, quotient._like(0)), remainder + down.select(b, 0)
+    f.ret(quotient if operation.endswith("div") else remainder)
+    return f
+
+
 def _atomic(name: str, op: str, dtype: str) -> Function:
     from .atomics import write
 
@@ -205,6 +229,7 @@ _WRITERS: dict[str, Callable[..., Function]] = {
     "clz": _bit_count,
     "unequal": _unequal,
     "wrapping": _wrapping,
+    "division": _division,
     "atomic": _atomic,
     **gemm_kernels.WRITERS,
 }
