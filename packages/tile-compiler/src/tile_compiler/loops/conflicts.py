@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -82,19 +83,20 @@ def _check_together(store: Any, nest: tile_ir.ParallelNest, bound: dict[Any, Any
     coefficients = [[_coefficient(index, v) for v, _ in loops] for index in store.indices]
     names = " and ".join(str(v.name) for v, _ in loops)
     known = [c for row in coefficients for c in row]
-    total = 1
-    for size in sizes:
-        total *= size or 0
-    if None in sizes or None in known or total > _MOST_POINTS:
+    fixed = [size for size in sizes if size is not None]
+    total = math.prod(fixed)
+    if len(fixed) < len(sizes) or None in known or total > _MOST_POINTS:
         if not _separate(coefficients):
             report.assume(store.span, f"{store.buffer.name}: different iterations of {names} write different elements")
         return
-    grids = np.indices(sizes).reshape(len(sizes), -1)
+    grids = np.indices(fixed).reshape(len(fixed), -1)
     places = np.array(coefficients, dtype=np.int64) @ grids
     if len(np.unique(places, axis=1)[0]) == total:
         return
     if maybe or not _varies(store.value, {v for v, _ in loops}, bound):
-        report.assume(store.span, f"iterations of {names} that write one element of {store.buffer.name} write one value")
+        report.assume(
+            store.span, f"iterations of {names} that write one element of {store.buffer.name} write one value"
+        )
         return
     order = np.lexsort(places)
     same = next(k for k in range(1, total) if (places[:, order[k]] == places[:, order[k - 1]]).all())
