@@ -55,3 +55,24 @@ def test_exit_status_tells_disagreement(error: float, status: int, monkeypatch: 
 )
 def test_relative_error(actual: list[float], expected: list[float], error: float) -> None:
     assert relative_error(np.array(actual), np.array(expected)) == error
+
+
+# What a GPU kernel cannot do yet; the compiler says so with the user's line.
+REFUSED_ON_CUDA = {"dequant_gemm_fp4": ({"weights": "float4"}, "float4_e2m1fn"), "debugging": ({}, "tl.print")}
+
+
+@pytest.mark.parametrize("mode", ["early", "late"])
+@pytest.mark.parametrize(("name", "case"), cases())
+def test_example_agrees_in_the_emulator(
+    name: str, case: dict[str, Any], mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The generated CUDA text, run thread by thread with races, bounds and unwritten reads checked."""
+    monkeypatch.setenv("TILELANG_EMULATE_MODE", mode)
+    monkeypatch.setenv("TILELANG_EMULATE_SEED", "7")
+    example = importlib.import_module(name)
+    marks, what = REFUSED_ON_CUDA.get(name, ({"": None}, ""))
+    if marks.items() <= case.items():
+        with pytest.raises(NotImplementedError, match=what):
+            example.check("cuda -arch=sm_80", "emulate", **case)
+        return
+    assert example.check("cuda -arch=sm_80", "emulate", **case) <= TOLERANCES[example.DTYPE]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from typing import Any
 
 import pytest
@@ -85,15 +86,25 @@ def test_devices_are_named_with_architecture_and_memory(pretend: Any) -> None:
     assert plugin.DEVICE.arch() == "sm_90a"
 
 
-def test_availability_says_why_and_leaves_the_driver_uninitialized(pretend: Any) -> None:
+@pytest.mark.parametrize(("present", "reason"), [(True, ""), (False, ", but this process sees no CUDA device")])
+def test_availability_leaves_the_driver_uninitialized(
+    pretend: Any, monkeypatch: pytest.MonkeyPatch, present: bool, reason: str
+) -> None:
     library = FakeLibrary([H200])
     pretend(library)
-    available = plugin.DEVICE.is_available()
-    assert not available
-    assert available.reason == (
-        "the driver supports CUDA 13.1, but this release compiles kernels for cpu; CUDA code generation is not in it"
-    )
+    monkeypatch.setattr(plugin, "device_present", lambda: present)
+    assert plugin.DEVICE.is_available() == (present, f"the driver supports CUDA 13.1{reason}")
     assert library.calls == ["cuDriverGetVersion"]
+
+
+def test_no_device_is_visible_where_the_user_hid_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.listdir", lambda folder: ["null", "nvidia0", "nvidiactl"])
+    assert driver.device_present()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert not driver.device_present()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setattr("os.listdir", lambda folder: ["null", "nvidiactl"])
+    assert driver.device_present() == (sys.platform != "linux")
 
 
 def test_no_driver_is_an_answer(pretend: Any) -> None:
@@ -115,8 +126,8 @@ def test_a_driver_without_devices_is_an_error_only_where_one_is_needed(pretend: 
     assert plugin.DEVICE.describe()["devices"] == []
     with pytest.raises(DeviceUnavailable, match="offers no device"):
         plugin.DEVICE.arch()
-    with pytest.raises(DeviceUnavailable, match="not in it"):
-        plugin.DEVICE.profile_hooks()
+    with pytest.raises(DeviceUnavailable, match="offers no device"):
+        plugin.CudaDevice().profile_hooks()
 
 
 def test_plugin_fulfils_the_contract_on_this_machine() -> None:

@@ -72,21 +72,31 @@ def compile(func: tir.PrimFunc, target: Any, options: Any = None, *, key: str = 
     facts = [{"symbol": built.launches[k.index]["symbol"], **_facts(k, built)} for k in tile_ir.kernels(module.func)]
     report = {**module.context.report.to_json(), "kernels": facts}
     members = {name: content for name, _, content in built.binaries}
-    members[SOURCE] = module.text().encode()
+    printed = next((name for name, kind, _ in built.binaries if kind == "source"), None)
+    if printed is None:
+        members[SOURCE] = module.text().encode()
     members[REPORT] = json.dumps(report, indent=1, sort_keys=True).encode()
-    kinds = {name: kind for name, kind, _ in built.binaries} | {SOURCE: "source", REPORT: "json"}
+    kinds = {name: kind for name, kind, _ in built.binaries} | {REPORT: "json"}
+    if printed is None:
+        kinds[SOURCE] = "source"
+    call = signature.call
+    for param in call["params"]:
+        # Vectors assume more of an address than its element type does: the launcher checks it on every call.
+        assumed = module.context.alignments.get(param["name"])
+        if assumed:
+            param["align"] = assumed
     manifest = {
         "format": FORMAT,
         "name": str(func.attrs["global_symbol"]),
         "key": key,
         "target": built.target,
         "versions": {"apache-tvm": str(tvm.__version__)},
-        **signature.call,
+        **call,
         "workspace": signature.workspace(),
         "variants": [{"guard": None, "launches": _launches(module.func, built, signature)}],
         "binaries": [{"file": name, "kind": kind} for name, kind in kinds.items()],
         "assumed": list(module.context.report.assumed),
-        "source": SOURCE,
+        "source": printed or SOURCE,
         "report": REPORT,
     }
     return Artifact(Manifest.from_json(manifest), members)

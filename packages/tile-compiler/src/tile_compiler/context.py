@@ -79,6 +79,7 @@ class CompileContext:
     prints: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     errors: dict[int, list[str]] = field(default_factory=dict)
     sources: list[str] = field(default_factory=list)  # texts of T.import_source
+    alignments: dict[str, int] = field(default_factory=dict)  # of parameters, in bytes, where more than the element's
 
     def print_count(self) -> int:
         """The number of print sites so far, over all kernels: sites are unique in a binary."""

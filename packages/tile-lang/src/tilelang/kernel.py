@@ -170,14 +170,14 @@ def full_target(target: Target) -> Target:
 
 
 def check_target(target: Target, options: Options) -> None:
-    if options.execution == "emulate":
+    if options.execution == "emulate" and target.kind != "cuda":
         raise TargetUnavailable(
-            'execution="emulate" is not in this release',
+            f'execution="emulate" runs generated CUDA text, and the target is {target}',
             found=f"target {target}",
-            expected='execution="device" or "interpret"',
-            repair='execution="interpret" runs any kernel, for any target, tile by tile in numpy',
+            expected='a CUDA target, for example "cuda -arch=sm_80"',
+            repair='name one, or use execution="interpret", which runs any kernel tile by tile in numpy',
         )
-    if options.execution == "device" and targets.compiler_for(target.kind) is None:
+    if options.execution != "interpret" and targets.compiler_for(target.kind) is None:
         raise TargetUnavailable(
             f"this installation cannot compile for {target}",
             found="installed compilers: " + (", ".join(_compilers()) or "none"),
@@ -191,8 +191,37 @@ def _compilers() -> list[str]:
     return sorted({e.name for e in entry_points("tile_compiler.targets")})
 
 
+class _Deferred:
+    """An artifact for a device that this machine lacks: everything but the call works."""
+
+    def __init__(self, artifact: Any, reason: Exception) -> None:
+        self.artifact, self.manifest, self.source, self.reason = artifact, artifact.manifest, "", reason
+
+    def _launch(self, *args: Any) -> Any:
+        raise TargetUnavailable(
+            f"{self.manifest.name} was compiled for {self.manifest.target.kind} and cannot run here",
+            found=str(self.reason),
+            expected="a working device of that kind",
+            repair="TILELANG_TARGET_OVERRIDE=cpu runs the program on the CPU; TILELANG_EXECUTION=emulate runs the "
+            "generated CUDA text on the CPU, thread by thread; TILELANG_EXECUTION=interpret runs the tiles in numpy",
+        ) from self.reason
+
+    prepare = _launch
+
+
 def load_artifact(artifact: Any, target: Target, options: Options, func: Any = None) -> JITKernel:
-    return JITKernel(registry.device(target.device).load(artifact), target, options, func)
+    """A kernel of a compiled artifact, on its device or in the emulator; calling it is an error where neither is."""
+    from tile_runtime.errors import DeviceUnavailable
+
+    if options.execution == "emulate":
+        return JITKernel(registry.device("cpu").emulate(artifact), target, options, func)  # type: ignore[attr-defined]
+    try:
+        loaded: Any = registry.device(target.device).load(artifact)
+    except DeviceUnavailable as reason:
+        if target.kind == "cpu":
+            raise
+        loaded = _Deferred(artifact, reason)
+    return JITKernel(loaded, target, options, func)
 
 
 def compile_func(func: Any, target: Target, options: Options) -> JITKernel:

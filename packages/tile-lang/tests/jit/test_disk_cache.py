@@ -2,14 +2,6 @@
 
 import pytest
 
-import pytest
-
-import pytest
-
-import pytest
-
-import pytest
-
 # The state of our own sources is part of every key. It is held fixed here, so that these tests may run while
 # somebody edits them.
 PRELUDE = """
@@ -78,26 +70,6 @@ def scale(A, factor={factor}):
 
 print(scale(np.ones({n}, np.float32)).sum(), "traced" if "tvm" in sys.modules else "found")
 """
-
-
-@pytest.fixture
-def run(program):
-    return lambda text, **environment: program(PRELUDE + text, **environment)
-
-
-@pytest.fixture
-def run(program):
-    return lambda text, **environment: program(PRELUDE + text, **environment)
-
-
-@pytest.fixture
-def run(program):
-    return lambda text, **environment: program(PRELUDE + text, **environment)
-
-
-@pytest.fixture
-def run(program):
-    return lambda text, **environment: program(PRELUDE + text, **environment)
 
 
 @pytest.fixture

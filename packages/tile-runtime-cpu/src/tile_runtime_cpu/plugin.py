@@ -33,6 +33,12 @@ class CpuDevice:
         """Maps and relocates the objects. Raises LoadError or DeviceUnavailable."""
         return launch.load(artifact)
 
+    def emulate(self, artifact: Artifact) -> LoadedKernel:
+        """A CUDA artifact's text run on this CPU, thread by thread and checked (docs/internals/emulator.md)."""
+        from .emulator.kernel import load
+
+        return load(artifact)
+
     def profile_hooks(self) -> ProfileHooks:
         return profile.hooks()
 

@@ -1,3 +1,3 @@
-"""CUDA devices for tile kernels. This release finds them; it cannot run kernels on them yet (README.md)."""
+"""CUDA devices for tile kernels: builds cubins (build.py), loads and launches them (launch.py)."""
 
 __version__ = "0.1.0"

@@ -1,33 +1,40 @@
-"""What the entry point `cuda` names: the CUDA side of tile_runtime's device contract, as far as it goes today."""
+"""What the entry point `cuda` names: the CUDA side of tile_runtime's device contract (tile_runtime.device.Device)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tile_runtime.device import Availability
 from tile_runtime.errors import DeviceUnavailable
 
-from .driver import Driver, DriverError
+from .driver import Driver, DriverError, device_present
 
 if TYPE_CHECKING:
     from tile_runtime.artifact import Artifact
     from tile_runtime.device import ProfileHooks
     from tile_runtime.launch import LoadedKernel
 
-NOT_YET = "this release compiles kernels for cpu; CUDA code generation is not in it"
+    from .build import Cubin
 
 
 class CudaDevice:
-    """Finds the machine's CUDA devices and says why no kernel runs on them yet."""
+    """The machine's CUDA devices. Nothing is opened before it is asked for; asking whether there is one initializes nothing."""
 
     name = "cuda"
 
+    def __init__(self) -> None:
+        self._opened: Driver | None = None
+
     def is_available(self) -> Availability:
-        """Never ok in this release. Cheap, and does not initialize the driver."""
+        """Whether there are a driver and a device. Does not initialize the driver: processes may still fork."""
         try:
-            return Availability(False, f"the driver supports CUDA {Driver().version()}, but {NOT_YET}")
+            version = Driver().version()
         except DriverError as error:
             return Availability(False, str(error))
+        if not device_present():
+            return Availability(False, f"the driver supports CUDA {version}, but this process sees no CUDA device")
+        return Availability(True, f"the driver supports CUDA {version}")
 
     def arch(self) -> str:
         """Architecture of the first device, as "sm_90a". Raises DeviceUnavailable without one."""
@@ -39,13 +46,37 @@ class CudaDevice:
             raise DeviceUnavailable("the CUDA driver offers no device to this process")
         return devices[0].arch
 
+    def build(
+        self,
+        source: str,
+        *,
+        arch: str,
+        headers: Mapping[str, str] | None = None,
+        options: Sequence[str] = (),
+        compiler: str = "nvrtc",
+    ) -> Cubin:
+        """CUDA C++ to a cubin; needs neither a device nor a driver. Raises build.BuildError."""
+        from .build import build
+
+        return build(source, arch=arch, headers=headers, options=options, compiler=compiler)
+
     def load(self, artifact: Artifact) -> LoadedKernel:
-        """Raises DeviceUnavailable in this release."""
-        raise DeviceUnavailable(f"{artifact.manifest.name} cannot be loaded: {self.is_available().reason}")
+        """Loads the binaries. Raises DeviceUnavailable without a device, LoadError for an unsound binary."""
+        from .launch import load
+
+        return load(artifact, self._driver(artifact.manifest.name))
 
     def profile_hooks(self) -> ProfileHooks:
-        """Raises DeviceUnavailable in this release."""
-        raise DeviceUnavailable(self.is_available().reason)
+        """Events on the current stream. Raises DeviceUnavailable without a device."""
+        from .profile import hooks
+
+        driver = self._driver("the profiler")
+        try:
+            if not driver.device_count():
+                raise DeviceUnavailable("the CUDA driver offers no device to this process")
+            return hooks(driver)
+        except DriverError as error:
+            raise DeviceUnavailable(str(error)) from error
 
     def describe(self) -> dict[str, Any]:
         """Driver version and devices (initializes the driver); what the driver refused under `error`."""
@@ -57,6 +88,18 @@ class CudaDevice:
         except DriverError as error:
             facts["error"] = str(error)
         return facts
+
+    def _driver(self, what: str) -> Driver:
+        """The driver, opened once."""
+        if self._opened is None:
+            try:
+                self._opened = Driver()
+            except DriverError as error:
+                raise DeviceUnavailable(
+                    f"{what} cannot run: {error}. To run it here, set TILELANG_EXECUTION=emulate, or compile for the "
+                    "CPU with TILELANG_TARGET_OVERRIDE=cpu"
+                ) from error
+        return self._opened
 
 
 DEVICE = CudaDevice()

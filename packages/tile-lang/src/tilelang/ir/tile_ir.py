@@ -242,7 +242,7 @@ def substitute(node: Any, values: dict[Any, Any]) -> Any:
 
 def map_nodes(node: Any, *rules: tuple[type, Callable[[Any], Any]]) -> Any:
     """Post-order rewriting: each rule is (node type, function returning the node or its replacement)."""
-    return tvm_ffi.structural_map(node, *rules)
+    return tvm_ffi.structural_map(node, list(rules))
 
 
 def free_of(node: Any, variables: Iterable[Any]) -> bool:

@@ -1,4 +1,4 @@
-"""An execution that is not in this release."""
+"""An execution that the target does not have."""
 
 import tilelang
 import tilelang.language as T
@@ -10,12 +10,12 @@ def kernel(A: T.Tensor((8,), "float32")):
         T.clear(A)
 
 
-tilelang.compile(kernel, target="cuda", execution="emulate")
+tilelang.compile(kernel, target="cpu", execution="emulate")
 
 
 # --- what the user sees
-# TargetUnavailable: [TL126] execution="emulate" is not in this release
-#   --> emulated_execution.py:13   tilelang.compile(kernel, target="cuda", execution="emulate")
-#   found:    target cuda
-#   expected: execution="device" or "interpret"
-#   try:      execution="interpret" runs any kernel, for any target, tile by tile in numpy
+# TargetUnavailable: [TL126] execution="emulate" runs generated CUDA text, and the target is cpu
+#   --> emulated_execution.py:13   tilelang.compile(kernel, target="cpu", execution="emulate")
+#   found:    target cpu
+#   expected: a CUDA target, for example "cuda -arch=sm_80"
+#   try:      name one, or use execution="interpret", which runs any kernel tile by tile in numpy

@@ -16,6 +16,6 @@ tilelang.compile(kernel, target="hip -mcpu=gfx942")
 # --- what the user sees
 # TargetUnavailable: [TL126] this installation cannot compile for hip -mcpu=gfx942
 #   --> target_without_compiler.py:13   tilelang.compile(kernel, target="hip -mcpu=gfx942")
-#   found:    installed compilers: cpu
+#   found:    installed compilers: cpu, cuda
 #   expected: a package that provides the target
 #   try:      TILELANG_TARGET_OVERRIDE=cpu runs the program on the CPU, TILELANG_EXECUTION=interpret in numpy; `pip install tile-lang[cpu]` installs the CPU target

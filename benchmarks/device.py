@@ -1,0 +1,157 @@
+"""CUDA kernels compiled on one machine and run on another: `pack` needs no GPU, `run` neither TVM nor the compiler.
+
+    python benchmarks/device.py pack FOLDER [--arch sm_90]     # here: artifacts, inputs, and what the emulator computed
+    python benchmarks/device.py run FOLDER [--json FILE]       # there: agreement, then GEMM beside torch (cuBLAS)
+
+`run` needs torch and the packages tile-runtime and tile-runtime-cuda (or their `src` folders on PYTHONPATH).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+EXAMPLES = HERE.parent / "examples"
+GEMMS = [(4096, 4096, 4096, 128, 128, 32, 3), (8192, 8192, 8192, 128, 128, 32, 3), (4096, 4096, 4096, 128, 256, 32, 3)]
+
+
+def pack(folder: Path, arch: str) -> None:
+    """Artifacts of every example that CUDA can compile, with the arguments and results of an emulated call."""
+    import importlib
+
+    import tilelang
+
+    sys.path[:0] = [str(EXAMPLES), str(HERE)]
+    folder.mkdir(parents=True, exist_ok=True)
+    original = tilelang.compile
+    entries: list[dict[str, Any]] = []
+
+    def recording(func: Any, out_idx: Any = None, **_: Any) -> Any:
+        emulated = original(func, out_idx, target=f"cuda -arch={arch}", execution="emulate")
+        number = len({e["artifact"] for e in entries})
+        name = f"{current}-{number}.tile"
+        original(func, out_idx, target=f"cuda -arch={arch}").export(folder / name)
+
+        def call(*arguments: Any) -> Any:
+            before = [np.array(a) if isinstance(a, np.ndarray) else a for a in arguments]
+            result = emulated(*arguments)
+            after = [*arguments, *(result if isinstance(result, list) else [] if result is None else [result])]
+            place = f"{current}-{number}-{len(entries)}.npz"
+            arrays = {f"in{i}": _plain(a) for i, a in enumerate(before)}
+            arrays |= {f"out{i}": _plain(a) for i, a in enumerate(after)}
+            np.savez(folder / place, **arrays)
+            kinds = [str(a.dtype) if isinstance(a, np.ndarray) else type(a).__name__ for a in after]
+            entries.append({"artifact": name, "data": place, "inputs": len(before), "kinds": kinds})
+            return result
+
+        return call
+
+    tilelang.compile = recording
+    for path in sorted(EXAMPLES.glob("*.py")):
+        current = path.stem
+        if current in ("checking", "quickstart"):
+            continue
+        example = importlib.import_module(current)
+        for case in example.CASES:
+            try:
+                example.check(f"cuda -arch={arch}", "emulate", **case)
+            except NotImplementedError as error:
+                print(f"{current}: left out: {str(error).splitlines()[0]}")
+    tilelang.compile = original
+    from kernels import cuda_gemm
+
+    for m, n, k, *blocks in GEMMS:
+        name = f"bench-gemm-{m}-{'x'.join(map(str, blocks))}.tile"
+        original(cuda_gemm(m, n, k, *blocks), [2], target=f"cuda -arch={arch}").export(folder / name)
+    (folder / "index.json").write_text(json.dumps(entries))
+    print(f"{len(entries)} calls of {len({e['artifact'] for e in entries})} kernels packed")
+
+
+def _plain(value: Any) -> np.ndarray[Any, Any]:
+    """An array whose dtype any numpy knows: bfloat16 and float8 as their bits."""
+    array = np.asarray(value)
+    return array if array.dtype.kind in "biufc" else array.view(f"u{array.dtype.itemsize}")
+
+
+def run(folder: Path, report: Path | None) -> None:
+    """Compare with what the emulator computed; then time GEMM against torch in one run."""
+    import torch
+
+    from tile_runtime import registry
+    from tile_runtime.artifact import Artifact
+
+    try:
+        device = registry.device("cuda")
+    except Exception:  # the packages are on the path, not installed
+        from tile_runtime_cuda.plugin import DEVICE as device
+
+    lines: list[dict[str, Any]] = []
+    failures = 0
+    for entry in json.loads((folder / "index.json").read_text()):
+        kernel = device.load(Artifact.load(folder / entry["artifact"]))
+        data = np.load(folder / entry["data"])
+        arguments = []
+        for i in range(entry["inputs"]):
+            value = data[f"in{i}"]
+            arguments.append(value.item() if value.ndim == 0 else torch.from_numpy(value).cuda())
+        result = kernel(*arguments)
+        got = [*arguments, *(result if isinstance(result, list) else [] if result is None else [result])]
+        worst = 0.0
+        for i, value in enumerate(got):
+            if isinstance(value, torch.Tensor) and value.numel():
+                want = data[f"out{i}"].astype(np.float64)
+                have = value.cpu().double().numpy().reshape(want.shape)
+                worst = max(worst, float(np.abs(have - want).max() / max(np.abs(want).max(), 1e-30)))
+        good = worst < 5e-3
+        failures += not good
+        lines.append({"what": entry["artifact"], "relative difference": worst, "agrees": good})
+        if not good:
+            print(f"WRONG {entry['artifact']} {entry['data']}: {worst:.1e}")
+    print(f"{len(lines) - failures} of {len(lines)} calls agree with the emulator")
+    for path in sorted(folder.glob("bench-gemm-*.tile")):
+        size = int(path.stem.split("-")[2])
+        kernel = device.load(Artifact.load(path))
+        a, b = (torch.randn(size, size, device="cuda", dtype=torch.float16) for _ in range(2))
+        c = torch.empty(size, size, device="cuda", dtype=torch.float16)
+        kernel(a, b, c)
+        error = float((c.double() - a.double() @ b.double()).abs().max() / (size**0.5))
+        times: dict[str, list[float]] = {"ours": [], "cuBLAS": []}
+        calls = {"ours": lambda k=kernel: k(a, b, c), "cuBLAS": lambda: torch.matmul(a, b, out=c)}
+        for _ in range(30):
+            for name, call in calls.items():
+                start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                start.record()
+                for _ in range(5):
+                    call()
+                end.record()
+                end.synchronize()
+                times[name].append(start.elapsed_time(end) / 5)
+        rates = {name: 2 * size**3 / statistics.median(t) / 1e9 for name, t in times.items()}
+        lines.append({"what": path.stem, "TFLOP/s": rates, "ratio": rates["ours"] / rates["cuBLAS"], "error": error})
+        print(
+            path.stem,
+            {n: round(r) for n, r in rates.items()},
+            f"ratio {rates['ours'] / rates['cuBLAS']:.2f}",
+            f"error {error:.1e}",
+        )
+    if report is not None:
+        facts = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "lines": lines}
+        report.write_text(json.dumps(facts, indent=1))
+    sys.exit(failures > 0)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("action", choices=("pack", "run"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--arch", default="sm_90")
+    parser.add_argument("--json", type=Path)
+    chosen = parser.parse_args()
+    pack(chosen.folder, chosen.arch) if chosen.action == "pack" else run(chosen.folder, chosen.json)

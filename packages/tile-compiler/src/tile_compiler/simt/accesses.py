@@ -1,0 +1,141 @@
+"""The memory accesses of a parallel nest: index maps of fragments, vector widths of shared and global memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import ir
+from tvm import tirx as tir
+
+from tile_compiler.loops.affine import depends, linear
+from tile_compiler.ranges import Ranges
+from tile_compiler.rewrite import is_call
+from tile_compiler.simt.operators.nests import is_fragment, is_global, is_shared
+from tile_compiler.simt.terms import from_tir
+from tilelang.ir import tile_ir
+from tilelang.ir.dtypes import dtype_of
+from tilelang.layout import IndexExpr, Layout, placeholders
+
+WIDTHS = (16, 8, 4, 2)  # elements
+VECTOR_BYTES = 16
+
+
+@dataclass(frozen=True)
+class FragmentAccess:
+    """One element of a fragment, touched by each iteration: its index in the layout algebra (None: not one)."""
+
+    buffer: Any
+    indices: tuple[IndexExpr, ...] | None
+    is_write: bool
+    span: Any
+
+
+@dataclass(frozen=True)
+class WideAccess:
+    """A shared or global element; `widths[axis]` is how many neighbours along a loop axis one access may move.
+
+    For shared memory the buffer's layout may allow fewer. `steps[axis]` says whether the axis walks neighbours.
+    """
+
+    buffer: Any
+    indices: tuple[Any, ...]
+    is_write: bool
+    widths: tuple[int, ...]
+    steps: tuple[bool, ...]
+
+    def width(self, axis: int, layout: Any) -> int:
+        width = self.widths[axis]
+        return min(width, layout.vector_width(-1, width)) if isinstance(layout, Layout) and width > 1 else width
+
+
+@dataclass(frozen=True)
+class NestAccesses:
+    fragments: tuple[FragmentAccess, ...]
+    wide: tuple[WideAccess, ...]
+
+
+def collect(nest: tile_ir.ParallelNest, ranges: Ranges) -> NestAccesses:
+    """Every access in the nest's body."""
+    fragments: list[FragmentAccess] = []
+    wide: list[WideAccess] = []
+    inner = {n.loop_var for n in tile_ir.walk(nest.body) if isinstance(n, tir.For)}
+    bound = {n.var: n.value for n in tile_ir.walk(nest.body) if isinstance(n, tir.Bind)}
+    variables = dict(zip(nest.loop_vars, placeholders(len(nest.loop_vars))))
+
+    def note(buffer: Any, indices: Sequence[Any], is_write: bool, span: Any) -> None:
+        indices = [_resolved(i, bound) for i in indices]
+        if is_fragment(buffer):
+            exprs = [from_tir(i, variables) for i in indices]
+            known = None if any(e is None for e in exprs) else tuple(e for e in exprs if e is not None)
+            fragments.append(FragmentAccess(buffer, known, is_write, span))
+        elif is_global(buffer) or is_shared(buffer):
+            moving = [depends(tir.Evaluate(i), inner) for i in indices]
+            rank = len(nest.loop_vars)
+            if any(moving):
+                widths, steps = (1,) * rank, (False,) * rank
+            else:
+                found = [neighbours(buffer, indices, v, ranges) for v in nest.loop_vars]
+                widths, steps = tuple(w for w, _ in found), tuple(s for _, s in found)
+            wide.append(WideAccess(buffer, tuple(indices), is_write, widths, steps))
+
+    for node in tile_ir.walk(nest.body):
+        if isinstance(node, ir.TensorLoad):
+            note(node.source, node.indices, False, nest.span)
+        elif isinstance(node, tir.BufferStore):
+            note(node.buffer, node.indices, True, node.span or nest.span)
+        elif is_call(node, "tl.atomic_elem"):
+            target = node.args[0].args[0]
+            note(target.source, target.indices, True, nest.span)
+    return NestAccesses(tuple(fragments), tuple(wide))
+
+
+def _resolved(index: Any, bound: dict[Any, Any]) -> Any:
+    """An index with names bound inside the nest replaced by their values."""
+    for _ in range(8):
+        if not any(isinstance(n, ir.Var) and n in bound for n in tile_ir.walk(tir.Evaluate(index))):
+            break
+        index = tile_ir.substitute(index, bound)
+    return index
+
+
+def neighbours(buffer: Any, indices: Sequence[Any], var: Any, ranges: Ranges) -> tuple[int, bool]:
+    """(elements along loop variable `var` that one aligned access may move, whether `var` walks neighbours)."""
+    if not indices or any(depends(tir.Evaluate(i), {var}) for i in indices[:-1]):
+        return 1, False
+    found = linear(indices[-1], var)
+    if found is None or found[0] != 1:
+        return 1, False
+    strides = buffer.ty.strides
+    if strides and tile_ir.static(strides[-1]) != 1:
+        return 1, False
+    kind = dtype_of(tile_ir.dtype_name(buffer))
+    if kind.bits < 8 or kind.lanes > 1:
+        return 1, True
+    rest = found[1]
+    for width in WIDTHS:
+        if width * kind.bits // 8 <= VECTOR_BYTES and _aligned(buffer, indices, rest, var, width, ranges):
+            return width, True
+    return 1, True
+
+
+def _aligned(buffer: Any, indices: Sequence[Any], rest: Any, var: Any, width: int, ranges: Ranges) -> bool:
+    size = buffer.ty.shape[-1]
+    if not _multiple(rest, width, ranges):
+        return False
+    if is_shared(buffer):
+        return True  # its layout answers the rest
+    steps = list(buffer.ty.strides)[:-1] if buffer.ty.strides else ([size] if len(indices) > 1 else [])
+    if not all(_multiple(s, width, ranges) for s in steps):
+        return False
+    if _multiple(size, width, ranges):
+        return True
+    return ranges.proves(indices[-1] < size) and ranges.proves(indices[-1] >= 0)
+
+
+def _multiple(value: Any, width: int, ranges: Ranges) -> bool:
+    number = tile_ir.static(value)
+    if number is not None:
+        return number % width == 0
+    return ranges.proves(tir.floormod(value, tir.const(width, str(value.ty))) == 0)

@@ -1,0 +1,37 @@
+"""Facts about a GPU architecture that the passes ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Arch:
+    """`shared_limit`: bytes of shared memory that one block may ask for. `number`: 80 for sm_80."""
+
+    name: str
+    number: int
+    shared_limit: int
+    warp: int = 32
+
+    @property
+    def has_cp_async(self) -> bool:
+        return self.number >= 80
+
+    @property
+    def has_fp8_mma(self) -> bool:
+        return self.number >= 89
+
+
+# Programming guide, table "Technical Specifications per Compute Capability": maximum per block, opted in.
+_SHARED = {75: 64 << 10, 80: 163 << 10, 86: 99 << 10, 89: 99 << 10, 90: 227 << 10, 100: 227 << 10}
+
+
+def arch_of(name: str) -> Arch:
+    """`sm_80` -> its facts; ValueError for an architecture that nobody described."""
+    digits = name.removeprefix("sm_").rstrip("af")
+    number = int(digits) if name.startswith("sm_") and digits.isdigit() else 0
+    if number not in _SHARED:
+        known = ", ".join(f"sm_{n}" for n in _SHARED)
+        raise ValueError(f"{name} is no architecture that this compiler knows. Use one of {known}.")
+    return Arch(name, number, _SHARED[number])

@@ -1,0 +1,38 @@
+"""What a GPU compilation carries from pass to pass, beside the IR."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tile_compiler.context import CompileContext
+from tile_compiler.simt.arch import Arch, arch_of
+
+if TYPE_CHECKING:
+    from tile_compiler.simt.kernel_layouts import KernelLayouts
+
+DEFAULT_THREADS = 128
+
+
+@dataclass
+class SimtContext(CompileContext):
+    """One compilation for a GPU.
+
+    `layouts`: what inference found, for each kernel index. `alignments`: for each parameter the bytes that its
+    address was taken to be a multiple of, because vectors access it; the host checks it before a launch.
+    `shared_bytes`: for each kernel index the dynamic shared memory that a launch needs.
+    """
+
+    arch: Arch = field(default_factory=lambda: arch_of("sm_80"))
+    layouts: dict[int, KernelLayouts] = field(default_factory=dict)
+    shared_bytes: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def vector_bytes(self) -> int:
+        """The widest access of one thread."""
+        return 16
+
+    def aligned(self, buffer: Any, size: int) -> None:
+        """Record that `buffer` is accessed in vectors of `size` bytes."""
+        name = str(buffer.name)
+        self.alignments[name] = max(self.alignments.get(name, 1), size)

@@ -1,0 +1,191 @@
+"""Find where every on-chip tile lies and which thread does what (paper, section 4.2)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import ir
+from tvm import tirx as tir
+
+from tile_compiler.errors import UnsupportedOnTarget
+from tile_compiler.loops.conflicts import check_conflicts
+from tile_compiler.passes.lower_tile_ops import alias_roots
+from tile_compiler.ranges import RangeRewriter, Ranges
+from tile_compiler.rewrite import is_call
+from tile_compiler.simt.accesses import collect
+from tile_compiler.simt.annotations import annotated
+from tile_compiler.simt.context import SimtContext
+from tile_compiler.simt.distribution import linear, replicated
+from tile_compiler.simt.errors import LayoutConflict
+from tile_compiler.simt.kernel_layouts import KernelLayouts
+from tile_compiler.simt.layout.equations import Level, Rule, Solution, Unknown
+from tile_compiler.simt.layout.solve import solve
+from tile_compiler.simt.operators.gemm import GemmRule, gemm_rule
+from tile_compiler.simt.operators.nests import WHAT, is_fragment, is_shared, static_shape
+from tile_compiler.simt.operators.parallel import NestRule
+from tile_compiler.simt.operators.reduce import ReduceRule
+from tile_compiler.simt.operators.scan import ScanRule
+from tilelang import ops
+from tilelang.ir import tile_ir
+from tilelang.ir.dtypes import dtype_of
+from tilelang.layout import make_linear_layout
+
+SMALL = 256  # elements of a tile that every thread may hold
+
+
+@dataclass
+class _Default(Rule):
+    """A fragment that nothing else decides: coalesced over the threads."""
+
+    unknown: Unknown
+    threads: int
+
+    def propose(self, level: Level, known: Any) -> Any:
+        if level == Level.FREE and self.unknown not in known:
+            yield self.unknown, linear(self.unknown.shape, self.threads)
+
+
+def infer_layouts(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
+    """Fill `ctx.layouts`; the function itself stays as it is.
+
+    before:     acc, s, loops: unknown
+    after:      acc: (i, j) -> thread i % 8 * 4 + j % 8 // 2 + ..., s: swizzled, each loop where its fragments are
+    """
+    for kernel in tile_ir.kernels(func):
+        _check_types(kernel)
+        ctx.layouts[kernel.index] = _Inference(func, kernel, ctx).run()
+    return func
+
+
+class _Inference(RangeRewriter):
+    def __init__(self, func: tir.PrimFunc, kernel: tile_ir.Kernel, ctx: SimtContext) -> None:
+        super().__init__(Ranges.of_kernel(func, kernel))
+        self.ctx, self.kernel = ctx, kernel
+        self.threads = int(kernel.num_threads or 1)
+        self.found = KernelLayouts()
+        self.roots = alias_roots(kernel.body)
+
+    def run(self) -> KernelLayouts:
+        self._declare()
+        self.body(self.kernel.body)
+        rules = [r for r in self.found.rules if r is not None]
+        defaults: list[Rule] = [
+            _Default("the default", None, u, self.threads) for b, u in self.found.buffers.items() if is_fragment(b)
+        ]
+        self.found.solution = self._solved([*rules, *defaults])
+        for buffer, unknown in self.found.buffers.items():
+            if unknown not in self.found.solution.values and is_shared(buffer):
+                self.found.solution.values[unknown] = make_linear_layout(unknown.shape)
+        return self.found
+
+    def _known(self) -> Solution:
+        """What is settled before inference: the user's annotations; views need one order of elements."""
+        known = annotated(self.kernel, self.found.buffers, self.threads)
+        for buffer, unknown in self.found.buffers.items():
+            if is_shared(buffer) and (buffer in self.roots or buffer in self.roots.values()):
+                known.values[unknown] = make_linear_layout(unknown.shape)
+        return known
+
+    def _solved(self, rules: list[Rule]) -> Solution:
+        """The solution. A small tile that two operators want differently is given to every thread."""
+        strict = {u for r in rules if isinstance(r, GemmRule) for u in r.unknowns()}
+        everywhere: dict[Unknown, Any] = {}
+        first: LayoutConflict | None = None
+        while True:
+            known = self._known()
+            for unknown in everywhere:
+                known.values[unknown] = replicated(unknown.shape, self.threads)
+            try:
+                return solve(rules, known)
+            except LayoutConflict as conflict:
+                first = first or conflict
+                blamed = conflict.unknown
+                small = blamed is not None and math.prod(blamed.shape) <= SMALL
+                if blamed is None or not small or blamed in strict or blamed in everywhere:
+                    raise first from None
+                everywhere[blamed] = conflict
+                span = conflict.location
+                self.ctx.report.note(None, f"{blamed.name}: every thread holds it, as uses at {span} need it elsewhere")
+
+    def _declare(self) -> None:
+        for node in tile_ir.walk(self.kernel.body):
+            if not isinstance(node, (tir.AllocBuffer, tir.DeclBuffer)):
+                continue
+            buffer = node.buffer
+            if isinstance(node, tir.DeclBuffer) and is_fragment(buffer):
+                raise UnsupportedOnTarget(f"a view of the fragment {buffer.name}", at=node.span)
+            if (
+                isinstance(node, tir.DeclBuffer)
+                and is_shared(buffer)
+                and tile_ir.static(buffer.ty.elem_offset or 0) != 0
+            ):
+                raise UnsupportedOnTarget(f"{buffer.name}, a view that begins inside its buffer", at=node.span)
+            if not (is_fragment(buffer) or is_shared(buffer)):
+                continue
+            shape = static_shape(buffer)
+            if shape is None:
+                raise UnsupportedOnTarget(f"on-chip buffer {buffer.name} of dynamic size", at=node.span)
+            self.found.buffers[buffer] = Unknown(str(buffer.name), shape, buffer)
+
+    def _unknown(self, buffer: Any) -> Unknown:
+        return self.found.buffers[buffer]
+
+    def loop(self, node: tir.For) -> Any:
+        nest = tile_ir.as_parallel(node)
+        if nest is None:
+            return super().loop(node)
+        for var, extent in zip(nest.loop_vars, nest.extents):
+            self.ranges.iterate(var, 0, extent)
+        check_conflicts(nest, self.ctx.report)
+        accesses = collect(nest, self.ranges)
+        sizes = [tile_ir.static(e) for e in nest.extents]
+        if any(s is None for s in sizes):
+            if accesses.fragments:
+                raise UnsupportedOnTarget(
+                    "T.Parallel over a fragment with an extent that is not constant", at=nest.span
+                )
+            self.found.rules.append(None)
+            return node
+        if 0 in sizes:
+            self.found.rules.append(None)
+            return node
+        what = str(nest.annotations.get(WHAT, "T.Parallel"))
+        loop = Unknown(f"the {what} loop", tuple(int(s or 0) for s in sizes))
+        both = what == "T.copy" and len(accesses.fragments) == 2 and not accesses.wide
+        rule = NestRule(what, nest.span, nest, accesses, loop, self.found.buffers, self.threads, repairable=both)
+        self.found.rules.append(rule)
+        return node
+
+    def evaluate(self, node: tir.Evaluate) -> Any:
+        if not is_call(node.value, "tl.gemm", "tl.reduce", "tl.scan"):
+            return node
+        op = ops.parse(node.value)
+        span = node.value.span or node.span
+        rule: Rule
+        if isinstance(op, ops.Gemm):
+            rule = gemm_rule(op, span, self._unknown, self.threads, self.ctx.arch.number)
+        elif isinstance(op, ops.Reduce):
+            src, dst = self._unknown(op.src.source), self._unknown(op.dst.source)
+            rule = ReduceRule("T.reduce", span, src, dst, op.dim % len(src.shape), self.threads)
+        else:
+            assert isinstance(op, ops.Scan)
+            src, dst = self._unknown(op.src.source), self._unknown(op.dst.source)
+            rule = ScanRule("T.cumsum", span, src, dst)
+        self.found.rules.append(rule)
+        return node
+
+
+def _check_types(kernel: tile_ir.Kernel) -> None:
+    """Elements of less than a byte have no form here yet."""
+    for node in tile_ir.walk(kernel.body):
+        buffer = node.source if isinstance(node, ir.TensorLoad) else getattr(node, "buffer", None)
+        if buffer is not None and tile_ir.is_buffer(buffer) and dtype_of(tile_ir.dtype_name(buffer)).bits < 8:
+            name = tile_ir.dtype_name(buffer)
+            if name != "bool":
+                raise UnsupportedOnTarget(
+                    f"{buffer.name} has elements of type {name}",
+                    at=getattr(node, "span", None) or kernel.span,
+                    repair="pass packed bytes (uint8) and take the elements apart with shifts",
+                )

@@ -1,0 +1,284 @@
+"""Place barriers between accesses of different threads to one place of shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tvm import sym
+from tvm import tirx as tir
+
+from tile_compiler.passes.lower_tile_ops import alias_roots
+from tile_compiler.rewrite import is_call, map_kernels, remake_loop, substitute
+from tile_compiler.simt.context import SimtContext
+from tile_compiler.simt.memory_effects import EVERYTHING, Effect, Interval, effects, interval, tracked_buffers
+from tile_compiler.simt.operators.nests import REGISTERS, run
+from tile_compiler.simt.uniformity import Uniformity
+from tilelang.ir import tile_ir
+from tilelang.ir.dtypes import dtype_of
+
+MANY = 4  # iterations of a loop that are followed, beyond the versions that its buffers have
+
+Touch = tuple[Any, float, float]  # root buffer, first byte, last byte
+
+
+@dataclass
+class _State:
+    """What happened since the last barrier, and copies in flight by the number of groups closed after them."""
+
+    reads: set[Touch] = field(default_factory=set)
+    writes: set[Touch] = field(default_factory=set)
+    atomics: set[Touch] = field(default_factory=set)
+    flying: set[tuple[Touch, int]] = field(default_factory=set)
+
+    def copy(self) -> _State:
+        return _State(set(self.reads), set(self.writes), set(self.atomics), set(self.flying))
+
+    def merge(self, other: _State) -> None:
+        self.reads |= other.reads
+        self.writes |= other.writes
+        self.atomics |= other.atomics
+        self.flying |= other.flying
+
+    def barrier(self) -> None:
+        self.reads, self.writes, self.atomics = set(), set(), set()
+
+
+@dataclass
+class _Node:
+    """A statement that can get barriers before its parts. `kind`: seq, loop, while, branch, scope, leaf."""
+
+    kind: str
+    stmt: Any
+    parts: list[_Node] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+
+
+def insert_barriers(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
+    """Follow the block through its statements; where one conflicts with what came since the last barrier, place one.
+
+    before:     s[tx] = A[tx]; B[tx] = s[63 - tx]
+    after:      s[tx] = A[tx]; tl::sync_threads(); B[tx] = s[63 - tx]
+
+    Loops are followed for enough iterations to see every version of a pipelined buffer meet every other, so that
+    barriers that iterations need between them are found too. A statement under a condition that threads disagree on
+    gets its barrier before the condition. A use of a copy in flight gets a wait as well.
+    """
+
+    def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
+        placer = _Placer(kernel)
+        body = placer.run()
+        return tile_ir.Kernel(kernel.index, kernel.grid, kernel.threads, body, kernel.span)
+
+    return map_kernels(func, rule)
+
+
+class _Placer:
+    def __init__(self, kernel: tile_ir.Kernel) -> None:
+        self.kernel = kernel
+        self.uniform = Uniformity(kernel)
+        self.tracked = tracked_buffers(kernel)
+        self.roots = alias_roots(kernel.body)
+        self.analyzer = sym.Analyzer()
+        self.ranges: dict[Any, Interval] = {}
+        self.values: dict[Any, Any] = {}
+        self.exits: list[list[_State]] = []
+        for var, extent in (*kernel.grid, *kernel.threads):
+            size = tile_ir.static(extent)
+            self.ranges[var] = EVERYTHING if size is None else (0, size - 1)
+
+    def run(self) -> Any:
+        for node in tile_ir.walk(self.kernel.body):
+            if isinstance(node, tir.For):
+                low, size = tile_ir.static(node.min), tile_ir.static(node.extent)
+                if low is not None and size is not None:
+                    self.ranges[node.loop_var] = (low, low + size - 1)
+        tree = self._node(self.kernel.body)
+        self._visit(tree, _State())
+        return self._rebuilt(tree)
+
+    # -- the tree ---------------------------------------------------------------------------------------------
+
+    def _node(self, stmt: Any) -> _Node:
+        if isinstance(stmt, tir.SeqStmt):
+            return _Node("seq", stmt, [self._node(s) for s in tile_ir.statements(stmt)])
+        if isinstance(stmt, tir.AttrStmt):
+            return _Node("scope", stmt, [self._list(stmt.body)])
+        inner = isinstance(stmt, tir.For) and bool(stmt.annotations) and REGISTERS in stmt.annotations
+        found = effects(stmt, self.tracked, self.roots)
+        if found or _waits(stmt):
+            if isinstance(stmt, tir.For) and not inner and not self.uniform.varies(stmt.extent):
+                return _Node("loop", stmt, [self._list(stmt.body)], self._of(stmt.min, stmt.extent))
+            if isinstance(stmt, tir.While) and not self.uniform.varies(stmt.condition):
+                return _Node("while", stmt, [self._list(stmt.body)], self._of(stmt.condition))
+            if isinstance(stmt, tir.IfThenElse) and not self.uniform.varies(stmt.condition):
+                cases = [stmt.then_case] + ([] if stmt.else_case is None else [stmt.else_case])
+                return _Node("branch", stmt, [self._list(c) for c in cases], self._of(stmt.condition))
+        return _Node("leaf", stmt, [], found)
+
+    def _list(self, stmt: Any) -> _Node:
+        return _Node("seq", stmt, [self._node(s) for s in tile_ir.statements(stmt)])
+
+    def _of(self, *exprs: Any) -> list[Effect]:
+        return [e for x in exprs for e in effects(tir.Evaluate(x), self.tracked, self.roots)]
+
+    def _rebuilt(self, node: _Node) -> Any:
+        stmt, parts = node.stmt, [self._rebuilt(p) for p in node.parts]
+        if node.kind == "seq":
+            return tile_ir.sequence(parts)
+        if node.kind == "loop":
+            return remake_loop(stmt, body=parts[0])
+        if node.kind == "while":
+            return tir.While(stmt.condition, parts[0], span=stmt.span)
+        if node.kind == "branch":
+            return tir.IfThenElse(stmt.condition, parts[0], parts[1] if len(parts) > 1 else None, span=stmt.span)
+        if node.kind == "scope":
+            return tir.AttrStmt(stmt.node, stmt.attr_key, stmt.value, parts[0], span=stmt.span)
+        return stmt
+
+    # -- following the block ----------------------------------------------------------------------------------
+
+    def _visit(self, node: _Node, state: _State) -> None:
+        if node.kind == "seq":
+            position = 0
+            while position < len(node.parts):
+                part = node.parts[position]
+                for extra in self._needed(part, state):
+                    node.parts.insert(position, _Node("leaf", extra))
+                    position += 1
+                self._visit(part, state)
+                position += 1
+        elif node.kind == "scope":
+            self._visit(node.parts[0], state)
+        elif node.kind == "loop":
+            self._loop(node, state)
+        elif node.kind == "while":
+            self.exits.append([state.copy()])
+            for _ in range(MANY):
+                self._visit(node.parts[0], state)
+                self.exits[-1].append(state.copy())
+            for other in self.exits.pop():
+                state.merge(other)
+        elif node.kind == "branch":
+            self._branch(node, state)
+        else:
+            self._leaf(node, state)
+
+    def _loop(self, node: _Node, state: _State) -> None:
+        stmt = node.stmt
+        size = tile_ir.static(self._value(stmt.extent))
+        versions = max((_largest_modulus(e.index) for e in self._inside(node)), default=1)
+        follow = MANY + versions
+        count = follow if size is None else min(size, follow)
+        self.exits.append([state.copy()] if size is None else [])
+        known = size is not None and size <= follow
+        for number in range(count):
+            self.values[stmt.loop_var] = self.analyzer.simplify(self._value(stmt.min) + number)
+            self._visit(node.parts[0], state)
+            if not known and (size is None or number >= count - versions):
+                self.exits[-1].append(state.copy())
+        self.values.pop(stmt.loop_var, None)
+        for other in self.exits.pop():
+            state.merge(other)
+
+    def _inside(self, node: _Node) -> list[Effect]:
+        return [*node.effects, *(e for p in node.parts for e in self._inside(p))]
+
+    def _branch(self, node: _Node, state: _State) -> None:
+        condition = self._value(node.stmt.condition)
+        chosen = tile_ir.static(condition)
+        if chosen is not None:
+            if chosen:
+                self._visit(node.parts[0], state)
+            elif len(node.parts) > 1:
+                self._visit(node.parts[1], state)
+            return
+        other = state.copy()
+        self._visit(node.parts[0], state)
+        if len(node.parts) > 1:
+            self._visit(node.parts[1], other)
+        state.merge(other)
+
+    def _leaf(self, node: _Node, state: _State) -> None:
+        call = node.stmt.value if isinstance(node.stmt, tir.Evaluate) else None
+        name = str(call.args[0].value) if call is not None and is_call(call, "tirx.call_extern") else ""
+        if name == "tl::sync_threads":
+            state.barrier()
+        elif name == "tl::cp_async_commit":
+            state.flying = {(touch, age + 1) for touch, age in state.flying}
+        elif name.startswith("tl::cp_async_wait<"):
+            pending = int(name[18:-1])
+            state.writes |= {touch for touch, age in state.flying if age > pending}
+            state.flying = {(touch, age) for touch, age in state.flying if age <= pending}
+        elif is_call(call, "tirx.break_loop", "tirx.continue_loop") and self.exits:
+            self.exits[-1].append(state.copy())
+        for effect in node.effects:
+            touch = self._touch(effect)
+            if effect.kind == "async":
+                state.flying.add((touch, 0))
+            else:
+                target = {"read": state.reads, "write": state.writes, "atomic": state.atomics}[effect.kind]
+                target.add(touch)
+
+    def _needed(self, node: _Node, state: _State) -> list[Any]:
+        """The synchronization that must come before a statement; the state is as after it."""
+        if node.kind in ("seq", "scope"):
+            return []
+        touches = [(e.kind, self._touch(e)) for e in node.effects]
+        out: list[Any] = []
+        if any(_meet(t, f) for _, t in touches for f, _ in state.flying):
+            out += [run("tl::cp_async_commit", span=node.stmt.span), run("tl::cp_async_wait<0>", span=node.stmt.span)]
+            state.writes |= {touch for touch, _ in state.flying}
+            state.flying = set()
+        if any(self._conflict(kind, touch, state) for kind, touch in touches):
+            out.append(run("tl::sync_threads", span=node.stmt.span))
+            state.barrier()
+        return out
+
+    @staticmethod
+    def _conflict(kind: str, touch: Touch, state: _State) -> bool:
+        against = {
+            "read": (state.writes, state.atomics),
+            "atomic": (state.writes, state.reads),
+            "write": (state.writes, state.reads, state.atomics),
+            "async": (state.writes, state.reads, state.atomics),
+        }[kind]
+        return any(_meet(touch, other) for group in against for other in group)
+
+    def _touch(self, effect: Effect) -> Touch:
+        root = self.roots.get(effect.buffer, effect.buffer)
+        if effect.index is None:
+            return (root, *EVERYTHING)
+        low, high = interval(self._value(effect.index), self.ranges)
+        size = dtype_of(tile_ir.dtype_name(effect.buffer)).bits / 8
+        if high < EVERYTHING[1]:
+            high = high // effect.count * effect.count  # vectors start at multiples of their length
+        return (root, low * size, (high + effect.count) * size - 1)
+
+    def _value(self, node: Any) -> Any:
+        return self.analyzer.simplify(substitute(node, self.values)) if self.values else node
+
+
+def _meet(a: Touch, b: Touch) -> bool:
+    return bool(a[0].same_as(b[0])) and a[1] <= b[2] and b[1] <= a[2]
+
+
+def _waits(stmt: Any) -> bool:
+    """Whether a statement synchronizes, or leaves a loop."""
+    return any(
+        is_call(n, "tirx.break_loop", "tirx.continue_loop")
+        or (is_call(n, "tirx.call_extern") and str(n.args[0].value).startswith(("tl::sync", "tl::cp_async")))
+        for n in tile_ir.walk(stmt)
+    )
+
+
+def _largest_modulus(index: Any) -> int:
+    """How many versions an index goes through: the largest small modulus in it."""
+    if index is None:
+        return 1
+    found = [
+        int(n.b.value)
+        for n in tile_ir.walk(tir.Evaluate(index))
+        if type(n).__name__ == "FloorMod" and isinstance(n.b, tir.IntImm) and n.b.value <= 16
+    ]
+    return max(found, default=1)

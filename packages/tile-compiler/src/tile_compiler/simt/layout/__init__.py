@@ -1,0 +1,1 @@
+"""Layout inference: unknowns and their equations, and a solver that knows no operator."""

@@ -1,0 +1,48 @@
+"""Find a layout for every unknown: strict rules first, then common ones, then free choices, to a fixed point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tile_compiler.simt.errors import LayoutConflict
+from tile_compiler.simt.layout.equations import Level, Rule, Solution
+
+
+def solve(rules: Sequence[Rule], known: Solution | None = None) -> Solution:
+    """The values of all unknowns of `rules`; `known` holds those that the user annotated.
+
+    After each free choice the common rules run again, so that everything that follows from it is settled before the
+    next choice. LayoutConflict if an operator cannot live with what others demanded.
+    """
+    solution = known or Solution()
+    _settle(rules, solution, Level.STRICT)
+    _settle(rules, solution, Level.COMMON)
+    while _choose(rules, solution):
+        _settle(rules, solution, Level.COMMON)
+    for rule in rules:
+        fault = rule.fault(solution.values)
+        if fault is not None:
+            unknown, why = fault
+            raise LayoutConflict.between(rule, unknown, solution, why)
+    return solution
+
+
+def _settle(rules: Sequence[Rule], solution: Solution, level: Level) -> None:
+    changed = True
+    while changed:
+        changed = False
+        for rule in rules:
+            for unknown, value in rule.propose(level, solution.values):
+                if unknown not in solution.values:
+                    solution.set(unknown, value, rule)
+                    changed = True
+
+
+def _choose(rules: Sequence[Rule], solution: Solution) -> bool:
+    """Let the first rule that has a free choice make one."""
+    for rule in rules:
+        for unknown, value in rule.propose(Level.FREE, solution.values):
+            if unknown not in solution.values:
+                solution.set(unknown, value, rule)
+                return True
+    return False

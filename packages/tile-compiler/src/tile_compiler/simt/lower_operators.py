@@ -1,0 +1,161 @@
+"""Replace every tile operator and parallel nest by what one thread does."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tvm import ir
+from tvm import tirx as tir
+
+from tile_compiler.errors import UnsupportedOnTarget, where
+from tile_compiler.passes.bounds import UNSAFE, Guard, safe_values
+from tile_compiler.ranges import Ranges
+from tile_compiler.rewrite import is_call, map_kernels, substitute
+from tile_compiler.simt.context import SimtContext
+from tile_compiler.simt.layout.equations import Rule
+from tile_compiler.simt.lowering import Lowering
+from tile_compiler.simt.materialize_threads import linear_thread
+from tile_compiler.simt.operators.gemm import GemmRule
+from tile_compiler.simt.operators.lower_gemm import lower_gemm
+from tile_compiler.simt.operators.lower_nest import lower_nest
+from tile_compiler.simt.operators.lower_reduce import lower_reduce
+from tile_compiler.simt.operators.nests import WHAT, int32, is_fragment
+from tile_compiler.simt.operators.parallel import NestRule
+from tile_compiler.simt.operators.reduce import ReduceRule
+from tile_compiler.simt.operators.scan import lower_scan
+from tilelang import ops
+from tilelang.ir import tile_ir
+
+ORIGIN = "tl.origin"
+_DROPPED = ("tl.annotate_layout", "tl.safe_value", "tirx.assume")
+
+
+def lower_operators(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
+    """Dispatch each operator to its lowering, under a `tl.origin` that names the user's line.
+
+    before:     for i, j in T.parallel(64, 32): s[i, j] = A[bx * 64 + i, j]
+    after:      for c in T.unroll(2): s[c * 32 + tx // 4, tx % 4 * 8 : +8] = A[bx * 64 + c * 32 + tx // 4, ...]
+
+    Fragments become arrays in registers. Shared buffers keep their logical indices here. Element accesses of
+    thread-level code get their conditions.
+    """
+
+    def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
+        if ctx.options.get(UNSAFE):
+            ctx.report.assume(kernel.span, f"all accesses are in bounds ({UNSAFE})")
+        rewriter = _LowerOperators(func, kernel, ctx)
+        body = rewriter.body(kernel.body)
+        if len(kernel.threads) > 1:
+            body = tile_ir.sequence(
+                [tir.Bind(rewriter.low.tx, linear_thread(kernel), span=kernel.span), *tile_ir.statements(body)]
+            )
+        for node in tile_ir.walk(body):
+            if isinstance(node, ir.Var) and tile_ir.is_buffer(node) and is_fragment(node):
+                raise UnsupportedOnTarget(
+                    f"the fragment {node.name} is accessed outside of T.Parallel and tile operators", at=kernel.span
+                )
+        return tile_ir.Kernel(kernel.index, kernel.grid, kernel.threads, body, kernel.span)
+
+    return map_kernels(func, rule)
+
+
+class _LowerOperators(Guard):
+    def __init__(self, func: tir.PrimFunc, kernel: tile_ir.Kernel, ctx: SimtContext) -> None:
+        super().__init__(Ranges.of_kernel(func, kernel), safe_values(kernel.body))
+        self.ctx, self.kernel = ctx, kernel
+        self.sites = iter(ctx.layouts[kernel.index].rules)
+        tx = kernel.threads[0][0]
+        if len(kernel.threads) > 1:
+            tx = tir.Var("thread", "int32")
+            self.ranges.iterate(tx, int32(0), int32(int(kernel.num_threads or 1)))
+        self.low = Lowering(ctx, kernel, self.ranges, ctx.layouts[kernel.index], tx, self.safe)
+        self.first_line = kernel_line(func)
+
+    def alloc(self, node: tir.AllocBuffer) -> Any:
+        if not is_fragment(node.buffer):
+            return node
+        return tir.AllocBuffer(self.low.registers(node.buffer), span=node.span)
+
+    def _wrapped(self, what: str, body: Any, span: Any) -> Any:
+        """The operator's statements after those that allocate for it, under its origin."""
+        text = f"{what} ({_relative(span, self.first_line)})" if where(span) else what
+        parts = [s for s in tile_ir.statements(body) if not isinstance(s, tir.AllocBuffer)]
+        allocations = [s for s in tile_ir.statements(body) if isinstance(s, tir.AllocBuffer)]
+        marked = tir.AttrStmt(ir.StringImm(text), ORIGIN, ir.StringImm(text), tile_ir.sequence(parts), span=span)
+        return tile_ir.sequence([*self.low.temporaries, *allocations, marked])
+
+    def _start(self, span: Any) -> None:
+        self.low.span, self.low.temporaries = span, []
+
+    def loop(self, node: tir.For) -> Any:
+        nest = tile_ir.as_parallel(node)
+        if nest is None:
+            return super().loop(node)
+        rule = next(self.sites)
+        self._start(nest.span)
+        what = str(nest.annotations.get(WHAT, "T.Parallel"))
+        if rule is None:
+            if any(tile_ir.static(e) == 0 for e in nest.extents):
+                return None
+            body = self._dynamic(nest)
+        else:
+            assert isinstance(rule, NestRule)
+            body = lower_nest(rule, self.low)
+        return self._wrapped(what, body, nest.span)
+
+    def _dynamic(self, nest: tile_ir.ParallelNest) -> Any:
+        """A nest of extents that are not constant: threads take turns over its iterations."""
+        total: Any = int32(1)
+        for extent in nest.extents:
+            total = total * tir.Cast("int32", extent) if str(extent.ty) != "int32" else total * extent
+        threads = int(self.kernel.num_threads or 1)
+        turn, number = tir.Var("turn", "int32"), tir.Var("number", "int32")
+        rest: Any = number
+        values: dict[Any, Any] = {}
+        for var, extent in reversed(list(zip(nest.loop_vars, nest.extents))):
+            values[var] = tir.floormod(rest, extent)
+            rest = tir.floordiv(rest, extent)
+        values[nest.loop_vars[0]] = number if len(nest.loop_vars) == 1 else values[nest.loop_vars[0]]
+        turns = tir.floordiv(total + (threads - 1), threads)
+        self.ranges.iterate(turn, int32(0), turns)
+        linear = turn * threads + self.low.tx
+        self.ranges.define(number, linear)
+        with self.ranges.given(number < total):
+            inner = Guard(self.ranges, self.safe).body(substitute(nest.body, values))
+        body = tile_ir.sequence([tir.Bind(number, linear), tir.IfThenElse(number < total, inner, None)])
+        return tir.For(turn, int32(0), turns, tir.ForKind.SERIAL, body, annotations={"tl.registers": 1})
+
+    def evaluate(self, node: tir.Evaluate) -> Any:
+        if is_call(node.value, *_DROPPED):
+            return None
+        if is_call(node.value, "tl.sync_threads"):
+            op = ops.parse(node.value)
+            assert isinstance(op, ops.SyncThreads)
+            name = "tl::sync_threads" if op.count is None else f"tl::sync_threads<{op.barrier}, {op.count}>"
+            return tir.Evaluate(tir.call_extern("int32", name), span=node.span)
+        if not is_call(node.value, "tl.gemm", "tl.reduce", "tl.scan"):
+            return super().evaluate(node)
+        rule: Rule | None = next(self.sites)
+        op = ops.parse(node.value)
+        span = node.value.span or node.span
+        self._start(span)
+        if isinstance(op, ops.Gemm):
+            assert isinstance(rule, GemmRule)
+            return self._wrapped("T.gemm", lower_gemm(op, rule.tiles, self.low), span)
+        if isinstance(op, ops.Reduce):
+            assert isinstance(rule, ReduceRule)
+            return self._wrapped(f"T.reduce_{op.kind}", lower_reduce(op, self.low), span)
+        assert isinstance(op, ops.Scan)
+        return self._wrapped(f"T.cum{op.kind}", lower_scan(op, self.low), span)
+
+
+def kernel_line(func: tir.PrimFunc) -> int:
+    """The first line of the user's function."""
+    source = func.attrs.get("tl.source") if func.attrs is not None else None
+    return 0 if source is None else int(json.loads(str(getattr(source, "value", source))).get("line", 0))
+
+
+def _relative(span: Any, first: int) -> str:
+    line = int(where(span).rsplit(":", 1)[-1] or 0)
+    return f"line {line - first + 1}" if first else f"line {line}"

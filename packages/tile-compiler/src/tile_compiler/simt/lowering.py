@@ -1,0 +1,69 @@
+"""What the lowering of one operator may ask: the thread, registers of fragments, layouts, what is provable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tvm import tirx as tir
+
+from tile_compiler.passes.bounds import Guard
+from tile_compiler.ranges import Ranges
+from tile_compiler.simt.context import SimtContext
+from tile_compiler.simt.distribution import Distribution
+from tile_compiler.simt.kernel_layouts import KernelLayouts
+from tile_compiler.simt.operators.nests import local
+from tilelang.ir import tile_ir
+
+
+@dataclass
+class Lowering:
+    """Shared by the operators of one kernel; `span` and `temporaries` are those of the operator at hand.
+
+    `safe` holds what reads outside a buffer give instead of 0.
+    """
+
+    ctx: SimtContext
+    kernel: tile_ir.Kernel
+    ranges: Ranges
+    layouts: KernelLayouts
+    tx: Any
+    safe: dict[Any, Any]
+    span: Any = None
+    temporaries: list[Any] = field(default_factory=list)
+    _registers: dict[Any, Any] = field(default_factory=dict)
+
+    @property
+    def threads(self) -> int:
+        return int(self.kernel.num_threads or 1)
+
+    def distribution(self, buffer: Any) -> Distribution:
+        """The distribution of a fragment."""
+        value = self.layouts.of(buffer)
+        assert isinstance(value, Distribution)
+        return value
+
+    def layout(self, buffer: Any) -> Any:
+        """The layout of a shared buffer."""
+        return self.layouts.of(buffer)
+
+    def registers(self, buffer: Any) -> Any:
+        """The array of one thread that holds its part of a fragment."""
+        if buffer not in self._registers:
+            size = self.distribution(buffer).steps
+            self._registers[buffer] = local(size, tile_ir.dtype_name(buffer), str(buffer.name))
+        return self._registers[buffer]
+
+    def shared(self, shape: list[int], dtype: str, name: str) -> Any:
+        """New row-major shared memory for the operator at hand."""
+        buffer = tir.decl_buffer(shape, dtype, name=name, scope="shared.dyn", layout=None)
+        self.layouts.add_linear(buffer)
+        self.temporaries.append(tir.AllocBuffer(buffer))
+        return buffer
+
+    def simplify(self, value: Any) -> Any:
+        return self.ranges.simplify(value)
+
+    def guard(self, stmt: Any) -> Any:
+        """`stmt` with conditions on the accesses that may leave their buffer."""
+        return Guard(self.ranges, self.safe).body(stmt)

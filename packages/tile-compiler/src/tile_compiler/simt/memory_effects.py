@@ -1,0 +1,155 @@
+"""What a statement of the final form does to memory that threads share: intervals of bytes, for placing barriers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import ir
+from tvm import tirx as tir
+
+from tile_compiler.rewrite import is_call
+from tile_compiler.simt.operators.nests import is_global, is_shared
+from tilelang.ir import tile_ir
+from tilelang.ir.dtypes import dtype_of
+
+Interval = tuple[float, float]
+EVERYTHING: Interval = (-math.inf, math.inf)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """`kind`: read, write, async (a `cp.async` destination) or atomic; `index` None: all of the buffer."""
+
+    kind: str
+    buffer: Any
+    index: Any
+    count: int
+
+
+def effects(stmt: Any, tracked: set[Any], roots: Mapping[Any, Any]) -> list[Effect]:
+    """The effects of a statement on `tracked` buffers (views count for their owners)."""
+    found: list[Effect] = []
+
+    def note(kind: str, buffer: Any, indices: Any, count: int = 1) -> None:
+        if roots.get(buffer, buffer) not in tracked:
+            return
+        index = indices[0] if is_shared(buffer) and len(indices) == 1 else None
+        if isinstance(index, ir.prim.Ramp):
+            index, count = index.base, int(index.lanes)
+        found.append(Effect(kind, buffer, index, count))
+
+    def visit(node: Any) -> None:
+        if isinstance(node, tir.BufferStore):
+            note("write", node.buffer, node.indices)
+            for part in (node.value, *node.indices):
+                visit(part)
+        elif isinstance(node, ir.TensorLoad):
+            note("read", node.source, node.indices)
+            for part in node.indices:
+                visit(part)
+        elif is_call(node, "tl.atomic_elem"):
+            target = node.args[0].args[0]
+            note("atomic", target.source, target.indices)
+            visit(node.args[1])
+        elif is_call(node, "tirx.call_extern"):
+            _called(node, note, visit)
+        else:
+            for part in _parts(node):
+                visit(part)
+
+    visit(stmt)
+    return found
+
+
+def _called(node: Any, note: Any, visit: Any) -> None:
+    name = str(node.args[0].value)
+    for position, argument in enumerate(node.args[1:]):
+        if not is_call(argument, "tirx.address_of", "tirx.buffer_data"):
+            visit(argument)
+            continue
+        target = argument.args[0]
+        buffer, indices = (target.source, target.indices) if isinstance(target, ir.TensorLoad) else (target, ())
+        size = max(1, dtype_of(tile_ir.dtype_name(buffer)).bits // 8)
+        if name.startswith("tl::cp_async<"):
+            width = int(name[13:-1]) // size
+            note("async" if position == 0 else "read", buffer, indices, width)
+        elif name.startswith("tl::ldmatrix"):
+            note("write" if position == 0 else "read", buffer, indices, 16 // size)
+        elif name.startswith(("tl::mma", "tl::shfl")):
+            note("write", buffer, ())
+        else:  # an extern may do anything with the memory that it is given
+            note("read", buffer, ())
+            note("write", buffer, ())
+
+
+def _parts(node: Any) -> list[Any]:
+    """The children of a statement or an expression."""
+    if isinstance(node, tir.SeqStmt):
+        return list(node.seq)
+    if isinstance(node, (tir.Bind, tir.Evaluate)):
+        return [node.value]
+    if isinstance(node, tir.For):
+        return [node.min, node.extent, node.body]
+    if isinstance(node, tir.While):
+        return [node.condition, node.body]
+    if isinstance(node, tir.IfThenElse):
+        return [node.condition, node.then_case, *([] if node.else_case is None else [node.else_case])]
+    if isinstance(node, tir.AttrStmt):
+        return [node.body]
+    if isinstance(node, ir.Call):
+        return list(node.args)
+    names = ("a", "b", "value", "condition", "true_value", "false_value", "base", "stride")
+    return [getattr(node, n) for n in names if hasattr(node, n) and isinstance(getattr(node, n), ir.Expr)]
+
+
+def interval(node: Any, ranges: Mapping[Any, Interval]) -> Interval:
+    """Bounds of an integer expression when its variables are in `ranges`; swizzles are understood."""
+    if isinstance(node, tir.IntImm):
+        return (node.value, node.value)
+    if isinstance(node, ir.Var):
+        return ranges.get(node, EVERYTHING)
+    if isinstance(node, ir.prim.Cast):
+        return interval(node.value, ranges)
+    kind = type(node).__name__
+    if not (hasattr(node, "a") and hasattr(node, "b")):
+        return EVERYTHING
+    (a, b), (c, d) = interval(node.a, ranges), interval(node.b, ranges)
+    if kind == "Add":
+        return (a + c, b + d)
+    if kind == "Sub":
+        return (a - d, b - c)
+    if kind == "Mul" and c == d and math.isfinite(c):
+        return (min(a * c, b * c), max(a * c, b * c)) if c else (0, 0)
+    if kind == "FloorDiv" and c == d and c > 0:
+        return (a if math.isinf(a) else a // c, b if math.isinf(b) else b // c)
+    if kind == "FloorMod" and c == d and c > 0:
+        same = math.isfinite(a) and math.isfinite(b) and a // c == b // c
+        return (a % c, b % c) if same else (0, c - 1)
+    if kind == "RShift" and c == d and a >= 0 and math.isfinite(b):
+        return (int(a) >> int(c), int(b) >> int(c))
+    if kind == "BitwiseAnd" and c == d and c >= 0:
+        return (0, c if math.isinf(b) or a < 0 else min(b, c))
+    if kind == "BitwiseXor" and a >= 0 and 0 <= c and math.isfinite(b) and math.isfinite(d):
+        if b < d:
+            (a, b), (c, d) = (c, d), (a, b)
+        block = 1 << int(d).bit_length()
+        return (a // block * block, b // block * block + block - 1)
+    return EVERYTHING
+
+
+def tracked_buffers(kernel: tile_ir.Kernel) -> set[Any]:
+    """Shared memory, and global memory that one kernel both reads and writes."""
+    loaded: set[Any] = set()
+    stored: set[Any] = set()
+    found: set[Any] = set()
+    for node in tile_ir.walk(kernel.body):
+        if isinstance(node, tir.AllocBuffer) and is_shared(node.buffer):
+            found.add(node.buffer)
+        elif isinstance(node, ir.TensorLoad) and is_global(node.source):
+            loaded.add(node.source)
+        elif isinstance(node, tir.BufferStore) and is_global(node.buffer):
+            stored.add(node.buffer)
+    return found | (loaded & stored)

@@ -1,0 +1,41 @@
+"""`T.copy`: a parallel nest of assignments; its rule and lowering are those of the nest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx as tir
+
+from tile_compiler.simt.operators.expand import Expansion
+from tile_compiler.simt.operators.nests import is_shared, nest
+from tile_compiler.tileops.site import at, cast, element_type
+from tilelang.ir import tile_ir
+from tilelang.ops import Copy
+
+
+def expand_copy(op: Copy, to: Expansion) -> Any:
+    """`tl.copy(src, dst)` -> `for i, j in T.Parallel: dst[i, j] = cast(src[i, j])`.
+
+    A copy inside one buffer whose regions are not the same goes through a temporary, as all of the source is read
+    before anything is written.
+    """
+    if to.share_storage(op.src, op.dst):
+        extents = [e for e, _, _ in op.tile_axes()] or [tir.const(1, "int32")]
+        held = tile_ir.whole(to.temporary(extents, element_type(op.src), f"{op.src.source.name}_held"))
+        return tile_ir.sequence([move(op.src, held, to), move(held, op.dst, to)])
+    return move(op.src, op.dst, to, asynchronous=bool(op.prefer_async))
+
+
+def move(src: Any, dst: Any, to: Expansion, *, asynchronous: bool = False) -> Any:
+    """The nest that copies one region to another."""
+    axes = Copy(src, dst).tile_axes()
+    dtype = element_type(dst)
+
+    def body(offsets: list[Any]) -> Any:
+        from_ = at(src, {s: o for (_, s, _), o in zip(axes, offsets)})
+        into = at(dst, {d: o for (_, _, d), o in zip(axes, offsets)})
+        value = cast(tir.BufferLoad(src.source, from_), dtype)
+        return tir.BufferStore(dst.source, value, into, span=to.span)
+
+    fits = asynchronous and is_shared(dst.source)
+    return nest([e for e, _, _ in axes], body, "T.copy", to.span, asynchronous=fits)

@@ -1,0 +1,408 @@
+"""The lowering of parallel nests: steps of each thread, vectors of memory, predicates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tvm_ffi
+from tvm import ir
+from tvm import tirx as tir
+
+from tile_compiler.errors import UnsupportedOnTarget
+from tile_compiler.passes.bounds import zero
+from tile_compiler.rewrite import is_call, substitute
+from tile_compiler.simt.accesses import WideAccess
+from tile_compiler.simt.distribution import Distribution
+from tile_compiler.simt.lowering import Lowering
+from tile_compiler.simt.operators.nests import (
+    ASYNC,
+    REGISTERS,
+    int32,
+    is_fragment,
+    is_global,
+    is_shared,
+    load,
+    local,
+    run,
+    under,
+    unrolled,
+)
+from tile_compiler.simt.operators.parallel import NestRule
+from tile_compiler.simt.terms import Ints, from_tir, is_formula, names, tile_values, to_tir
+from tilelang.ir import tile_ir
+from tilelang.ir.dtypes import dtype_of
+from tilelang.layout import placeholders
+from tilelang.layout.fit import expr_of_values
+
+
+def lower_nest(rule: NestRule, low: Lowering) -> Any:
+    """`for i, j in T.Parallel: body` -> the steps of one thread.
+
+    after:      for c in unroll(4):                         steps in groups of a vector
+                    i = c * 16 + tx // 8;  j = tx % 8 * 8
+                    A_part[0:8] = A[i, j:j+8] if i < n else 0
+                    for u in unroll(8): out[u] = A_part[u] * scale[i, j + u]
+                    B[i, j:j+8] = out[0:8]
+
+    A nest that only moves elements moves vectors directly, by `cp.async` where it may complete later.
+    """
+    solution = low.layouts.solution.values
+    if rule.needs_repair(solution):
+        return _through_shared(rule, low)
+    loop = solution[rule.loop]
+    assert isinstance(loop, Distribution)
+    return _Nest(rule, low, loop).lower()
+
+
+class _Nest:
+    def __init__(self, rule: NestRule, low: Lowering, loop: Distribution) -> None:
+        self.rule, self.low, self.loop = rule, low, loop
+        if not loop.emittable:
+            raise UnsupportedOnTarget(f"{rule.text} over an irregular distribution {loop.describe()}", at=rule.span)
+        self.nest = rule.nest
+        self.axis, self.width = self._vector()
+
+    def _access_width(self, access: WideAccess, axis: int) -> int:
+        layout = self.low.layout(access.buffer) if is_shared(access.buffer) else None
+        return access.width(axis, layout)
+
+    def _vector(self) -> tuple[int, int]:
+        """(the loop axis that vectors run along, their width)."""
+        best = (len(self.loop.shape) - 1, 1)
+        for axis in reversed(range(len(self.loop.shape))):
+            have = self.loop.vector_width(axis)
+            widths = [w for a in self.rule.accesses.wide if (w := min(have, self._access_width(a, axis))) > 1]
+            if widths and min(widths) > best[1]:
+                best = (axis, min(widths))
+        return best
+
+    def lower(self) -> Any:
+        loop, low, width = self.loop, self.low, self.width
+        return unrolled("c", loop.steps // width, self._group, low.span)
+
+    def _group(self, c: Any) -> Any:
+        """The statements of one group of `width` steps."""
+        low, width = self.low, self.width
+        if isinstance(c, ir.Var):
+            low.ranges.iterate(c, int32(0), int32(self.loop.steps // width))
+        step = c * width if width > 1 else c
+        indices, conditions = self.loop.place(low.tx, low.simplify(step))
+        binds: list[Any] = []
+        base: dict[Any, Any] = {}
+        for var, index in zip(self.nest.loop_vars, indices):
+            index = low.simplify(index)
+            if str(var.ty) != str(index.ty):
+                index = tir.Cast(str(var.ty), index)
+            if isinstance(index, (ir.Var, tir.IntImm)):
+                base[var] = index
+                continue
+            name = tir.Var(var.name, str(var.ty))
+            binds.append(tir.Bind(name, index))
+            low.ranges.define(name, index)
+            base[var] = name
+        conditions = [low.simplify(k) for k in conditions]
+        owned = self._owner(base)
+        if owned and not any(a.is_write for a in self.rule.accesses.fragments):
+            conditions, owned = [*conditions, *owned], []  # nothing for the others to do
+        with low.ranges.given(*conditions):
+            moved = self._move(base, step, owned)
+            body = self._general(base, step, owned) if moved is None else moved
+        work = under(conditions, body)
+        used = {n for n in tile_ir.walk(work) if isinstance(n, ir.Var)}
+        return tile_ir.sequence([*(b for b in binds if b.var in used), *tile_ir.statements(work)])
+
+    def _owner(self, base: dict[Any, Any]) -> list[Any]:
+        """The condition that this thread is the first of those that repeat the iteration."""
+        if self.loop.replicas == 1:
+            return []
+        thread = self.loop.fragment.thread_expr
+        if not is_formula(thread):
+            raise UnsupportedOnTarget(f"{self.rule.text} repeated over irregular threads", at=self.rule.span)
+        values = dict(zip(names(len(self.loop.shape)), (base[v] for v in self.nest.loop_vars)))
+        return [self.low.tx == self.low.simplify(to_tir(thread, {**values, "rep": int32(0)}))]
+
+    # -- fragments ---------------------------------------------------------------------------------------------
+
+    def _register(self, n: int, step: Any, values: dict[Any, Any]) -> Any:
+        """The register that fragment access n touches in a step; `values` are those of the loop variables."""
+        access = self.rule.accesses.fragments[n]
+        held = self.low.distribution(access.buffer)
+        table = self.rule.register_map(n, self.loop, held)
+        if table is None:  # threads differ: an array indexed at run time
+            assert access.indices is not None
+            self.low.ctx.report.note(self.rule.span, f"{access.buffer.name} is indexed at run time: no registers")
+            named = dict(zip(names(len(self.loop.shape)), (values[v] for v in self.nest.loop_vars)))
+            place = dict(zip(names(len(held.shape)), (to_tir(i, named) for i in access.indices)))
+            return self.low.simplify(to_tir(held.fragment.index_expr, place))
+        expr = expr_of_values(table, placeholders(1))
+        if not is_formula(expr):
+            return self._selected(table, step)
+        return self.low.simplify(to_tir(expr, {"i": step}))
+
+    @staticmethod
+    def _selected(table: Ints, step: Any) -> Any:
+        """An irregular register number: a choice that folds once the loop is unrolled."""
+        value: Any = int32(int(table[-1]))
+        for s in reversed(range(len(table) - 1)):
+            value = tir.Select(step == s, int32(int(table[s])), value)
+        return value
+
+    # -- moves ------------------------------------------------------------------------------------------------
+
+    def _move(self, base: dict[Any, Any], step: Any, owned: list[Any]) -> Any | None:
+        """One vector store of one vector load; None if the body is more than a move, or too narrow for a vector."""
+        body = tile_ir.statements(self.nest.body)
+        if len(body) != 1 or not isinstance(body[0], tir.BufferStore):
+            return None
+        statement, width = body[0], self.width
+        value, dtype = statement.value, tile_ir.dtype_name(statement.buffer)
+        source = value.value if isinstance(value, ir.prim.Cast) else value
+        if not isinstance(source, ir.TensorLoad) or any(isinstance(n, ir.TensorLoad) for n in _inside(source)):
+            return None
+        if dtype == "bool" or tile_ir.dtype_name(source.source) == "bool":
+            return None
+        if width == 1:
+            return self._async(statement, source, base, owned) if source is value else None
+        into = self._vector_place(statement.buffer, statement.indices, base, step)
+        out_of = self._vector_place(source.source, source.indices, base, step)
+        if into is None or out_of is None:
+            return None
+        started = self._async(statement, source, base, owned) if source is value else None
+        if started is not None:
+            return started
+        read = self._guarded_load(source.source, out_of[0], out_of[1])
+        if source is not value:
+            read = tir.Cast(f"{dtype}x{width}", read)
+        conditions = into[1] + ([] if is_fragment(statement.buffer) else owned)
+        target = self.low.registers(statement.buffer) if is_fragment(statement.buffer) else statement.buffer
+        return under(conditions, tir.BufferStore(target, read, into[0], span=self.low.span))
+
+    def _vector_place(
+        self, buffer: Any, indices: Sequence[Any], base: dict[Any, Any], step: Any
+    ) -> tuple[list[Any], list[Any]] | None:
+        """(indices with a vector as the last one, predicates) of an access; None if it is no aligned vector."""
+        width = self.width
+        if is_fragment(buffer):
+            n = next(i for i, a in enumerate(self.rule.accesses.fragments) if a.buffer.same_as(buffer))
+            held = self.low.distribution(buffer)
+            table = self.rule.register_map(n, self.loop, held)
+            if table is None:
+                return None
+            groups = table.reshape(-1, width)
+            if (groups[:, 0] % width).any() or (groups != groups[:, :1] + range(width)).any():
+                return None
+            return [tir.Ramp(self._register(n, step, base), int32(1), width)], []
+        access = self._wide(buffer, indices)
+        if access is None or self._access_width(access, self.axis) < width:
+            return None
+        return self._wide_place(buffer, indices, base)
+
+    def _wide_place(self, buffer: Any, indices: Sequence[Any], base: dict[Any, Any]) -> tuple[list[Any], list[Any]]:
+        width = self.width
+        moved = [self.low.simplify(substitute(i, base)) for i in indices]
+        predicates = self.low.ranges.outside(buffer, moved)
+        if is_global(buffer):
+            self.low.ctx.aligned(buffer, width * dtype_of(tile_ir.dtype_name(buffer)).bits // 8)
+        last = moved[-1]
+        return [*moved[:-1], tir.Ramp(last, tir.const(1, str(last.ty)), width)], predicates
+
+    def _wide(self, buffer: Any, indices: Sequence[Any]) -> WideAccess | None:
+        for access in self.rule.accesses.wide:
+            same = access.buffer.same_as(buffer) and len(access.indices) == len(indices)
+            if same and all(tvm_ffi.structural_equal(a, b) for a, b in zip(access.indices, indices)):
+                return access
+        return None
+
+    def _guarded_load(self, buffer: Any, indices: list[Any], predicates: list[Any]) -> Any:
+        if is_fragment(buffer):
+            return tir.BufferLoad(self.low.registers(buffer), indices)
+        value = tir.BufferLoad(buffer, indices)
+        if not predicates:
+            return value
+        dtype = tile_ir.dtype_name(buffer)
+        other = self.low.safe.get(buffer)
+        other = zero(dtype) if other is None else other if str(other.ty) == dtype else tir.Cast(dtype, other)
+        return tir.if_then_else(_all(predicates), value, tir.Broadcast(other, self.width))
+
+    def _async(self, statement: Any, source: Any, base: dict[Any, Any], owned: list[Any]) -> Any | None:
+        """`cp.async` for a copy that may complete later, where the hardware moves that many bytes at once."""
+        low, buffer, origin = self.low, statement.buffer, source.source
+        wanted = ASYNC in self.nest.annotations and low.ctx.arch.has_cp_async
+        if not wanted or not is_shared(buffer) or not is_global(origin) or origin in low.safe:
+            return None
+        size = self.width * dtype_of(tile_ir.dtype_name(buffer)).bits // 8
+        if size not in (4, 8, 16):
+            low.ctx.report.note(low.span, f"T.copy: synchronous, pieces of {size} bytes are too small for cp.async")
+            return None
+        into, into_needs = self._wide_place(buffer, statement.indices, base)
+        out_of, needs = self._wide_place(origin, source.indices, base)
+        first = [[*place[:-1], place[-1].base] if self.width > 1 else place for place in (into, out_of)]
+        valid = low.simplify(_all(needs)) if needs else tir.const(True, "bool")
+        target, origin_at = (tir.address_of(tir.BufferLoad(b, p)) for b, p in zip((buffer, origin), first))
+        low.ctx.report.note(low.span, f"T.copy: cp.async of {size} bytes")
+        return under(into_needs + owned, run(f"tl::cp_async<{size}>", target, origin_at, valid, span=low.span))
+
+    # -- everything else --------------------------------------------------------------------------------------
+
+    def _general(self, base: dict[Any, Any], step: Any, owned: list[Any]) -> Any:
+        """Vector loads before, the body for each element, vector stores after."""
+        width = self.width
+        if width == 1:
+            return self._scalar(base, step, owned, None)
+        parts: list[tuple[WideAccess, Any, bool]] = []
+        before: list[Any] = []
+        after: list[Any] = []
+        for access in self._vectorizable():
+            dtype = tile_ir.dtype_name(access.buffer)
+            part = local(width, dtype, f"{access.buffer.name}_part")
+            indices, predicates = self._wide_place(access.buffer, access.indices, base)
+            lanes = [tir.Ramp(int32(0), int32(1), width)]
+            before.append(tir.AllocBuffer(part))
+            if access.is_write:
+                out = tir.BufferStore(access.buffer, tir.BufferLoad(part, lanes), indices, span=self.low.span)
+                after.append(under(predicates + owned, out))
+            else:
+                before.append(tir.BufferStore(part, self._guarded_load(access.buffer, indices, predicates), lanes))
+            parts.append((access, part, access.is_write))
+        u = tir.Var("u", "int32")
+        self.low.ranges.iterate(u, int32(0), int32(width))
+        moving = {**base, self.nest.loop_vars[self.axis]: base[self.nest.loop_vars[self.axis]] + u}
+        body = self._scalar(moving, step + u, owned, (parts, u))
+        notes = {REGISTERS: 1}
+        inner = tir.For(u, int32(0), int32(width), tir.ForKind.UNROLLED, body, annotations=notes)
+        return tile_ir.sequence([*before, inner, *after])
+
+    def _vectorizable(self) -> list[WideAccess]:
+        """Accesses that can move to before or after the elements' work."""
+        body = tile_ir.statements(self.nest.body)
+        single = len(body) == 1
+        stores = [s for s in body if isinstance(s, tir.BufferStore)]
+        found: list[WideAccess] = []
+        for access in self.rule.accesses.wide:
+            if self._access_width(access, self.axis) < self.width or self._listed(access, found):
+                continue
+            if dtype_of(tile_ir.dtype_name(access.buffer)).kind == "bool":
+                continue
+            others = [a for a in self.rule.accesses.wide if a.buffer.same_as(access.buffer) and a is not access]
+            alone = all(a.is_write == access.is_write and self._same(a, access) for a in others)
+            if access.is_write:
+                plain = any(s.buffer.same_as(access.buffer) for s in stores)
+                if plain and not [a for a in others if a.is_write] and (single or not others):
+                    found.append(access)
+            elif alone or (single and stores and not any(a.is_write and not self._same(a, access) for a in others)):
+                found.append(access)
+        return found
+
+    @staticmethod
+    def _same(a: WideAccess, b: WideAccess) -> bool:
+        return all(tvm_ffi.structural_equal(x, y) for x, y in zip(a.indices, b.indices))
+
+    def _listed(self, access: WideAccess, found: list[WideAccess]) -> bool:
+        return any(
+            f.buffer.same_as(access.buffer) and f.is_write == access.is_write and self._same(f, access) for f in found
+        )
+
+    def _scalar(self, values: dict[Any, Any], step: Any, owned: list[Any], vectors: Any | None) -> Any:
+        """The body for one element: fragments are registers, vectors are parts, the rest is guarded."""
+        parts, u = vectors if vectors is not None else ([], None)
+        numbers: dict[int, Any] = {}
+        accesses = self.rule.accesses.fragments
+
+        def register(buffer: Any, indices: Sequence[Any]) -> Any:
+            for n, access in enumerate(accesses):
+                if access.buffer.same_as(buffer) and self._indices_of(n, indices):
+                    if n not in numbers:
+                        numbers[n] = self._register(n, step, values)
+                    return numbers[n]
+            raise UnsupportedOnTarget(f"an index of {buffer.name} that the compiler cannot follow", at=self.rule.span)
+
+        def part_of(buffer: Any, indices: Sequence[Any], is_write: bool) -> Any | None:
+            for access, part, writes in parts:
+                if writes == is_write and access.buffer.same_as(buffer):
+                    if all(tvm_ffi.structural_equal(a, b) for a, b in zip(access.indices, indices)):
+                        return part
+            return None
+
+        def on_load(node: Any) -> Any:
+            if is_fragment(node.source):
+                return load(self.low.registers(node.source), register(node.source, node.indices))
+            part = part_of(node.source, node.indices, False)
+            return node if part is None else load(part, u)
+
+        def on_store(node: Any) -> Any:
+            if is_fragment(node.buffer):
+                target = self.low.registers(node.buffer)
+                return tir.BufferStore(target, node.value, [register(node.buffer, node.indices)], span=node.span)
+            part = part_of(node.buffer, node.indices, True)
+            if part is not None:
+                return tir.BufferStore(part, node.value, [u], span=node.span)
+            if owned and str(node.buffer.scope()) not in tile_ir.PRIVATE:
+                return under(owned, node, node.span)
+            return node
+
+        def on_effect(node: Any) -> Any:
+            return under(owned, node, node.span) if owned and _has_effect(node) else node
+
+        self._bound = {n.var: n.value for n in tile_ir.walk(self.nest.body) if isinstance(n, tir.Bind)}
+        rules = [(ir.TensorLoad, on_load), (tir.BufferStore, on_store), (tir.Evaluate, on_effect)]
+        body = tvm_ffi.structural_map(self.nest.body, rules)
+        return self.low.guard(substitute(body, values))
+
+    def _indices_of(self, n: int, indices: Sequence[Any]) -> bool:
+        """Whether fragment access n is the one with these indices."""
+        mine = self.rule.accesses.fragments[n].indices
+        variables = dict(zip(self.nest.loop_vars, placeholders(len(self.nest.loop_vars))))
+        exprs = [from_tir(substitute(substitute(i, self._bound), self._bound), variables) for i in indices]
+        if mine is None or any(e is None for e in exprs):
+            return False
+        known = [e for e in exprs if e is not None]
+        if all(a.key == b.key for a, b in zip(mine, known)):
+            return True
+        shape = self.loop.shape
+        return all((a == b).all() for a, b in zip(tile_values(mine, shape), tile_values(known, shape)))
+
+
+def _inside(node: Any) -> list[Any]:
+    return [n for i in node.indices for n in tile_ir.walk(tir.Evaluate(i))]
+
+
+def _all(conditions: Sequence[Any]) -> Any:
+    total = conditions[0]
+    for part in conditions[1:]:
+        total = tir.And(total, part)
+    return total
+
+
+def _has_effect(node: Any) -> bool:
+    return any(is_call(n, "tl.atomic_elem", "tirx.call_extern") for n in tile_ir.walk(node))
+
+
+def _through_shared(rule: NestRule, low: Lowering) -> Any:
+    """A copy between fragments of different layouts: every thread writes its elements, and reads those it needs."""
+    statement = tile_ir.statements(rule.nest.body)[0]
+    source = next(n for n in tile_ir.walk(statement.value) if isinstance(n, ir.TensorLoad))
+    src, dst = low.distribution(source.source), low.distribution(statement.buffer)
+    if not (src.emittable and dst.emittable):
+        raise UnsupportedOnTarget("a copy between irregular distributions", at=rule.span)
+    if src.shape != rule.shape or dst.shape != rule.shape:
+        raise UnsupportedOnTarget("a copy between parts of fragments of different layouts", at=rule.span)
+    names_ = f"{source.source.name} to {statement.buffer.name}"
+    low.ctx.report.note(rule.span, f"{names_}: through shared memory, as the two have different layouts")
+    dtype = tile_ir.dtype_name(statement.buffer)
+    scratch = low.shared(list(rule.shape), dtype, f"{source.source.name}_exchange")
+    into, out_of = low.registers(statement.buffer), low.registers(source.source)
+
+    def put(s: Any) -> Any:
+        index, conditions = src.place(low.tx, s)
+        if src.replicas > 1:
+            values = dict(zip(names(len(index)), index))
+            conditions = [*conditions, low.tx == to_tir(src.fragment.thread_expr, {**values, "rep": int32(0)})]
+        value = load(out_of, s) if str(out_of.ty.dtype) == dtype else tir.Cast(dtype, load(out_of, s))
+        return under(conditions, tir.BufferStore(scratch, value, index, span=rule.span))
+
+    def take(s: Any) -> Any:
+        index, conditions = dst.place(low.tx, s)
+        return under(conditions, tir.BufferStore(into, tir.BufferLoad(scratch, index), [s], span=rule.span))
+
+    return tile_ir.sequence([unrolled("s", src.steps, put), unrolled("s", dst.steps, take)])

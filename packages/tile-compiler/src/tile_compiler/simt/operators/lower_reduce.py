@@ -1,0 +1,228 @@
+"""The lowering of `T.reduce_*`: registers, then shuffles, then shared memory between warps."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import tirx as tir
+
+from tile_compiler.simt.distribution import Distribution
+from tile_compiler.simt.lowering import Lowering
+from tile_compiler.simt.operators.nests import call, int32, load, local, serial, store, under, unrolled
+from tile_compiler.simt.operators.reduce import result_of
+from tile_compiler.simt.terms import Ints, is_formula, to_tir
+from tile_compiler.tileops.combine import Combine, accumulator_type, combine_of, custom_combine
+from tile_compiler.tileops.site import cast, element_type
+from tilelang.ir import tile_ir
+from tilelang.layout import placeholders
+from tilelang.layout.fit import expr_of_values
+from tilelang.ops import Reduce
+
+
+@dataclass(frozen=True)
+class Butterfly:
+    """Threads t and t ^ mask hold parts of the same results, for each mask; each part is in exactly one of them.
+
+    `register[s]` is where element s of a thread goes.
+    """
+
+    register: Ints
+    masks: tuple[int, ...]
+
+
+def butterfly(src: Distribution, dst: Distribution, dim: int) -> Butterfly | None:
+    """The exchange pattern of a reduction, found by evaluation; None if threads do not pair up regularly."""
+    if not src.is_full:
+        return None
+    result = result_of(src.shape, dim).ravel()[src.held]  # by (thread, step)
+    held = dst.held
+    registers = np.empty(src.steps, np.int64)
+    for s in range(src.steps):
+        match = held == result[:, s, None]
+        if not match.any(axis=1).all():
+            return None
+        columns = match.argmax(axis=1)
+        if (columns != columns[0]).any():
+            return None
+        registers[s] = columns[0]
+    if not set(range(dst.steps)) <= set(registers.tolist()):
+        return None
+    groups = _offsets(result, src.threads)
+    owners = _offsets(held, src.threads)
+    copies = _offsets(src.held, src.threads)
+    if groups is None or owners != groups or copies is None:
+        return None
+    return Butterfly(registers, _basis(groups, copies))
+
+
+def _offsets(content: Ints, threads: int) -> frozenset[int] | None:
+    """The set {t ^ u} over threads u that share a number with thread t, if it is the same for all; must be closed."""
+    lowest = int(content.min())
+    if lowest < 0:
+        return None
+    member = np.zeros((int(content.max()) + 1, threads), bool)
+    member[content, np.arange(threads)[:, None]] = True
+    first = frozenset(np.flatnonzero(member[content[0, 0]]).tolist())
+    moved = np.array(sorted(first))
+    if any((a ^ b) not in first for a in first for b in first):
+        return None
+    counts = member.sum(axis=1)
+    for t in range(threads):
+        for n in set(content[t].tolist()):
+            if counts[n] != len(first) or (moved ^ t).max() >= threads or not member[n][moved ^ t].all():
+                return None
+    return first
+
+
+def _basis(group: frozenset[int], without: frozenset[int]) -> tuple[int, ...]:
+    """Masks that generate `group` from the subgroup `without`, smallest first."""
+    reached, masks = set(without), []
+    for mask in sorted(group):
+        if mask not in reached:
+            masks.append(mask)
+            reached |= {r ^ mask for r in reached}
+    return tuple(masks)
+
+
+def lower_reduce(op: Reduce, low: Lowering) -> Any:
+    """`tl.reduce(src, dst)` -> partial results in registers, combined between the threads that share a result.
+
+    after:      for r: part[r] = identity
+                for s: part[q(s)] = step(part[q(s)], src[s])
+                part[r] = step(part[r], shfl_xor(part[r], mask))       for each mask inside a warp
+                dst[r] = part[r]                                       or step(dst[r], part[r]) to keep dst's content
+
+    Threads in other warps exchange through shared memory. Irregular distributions go through shared memory at once.
+    """
+    src, dst = low.distribution(op.src.source), low.distribution(op.dst.source)
+    dim = op.dim % len(src.shape)
+    result = element_type(op.dst)
+    if op.kind == "custom":
+        combine = custom_combine(op.lhs, op.rhs, op.combined, op.identity)
+    else:
+        combine = combine_of(op.kind, accumulator_type(element_type(op.src), result), result, op.nan_propagate)
+    pattern = butterfly(src, dst, dim)
+    if pattern is None:
+        return _through_shared(op, low, src, dst, dim, combine)
+    return _exchanged(op, low, pattern, dst.steps, combine)
+
+
+def _finish(op: Reduce, low: Lowering, combine: Combine, register: Any, partial: Any) -> Any:
+    into = low.registers(op.dst.source)
+    if not op.clear:
+        partial = combine.step(partial, cast(load(into, register), combine.dtype))
+    return store(into, cast(partial, element_type(op.dst)), register, span=low.span)
+
+
+def _exchanged(op: Reduce, low: Lowering, pattern: Butterfly, count: int, combine: Combine) -> Any:
+    part = local(count, combine.dtype, f"{op.dst.source.name}_part")
+    low.temporaries.append(tir.AllocBuffer(part))
+    source = low.registers(op.src.source)
+    steps = len(pattern.register)
+    place = expr_of_values(pattern.register, placeholders(1))
+
+    def gather(s: Any) -> Any:
+        to = to_tir(place, {"i": s})
+        value = combine.prepare(cast(load(source, s), combine.dtype))
+        return store(part, combine.step(load(part, to), value), to, span=low.span)
+
+    body = [unrolled("r", count, lambda r: store(part, combine.identity, r))]
+    if not is_formula(place):
+        body += [_one(pattern.register, s, part, source, combine) for s in range(steps)]
+    else:
+        body.append(unrolled("s", steps, gather))
+    for mask in [m for m in pattern.masks if m < 32]:
+
+        def exchange(r: Any, mask: int = mask) -> Any:
+            other = call("tl::shfl_xor", load(part, r), int32(mask), dtype=combine.dtype)
+            return store(part, combine.step(load(part, r), other), r)
+
+        body.append(unrolled("r", count, exchange))
+    across = [m for m in pattern.masks if m >= 32]
+    if across:
+        body += _between_warps(low, part, count, across, combine, str(op.dst.source.name))
+    body.append(unrolled("r", count, lambda r: _finish(op, low, combine, r, load(part, r))))
+    return tile_ir.sequence([s for b in body for s in tile_ir.statements(b)])
+
+
+def _one(register: Ints, s: int, part: Any, source: Any, combine: Combine) -> Any:
+    to = int(register[s])
+    value = combine.prepare(cast(load(source, s), combine.dtype))
+    return store(part, combine.step(load(part, to), value), to)
+
+
+def _between_warps(low: Lowering, part: Any, count: int, masks: list[int], combine: Combine, name: str) -> list[Any]:
+    """Every thread writes its partial results and reads those of its partners, all in one order: equal bits in all."""
+    scratch = low.shared([count, low.threads], combine.dtype, f"{name}_exchange")
+    own = unrolled("r", count, lambda r: store(scratch, load(part, r), r, low.tx, span=low.span))
+    sums = [0]
+    for mask in masks:
+        sums += [s ^ mask for s in sums]
+    lead = _lead(low.tx, masks)
+
+    def collect(r: Any) -> Any:
+        total: Any = None
+        for offset in sorted(sums):
+            value = load(scratch, r, lead ^ offset if offset else lead)
+            total = value if total is None else combine.step(total, value)
+        return store(part, total, r, span=low.span)
+
+    return [own, unrolled("r", count, collect)]
+
+
+def _lead(thread: Any, masks: list[int]) -> Any:
+    """The smallest of the threads reached from `thread` by the masks."""
+    reduced: list[int] = []
+    for mask in sorted(masks, reverse=True):  # Gaussian elimination: every mask owns its highest bit
+        for other in reduced:
+            mask = min(mask, mask ^ other)
+        if mask:
+            reduced = [min(o, o ^ mask) for o in reduced] + [mask]
+    lead = thread
+    if all(m & (m - 1) == 0 for m in reduced):
+        return tir.bitwise_and(thread, int32(~sum(reduced)))
+    for mask in sorted(reduced, reverse=True):
+        bit = mask.bit_length() - 1
+        lead = lead ^ ((lead >> bit) % 2 * mask)
+    return lead
+
+
+def _through_shared(op: Reduce, low: Lowering, src: Distribution, dst: Distribution, dim: int, combine: Combine) -> Any:
+    """Write the tile to shared memory; each thread sums the rows of its results."""
+    low.ctx.report.note(low.span, f"reduce: {op.src.source.name} goes through shared memory, row by row")
+    scratch = low.shared(list(src.shape), element_type(op.src), f"{op.src.source.name}_rows")
+    source = low.registers(op.src.source)
+    total = local(1, combine.dtype, f"{op.dst.source.name}_part")
+    low.temporaries.append(tir.AllocBuffer(total))
+
+    def put(s: Any) -> Any:
+        index, conditions = src.place(low.tx, s)
+        if src.replicas > 1:
+            owner = to_tir(src.fragment.thread_expr, {**dict(zip("ijkl", index)), "rep": int32(0)})
+            conditions = [*conditions, low.tx == owner]
+        return under(conditions, store(scratch, load(source, s), *index, span=low.span))
+
+    def take(r: Any) -> Any:
+        index, conditions = dst.place(low.tx, r)
+        if len(dst.shape) == len(src.shape):
+            row = list(index)
+        else:
+            row = [*index[:dim], None, *index[dim:]] if len(src.shape) > 1 else [None]
+
+        def step(k: Any) -> Any:
+            at = [k if d == dim else i for d, i in enumerate(row)]
+            value = combine.prepare(cast(load(scratch, *at), combine.dtype))
+            return store(total, combine.step(load(total, 0), value), 0, span=low.span)
+
+        body = [
+            store(total, combine.identity, 0),
+            serial("k", src.shape[dim], step),
+            _finish(op, low, combine, r, load(total, 0)),
+        ]
+        return under(conditions, tile_ir.sequence(body))
+
+    assert math.prod(dst.shape) * src.shape[dim] == math.prod(src.shape)
+    return tile_ir.sequence([unrolled("s", src.steps, put), unrolled("r", dst.steps, take)])

@@ -1,0 +1,34 @@
+"""The order of the passes for CUDA; stated here and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import tirx as tir
+
+from tile_compiler.simt.check_synchronization import check_synchronization
+from tile_compiler.simt.context import SimtContext
+from tile_compiler.simt.expand_tiles import expand_tiles
+from tile_compiler.simt.flatten_shared import flatten_shared
+from tile_compiler.simt.infer_layouts import infer_layouts
+from tile_compiler.simt.insert_barriers import insert_barriers
+from tile_compiler.simt.lower_atomics import lower_atomics
+from tile_compiler.simt.lower_operators import lower_operators
+from tile_compiler.simt.materialize_threads import materialize_threads
+from tile_compiler.simt.plan_pipeline import plan_pipeline
+from tile_compiler.simt.plan_shared_memory import plan_shared_memory
+
+Pass = Callable[[tir.PrimFunc, SimtContext], tir.PrimFunc]
+
+CUDA: tuple[tuple[str, Pass], ...] = (
+    ("materialize_threads", materialize_threads),  # from here on every kernel has threads
+    ("plan_pipeline", plan_pipeline),  # from here on no pipelined loops; copies that may run ahead are marked
+    ("expand_tiles", expand_tiles),  # from here on: parallel nests, gemm, reduce and scan over whole tiles
+    ("infer_layouts", infer_layouts),  # from here on every on-chip buffer and nest has a layout in the context
+    ("lower_operators", lower_operators),  # from here on no regions, fragments, parallel loops; accesses are guarded
+    ("flatten_shared", flatten_shared),  # from here on shared buffers are 1-D, in physical order
+    ("insert_barriers", insert_barriers),  # from here on synchronization is explicit and complete
+    ("plan_shared_memory", plan_shared_memory),  # from here on shared buffers have offsets, at the kernel's start
+    ("check_synchronization", check_synchronization),  # changes nothing: a race is an error
+    ("lower_atomics", lower_atomics),  # from here on no calls of ours but those of the device header
+)

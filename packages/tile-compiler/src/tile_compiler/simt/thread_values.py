@@ -1,0 +1,142 @@
+"""The values of integer expressions for all threads of a block at once, as far as memory does not decide them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tvm import ir
+from tvm import tirx as tir
+
+from tile_compiler.rewrite import is_call
+from tilelang.ir import tile_ir
+from tilelang.ir.dtypes import dtype_of
+
+Array = npt.NDArray[Any]
+
+SMALL = 8  # elements of a private integer array that is followed
+
+
+class Unknown(Exception):
+    """An expression that depends on memory; `varying` says whether threads may disagree on it."""
+
+    def __init__(self, varying: bool) -> None:
+        super().__init__()
+        self.varying = varying
+
+
+class ThreadValues:
+    """Variables and small private integer arrays of `threads` threads; `mask` says which of them are active."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self.lane = np.arange(threads)
+        self.mask = np.ones(threads, bool)
+        self.values: dict[Any, Any] = {}
+        self.private: dict[Any, Array] = {}
+        self.unknown: dict[Any, bool] = {}  # private arrays whose content is not known: whether threads may differ
+
+    def follow(self, buffer: Any) -> None:
+        """Keep the content of a private array, if it is small and of integers."""
+        kind = dtype_of(tile_ir.dtype_name(buffer))
+        size = tile_ir.static(buffer.ty.shape[0]) if len(buffer.ty.shape) == 1 else None
+        if size is not None and size <= SMALL and (kind.is_integer or kind.kind == "bool"):
+            self.private[buffer] = np.zeros((self.threads, size), np.int64)
+            self.unknown[buffer] = True
+
+    def keep(self, buffer: Any, index: Any, value: Any) -> None:
+        """A store to a private array."""
+        if buffer not in self.private:
+            return
+        try:
+            place, new = self.value(index), self.value(value)
+        except Unknown as found:
+            self.unknown[buffer] = found.varying or not self.mask.all()
+            return
+        whole = self.private[buffer].shape[1] == 1 and self.mask.all()
+        if self.unknown.get(buffer) is not None and whole:
+            del self.unknown[buffer]
+        active = self.lane[self.mask]
+        at = np.broadcast_to(place, (self.threads,))[self.mask] % self.private[buffer].shape[1]
+        self.private[buffer][active, at] = np.broadcast_to(new, (self.threads,))[self.mask]
+
+    def _private(self, node: Any) -> Array:
+        buffer = node.source
+        if buffer not in self.private or buffer in self.unknown:
+            raise Unknown(self.unknown.get(buffer, self._varies(node)))
+        content = self.private[buffer][self.lane, np.broadcast_to(self.value(node.indices[0]), (self.threads,))]
+        active = content[self.mask]
+        return content[self.mask][:1] if len(active) and (active == active[0]).all() else content
+
+    def value(self, node: Any) -> Array:
+        """An integer or boolean expression for all threads (length 1 if it is the same for all); Unknown otherwise."""
+        if isinstance(node, (tir.IntImm, tir.FloatImm)):
+            return np.asarray([node.value])
+        if isinstance(node, ir.Var):
+            found = self.values.get(node)
+            if isinstance(found, Unknown):
+                raise found
+            if found is None:
+                raise Unknown(True)
+            return found
+        if isinstance(node, ir.prim.Cast):
+            return self.value(node.value)
+        if isinstance(node, ir.prim.Not):
+            return ~self.value(node.a).astype(bool)
+        if isinstance(node, ir.prim.Select):
+            return np.where(self.value(node.condition), self.value(node.true_value), self.value(node.false_value))
+        if isinstance(node, ir.TensorLoad):
+            return self._private(node)
+        operation = _OPERATIONS.get(type(node).__name__)
+        if operation is None or not hasattr(node, "a"):
+            raise Unknown(self._varies(node))
+        return self._both(node, operation)
+
+    def _both(self, node: Any, operation: Callable[[Any, Any], Any]) -> Array:
+        try:
+            a = self.value(node.a)
+        except Unknown as unknown:
+            raise Unknown(unknown.varying or self._varies(node.b)) from None
+        b = self.value(node.b)
+        if type(node).__name__ in ("FloorDiv", "FloorMod"):
+            b = np.where(b == 0, 1, b)
+        return np.asarray(operation(a, b))
+
+    def _varies(self, node: Any) -> bool:
+        """Whether threads may disagree on a value that is not known."""
+        for part in tile_ir.walk(tir.Evaluate(node)):
+            if isinstance(part, ir.TensorLoad) and str(part.source.scope()) in tile_ir.PRIVATE:
+                return True
+            if is_call(part, "tirx.call_extern", "tl.atomic_elem"):
+                return True
+            if isinstance(part, ir.Var) and not tile_ir.is_buffer(part):
+                found = self.values.get(part)
+                if found is None or (found.varying if isinstance(found, Unknown) else len(found) > 1):
+                    return True
+        return False
+
+
+_OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "FloorDiv": np.floor_divide,
+    "FloorMod": np.mod,
+    "Min": np.minimum,
+    "Max": np.maximum,
+    "BitwiseXor": np.bitwise_xor,
+    "BitwiseAnd": np.bitwise_and,
+    "BitwiseOr": np.bitwise_or,
+    "LShift": np.left_shift,
+    "RShift": np.right_shift,
+    "LT": np.less,
+    "LE": np.less_equal,
+    "GT": np.greater,
+    "GE": np.greater_equal,
+    "EQ": np.equal,
+    "NE": np.not_equal,
+    "And": np.logical_and,
+    "Or": np.logical_or,
+}

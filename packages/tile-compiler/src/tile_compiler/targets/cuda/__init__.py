@@ -1,0 +1,1 @@
+"""The CUDA target: facts about architectures, the device header, and the plugin that prints and builds."""

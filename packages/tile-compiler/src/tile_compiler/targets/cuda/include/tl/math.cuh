@@ -1,0 +1,94 @@
+// Arithmetic that C++ has no word for.
+#pragma once
+
+namespace tl {
+
+// c + the sum of the four products of signed bytes (PTX ISA, "Integer Arithmetic Instructions: dp4a").
+TL_DEVICE int dp4a(int a, int b, int c) { return __dp4a(a, b, c); }
+TL_DEVICE unsigned dp4a(unsigned a, unsigned b, unsigned c) { return __dp4a(a, b, c); }
+
+#if TL_HAS(800)
+// A float rounded to tf32, to nearest, ties away from zero; mma ignores the lower bits of operands not rounded.
+TL_DEVICE float to_tf32(float x) {
+  uint32_t r;
+#if TL_ARCH >= 800
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x));
+#else
+  r = detail::float_bits(x);
+#endif
+  return detail::bits_float(r);
+}
+#endif
+
+// Floating point to integer: toward zero, saturating, NaN to 0. C++ leaves what does not fit undefined.
+namespace detail {
+template <class To>
+struct integer_limits;
+#define TL_LIMITS(type, low, high)        \
+  template <>                             \
+  struct integer_limits<type> {           \
+    static TL_DEVICE type least() { return low; }       \
+    static TL_DEVICE type greatest() { return high; }   \
+  };
+TL_LIMITS(int8_t, -128, 127)
+TL_LIMITS(uint8_t, 0, 255)
+TL_LIMITS(int16_t, -32768, 32767)
+TL_LIMITS(uint16_t, 0, 65535)
+TL_LIMITS(int32_t, -2147483647 - 1, 2147483647)
+TL_LIMITS(uint32_t, 0, 4294967295u)
+TL_LIMITS(int64_t, -9223372036854775807ll - 1, 9223372036854775807ll)
+TL_LIMITS(uint64_t, 0, 18446744073709551615ull)
+#undef TL_LIMITS
+}  // namespace detail
+
+template <class To, class From>
+TL_DEVICE To to_integer(From value) {
+  double x = (double)value;
+  if (x != x) return 0;
+  if (x <= (double)detail::integer_limits<To>::least()) return detail::integer_limits<To>::least();
+  if (x >= (double)detail::integer_limits<To>::greatest()) return detail::integer_limits<To>::greatest();
+  return (To)x;
+}
+// Without a detour through double, which most GPUs do slowly (PTX ISA, "cvt": .rzi saturates and turns NaN into 0).
+template <>
+TL_DEVICE int32_t to_integer<int32_t, float>(float x) { return __float2int_rz(x); }
+template <>
+TL_DEVICE uint32_t to_integer<uint32_t, float>(float x) { return __float2uint_rz(x); }
+template <>
+TL_DEVICE int8_t to_integer<int8_t, float>(float x) {
+  int v = __float2int_rz(x);
+  return (int8_t)(v < -128 ? -128 : v > 127 ? 127 : v);
+}
+template <>
+TL_DEVICE uint8_t to_integer<uint8_t, float>(float x) {
+  int v = __float2int_rz(x);
+  return (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
+}
+
+// Approximate functions, to be used only where the user allowed it (PTX ISA, "Floating-Point Instructions": .approx).
+namespace fast {
+#define TL_APPROXIMATE(name, text)                      \
+  TL_DEVICE float name(float x) {                       \
+    float r;                                            \
+    asm(text " %0, %1;" : "=f"(r) : "f"(x));            \
+    return r;                                           \
+  }
+TL_APPROXIMATE(exp2, "ex2.approx.ftz.f32")
+TL_APPROXIMATE(log2, "lg2.approx.ftz.f32")
+TL_APPROXIMATE(sin, "sin.approx.ftz.f32")
+TL_APPROXIMATE(cos, "cos.approx.ftz.f32")
+TL_APPROXIMATE(tanh, "tanh.approx.f32")
+TL_APPROXIMATE(sqrt, "sqrt.approx.ftz.f32")
+TL_APPROXIMATE(rsqrt, "rsqrt.approx.ftz.f32")
+TL_APPROXIMATE(reciprocal, "rcp.approx.ftz.f32")
+#undef TL_APPROXIMATE
+TL_DEVICE float exp(float x) { return fast::exp2(x * 1.44269504f); }
+TL_DEVICE float exp10(float x) { return fast::exp2(x * 3.32192809f); }
+TL_DEVICE float log(float x) { return fast::log2(x) * 0.693147181f; }
+TL_DEVICE float log10(float x) { return fast::log2(x) * 0.301029996f; }
+TL_DEVICE float tan(float x) { return __fdividef(fast::sin(x), fast::cos(x)); }
+TL_DEVICE float divide(float a, float b) { return __fdividef(a, b); }
+TL_DEVICE float pow(float a, float b) { return fast::exp2(b * fast::log2(a)); }
+}  // namespace fast
+
+}  // namespace tl

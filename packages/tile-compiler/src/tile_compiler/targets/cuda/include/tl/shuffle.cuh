@@ -1,0 +1,40 @@
+// Exchange between the lanes of a full warp (PTX ISA, "shfl.sync", "vote.sync"), for types of 1 to 8 bytes.
+// None of these orders memory: that is sync_warp's.
+#pragma once
+
+namespace tl {
+namespace detail {
+
+template <class T>
+union lane_word {
+  unsigned long long all;
+  T value;
+  TL_DEVICE lane_word() : all(0) {}
+};
+
+}  // namespace detail
+
+#define TL_SHUFFLE(name, intrinsic, argument)                                    \
+  template <class T>                                                             \
+  TL_DEVICE T name(T v, int argument) {                                          \
+    static_assert(sizeof(T) <= 8, "a shuffle moves up to 8 bytes");              \
+    detail::lane_word<T> word;                                                   \
+    word.value = v;                                                              \
+    if (sizeof(T) <= 4) {                                                        \
+      word.all = intrinsic(0xffffffffu, (unsigned)word.all, argument);           \
+    } else {                                                                     \
+      word.all = intrinsic(0xffffffffu, word.all, argument);                     \
+    }                                                                            \
+    return word.value;                                                           \
+  }
+TL_SHUFFLE(shfl_xor, __shfl_xor_sync, mask)    // of lane (own ^ mask)
+TL_SHUFFLE(shfl_down, __shfl_down_sync, delta) // of lane own + delta, own value where there is none
+TL_SHUFFLE(shfl_up, __shfl_up_sync, delta)     // of lane own - delta, own value where there is none
+TL_SHUFFLE(shfl_idx, __shfl_sync, lane)        // of lane (lane % 32)
+#undef TL_SHUFFLE
+
+TL_DEVICE bool vote_any(bool x) { return __any_sync(0xffffffffu, x); }
+TL_DEVICE bool vote_all(bool x) { return __all_sync(0xffffffffu, x); }
+TL_DEVICE uint32_t vote_ballot(bool x) { return __ballot_sync(0xffffffffu, x); }
+
+}  // namespace tl

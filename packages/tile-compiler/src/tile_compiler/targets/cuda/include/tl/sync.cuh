@@ -1,0 +1,18 @@
+// Barriers (PTX ISA, "Parallel Synchronization and Communication Instructions: bar, bar.warp.sync").
+#pragma once
+
+namespace tl {
+
+TL_DEVICE void sync_threads() { __syncthreads(); }
+
+// Barrier `barrier` (1 to 15; 0 is sync_threads()'s) of the `count` threads that call it, whole warps.
+template <int barrier, int count>
+TL_DEVICE void sync_threads() {
+  static_assert(barrier >= 0 && barrier < 16, "a block has 16 barriers");
+  static_assert(count > 0 && count % 32 == 0, "whole warps meet at a barrier");
+  asm volatile("bar.sync %0, %1;" ::"n"(barrier), "n"(count) : "memory");
+}
+
+TL_DEVICE void sync_warp() { __syncwarp(); }
+
+}  // namespace tl

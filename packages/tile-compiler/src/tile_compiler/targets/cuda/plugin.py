@@ -1,0 +1,120 @@
+"""The CUDA target: SIMT IR printed as CUDA C++, compiled to a cubin by `tile-runtime-cuda` (which needs no device)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tvm import tirx as tir
+
+from tile_compiler.cfamily import dialect
+from tile_compiler.cfamily.launches import KernelLaunch, kernel_launches
+from tile_compiler.cfamily.printer import print_source
+from tile_compiler.context import CompileContext, plain_options
+from tile_compiler.errors import UnsupportedOnTarget
+from tile_compiler.signature import Signature
+from tile_compiler.targets.cuda.arch import MAX_REGISTERS, CudaArch, cuda_arch
+from tile_compiler.targets.registry import Built
+from tile_runtime import registry
+from tile_runtime.artifact import Artifact
+
+CUBIN, SOURCE = "kernel.cubin", "kernel.cu"
+COMPILER_OPTION = "tl.cuda_compiler"  # "nvrtc" (default) or "nvcc"
+FLAGS_OPTION = "tl.device_compile_flags"
+
+
+class CudaTarget:
+    """`target="cuda"`, with an architecture such as `sm_80` or `sm_90a`."""
+
+    kind = "cuda"
+
+    @property
+    def passes(self) -> tuple[tuple[str, Any], ...]:
+        from tile_compiler.simt.pipeline import CUDA
+
+        return tuple(CUDA)
+
+    def compile(self, func: tir.PrimFunc, *, target: Any, options: Any = None, key: str = "") -> Artifact:
+        """What `tilelang` calls: see `tile_compiler.compile.compile`."""
+        from tile_compiler.compile import compile
+
+        return compile(func, target, options, key=key)
+
+    def context(self, target: Any, options: Any) -> CompileContext:
+        from tile_compiler.simt.arch import arch_of
+        from tile_compiler.simt.context import SimtContext
+
+        arch = cuda_arch("" if isinstance(target, str) else str(getattr(target, "arch", "") or ""))
+        try:
+            facts = arch_of(arch.name)
+        except ValueError as error:
+            raise UnsupportedOnTarget(str(error)) from error
+        return SimtContext(features=arch, options=plain_options(options), arch=facts)
+
+    def build(self, func: tir.PrimFunc, signature: Signature, ctx: CompileContext) -> Built:
+        arch: CudaArch = ctx.features
+        launches = kernel_launches(func, signature)
+        for launch in launches:
+            check_shared(launch, arch)
+        source = print_source([launch.kernel for launch in launches], dialect.CUDA, ctx.sources)
+        device: Any = registry.device("cuda")
+        cubin = device.build(
+            source,
+            arch=arch.name,
+            headers=headers(),
+            options=compile_flags(ctx.options),
+            compiler=str(ctx.options.get(COMPILER_OPTION, "nvrtc")),
+        )
+        for launch in launches:
+            note_resources(launch, cubin.resources.get(launch.kernel.symbol, {}), arch, ctx)
+        entries = {
+            launch.index: launch.entry(
+                CUBIN, prints=ctx.prints.get(launch.index, []), errors=ctx.errors.get(launch.index, [])
+            )
+            for launch in launches
+        }
+        target = {"kind": "cuda", "arch": arch.name, "features": []}
+        binaries = [(CUBIN, "cubin", cubin.data), (SOURCE, "source", source.encode())]
+        return Built(binaries, entries, target, {"cuda": source, "log": cubin.log})
+
+
+def compile_flags(options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Flags of the user for the device compiler."""
+    flags = options.get(FLAGS_OPTION) or ()
+    return tuple(flags.split()) if isinstance(flags, str) else tuple(str(f) for f in flags)
+
+
+def check_shared(launch: KernelLaunch, arch: CudaArch) -> None:
+    """Raises UnsupportedOnTarget for a block that cannot have its shared memory."""
+    if launch.shared_bytes > arch.shared_per_block:
+        raise UnsupportedOnTarget(
+            f"{launch.kernel.symbol} needs {launch.shared_bytes} bytes of shared memory",
+            expected=f"at most {arch.shared_per_block} bytes on {arch.name}",
+            repair="use smaller tiles or fewer stages",
+        )
+
+
+def note_resources(launch: KernelLaunch, used: Mapping[str, int], arch: CudaArch, ctx: CompileContext) -> None:
+    """What the device compiler used, for the report."""
+    if not used:
+        return
+    threads = launch.kernel.num_threads
+    blocks = arch.occupancy(threads, used["registers"], launch.shared_bytes + used["shared"])
+    ctx.report.note(
+        None,
+        f"{launch.kernel.symbol} on {arch.name}: {used['registers']} of {MAX_REGISTERS} registers, "
+        f"{used['spills']} bytes of spills, {launch.shared_bytes + used['shared']} bytes of shared memory, "
+        f"{blocks} blocks of {threads} threads on a multiprocessor",
+    )
+
+
+@lru_cache(maxsize=1)
+def headers() -> dict[str, str]:
+    """The device header's files by the names that `#include` gives."""
+    folder = Path(__file__).parent / "include"
+    return {str(p.relative_to(folder).as_posix()): p.read_text(encoding="utf-8") for p in sorted(folder.rglob("*.cuh"))}
+
+
+TARGET = CudaTarget()

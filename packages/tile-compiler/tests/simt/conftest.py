@@ -1,0 +1,75 @@
+"""Fixtures: the interpreter's answer, and that of the threads after every pass."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tile_compiler.inspect import Trace, run_passes
+from tile_compiler.simt.arch import arch_of
+from tile_compiler.simt.context import SimtContext
+from tile_compiler.simt.pipeline import CUDA
+from tilelang import interpreter
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import threads
+
+
+def lowered(func: Any, arch: str = "sm_80", options: Any = None) -> tuple[Trace, SimtContext]:
+    """The trace of all passes, and what they decided."""
+    ctx = SimtContext(arch=arch_of(arch), options=options or {})
+    _, trace = run_passes(func, CUDA, ctx)
+    return trace, ctx
+
+
+def copies(args: Sequence[Any]) -> list[Any]:
+    return [a.copy() if isinstance(a, np.ndarray) else a for a in args]
+
+
+def agrees(
+    func: Any, args: Sequence[Any], rtol: float = 1e-5, atol: float = 1e-5, arch: str = "sm_80", passes: bool = True
+) -> tuple[Trace, SimtContext]:
+    """The block's threads compute what the interpreter defines: at the end, and with `passes` after every pass."""
+    want = copies(args)
+    interpreter.run(func, want)
+    trace, ctx = lowered(func, arch)
+    threads_from = [s.name for s in trace.steps].index("plan_pipeline")
+    for number, step in enumerate(trace.steps):
+        last = number == len(trace.steps) - 1
+        if not last and not (passes and step.changed):
+            continue
+        got = copies(args)
+        if number < threads_from:
+            interpreter.run(step.after, got)
+        else:
+            threads.run(step.after, got)
+        for index, (g, w) in enumerate(zip(got, want)):
+            if isinstance(w, np.ndarray):
+                wide = w.dtype if w.dtype.kind in "iub" else np.dtype("float64")
+                np.testing.assert_allclose(
+                    g.astype(wide), w.astype(wide), rtol, atol, err_msg=f"after {step.name}: argument {index}"
+                )
+    return trace, ctx
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def check() -> Callable[..., tuple[Trace, SimtContext]]:
+    """`check(func, args, rtol, atol, arch, passes)`: see `agrees`."""
+    return agrees
+
+
+@pytest.fixture
+def lower() -> Callable[..., tuple[Trace, SimtContext]]:
+    """`lower(func, arch)`: see `lowered`."""
+    return lowered

@@ -1,0 +1,217 @@
+"""Parallel nests and copies: any extents, vectors, predicates, replication."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilelang.language as T
+
+n, m = T.dynamic("n"), T.dynamic("m")
+
+
+@pytest.mark.parametrize("dtypes", [("float16", "float32"), ("float32", "float16"), ("int8", "int32")])
+def test_copies_through_all_scopes(rng: Any, check: Any, dtypes: tuple[str, str]) -> None:
+    source, result = dtypes
+
+    @T.prim_func
+    def copies(A: T.Tensor((m, n), source), B: T.Tensor((m, n), result)):
+        with T.Kernel(T.ceildiv(n, 64), T.ceildiv(m, 16), threads=64) as (bx, by):
+            s = T.alloc_shared((16, 64), source)
+            f = T.alloc_fragment((16, 64), result)
+            T.copy(A[by * 16, bx * 64], s)
+            T.copy(s, f)
+            T.copy(f, B[by * 16, bx * 64])
+
+    a = (10 * rng.standard_normal((21, 75))).astype(source)
+    check(copies, [a, np.zeros((21, 75), result)])
+
+
+@pytest.mark.parametrize("threads", [32, 48, 128, 256])
+@pytest.mark.parametrize("shape", [(13, 45), (8, 8), (64, 100)])
+def test_any_extents_and_thread_counts(rng: Any, check: Any, threads: int, shape: tuple[int, int]) -> None:
+    @T.prim_func
+    def scale(A: T.Tensor(shape, "float32"), B: T.Tensor(shape, "float32")):
+        with T.Kernel(1, threads=threads) as bx:
+            f = T.alloc_fragment(shape, "float32")
+            T.copy(A, f)
+            for i, j in T.Parallel(*shape):
+                f[i, j] = f[i, j] * 2 + i - j
+            T.copy(f, B)
+
+    check(scale, [rng.standard_normal(shape).astype("float32"), np.zeros(shape, "float32")], passes=False)
+
+
+def test_static_copy_moves_16_bytes_without_predicates(check: Any, lower: Any) -> None:
+    @T.prim_func
+    def copies(A: T.Tensor((512, 512), "float16"), B: T.Tensor((512, 512), "float16")):
+        with T.Kernel(8, 8, threads=128) as (bx, by):
+            s = T.alloc_shared((64, 64), "float16")
+            T.copy(A[by * 64, bx * 64], s)
+            T.copy(s, B[by * 64, bx * 64])
+
+    trace, ctx = lower(copies)
+    text = trace.steps[-1].after.script()
+    assert "1, 8)]" in text or "+ 8]" in text
+    assert "if_then_else" not in text
+    assert "T.if" not in text.lower()
+    assert ctx.alignments == {"A": 16, "B": 16}
+
+
+def test_row_vector_is_replicated(rng: Any, check: Any) -> None:
+    @T.prim_func
+    def bias(A: T.Tensor((64, 64), "float32"), b: T.Tensor((64,), "float32"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128) as bx:
+            a = T.alloc_fragment((64, 64), "float32")
+            v = T.alloc_fragment((64,), "float32")
+            T.copy(A, a)
+            T.copy(b, v)
+            for i, j in T.Parallel(64, 64):
+                a[i, j] += v[i]
+            for i in T.Parallel(64):
+                v[i] = v[i] * 2
+            for i, j in T.Parallel(64, 64):
+                C[i, j] = a[i, j] + v[i]
+
+    args = [rng.standard_normal(s).astype("float32") for s in ((64, 64), (64,))]
+    check(bias, [*args, np.zeros((64, 64), "float32")])
+
+
+def test_transposing_loops(rng: Any, check: Any) -> None:
+    @T.prim_func
+    def transpose(A: T.Tensor((m, n), "float32"), B: T.Tensor((n, m), "float32")):
+        with T.Kernel(T.ceildiv(n, 32), T.ceildiv(m, 16), threads=64) as (bx, by):
+            s = T.alloc_shared((16, 32), "float32")
+            T.copy(A[by * 16, bx * 32], s)
+            for i, j in T.Parallel(32, 16):
+                B[bx * 32 + i, by * 16 + j] = s[j, i]
+
+    check(transpose, [rng.standard_normal((19, 37)).astype("float32"), np.zeros((37, 19), "float32")])
+
+
+def test_conditions_and_inner_loops_inside_a_nest(rng: Any, check: Any) -> None:
+    @T.prim_func
+    def rows(A: T.Tensor((32, 16), "float32"), B: T.Tensor((32,), "float32")):
+        with T.Kernel(1, threads=32) as bx:
+            s = T.alloc_shared((32, 16), "float32")
+            T.copy(A, s)
+            for i in T.Parallel(32):
+                total = T.alloc_var("float32", init=0)
+                for k in T.serial(16):
+                    if s[i, k] > 0:
+                        total += s[i, k]
+                B[i] = total
+
+    check(rows, [rng.standard_normal((32, 16)).astype("float32"), np.zeros(32, "float32")])
+
+
+def test_fill_and_dynamic_extent(rng: Any, check: Any) -> None:
+    @T.prim_func
+    def fill(A: T.Tensor((n,), "float32"), B: T.Tensor((n,), "float32")):
+        with T.Kernel(1, threads=64) as bx:
+            for i in T.Parallel(n):
+                B[i] = A[i] + 1
+
+    check(fill, [rng.standard_normal(150).astype("float32"), np.zeros(150, "float32")])
+
+
+def test_thread_level_code(rng: Any, check: Any) -> None:
+    @T.prim_func
+    def shift(A: T.Tensor((n,), "float32"), B: T.Tensor((n,), "float32")):
+        with T.Kernel(T.ceildiv(n, 64), threads=64) as bx:
+            s = T.alloc_shared((64,), "float32")
+            tx = T.get_thread_binding()
+            s[tx] = A[bx * 64 + tx]
+            B[bx * 64 + tx] = s[63 - tx]
+
+    check(shift, [rng.standard_normal(100).astype("float32"), np.zeros(100, "float32")])
+
+
+def test_two_thread_axes(rng: Any, check: Any) -> None:
+    @T.prim_func
+    def copies(A: T.Tensor((32, 32), "float32"), B: T.Tensor((32, 32), "float32")):
+        with T.Kernel(1, threads=(16, 4)) as bx:
+            f = T.alloc_fragment((32, 32), "float32")
+            T.copy(A, f)
+            T.copy(f, B)
+
+    check(copies, [rng.standard_normal((32, 32)).astype("float32"), np.zeros((32, 32), "float32")])
+
+
+def test_repeated_iterations_update_shared_memory_once(rng: Any, check: Any) -> None:
+    @T.prim_func
+    def sums(A: T.Tensor((64, 64), "float32"), B: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=128) as bx:
+            a = T.alloc_fragment((64, 64), "float32")
+            row = T.alloc_fragment((64,), "float32")
+            s = T.alloc_shared((64,), "float32")
+            T.fill(s, 1)
+            T.copy(A, a)
+            T.reduce_sum(a, row, dim=1)
+            for i in T.Parallel(64):
+                s[i] += row[i]
+            T.copy(s, B)
+
+    check(sums, [rng.standard_normal((64, 64)).astype("float32"), np.zeros(64, "float32")])
+
+
+def test_views_of_shared_memory(rng: Any, check: Any) -> None:
+    @T.prim_func
+    def views(A: T.Tensor((8, 32), "float32"), B: T.Tensor((16, 16), "float32")):
+        with T.Kernel(1, threads=64) as bx:
+            s = T.alloc_shared((8, 32), "float32")
+            T.copy(A, s)
+            t = T.reshape(s, (16, 16))
+            for i, j in T.Parallel(16, 16):
+                B[i, j] = t[i, 15 - j]
+
+    check(views, [rng.standard_normal((8, 32)).astype("float32"), np.zeros((16, 16), "float32")])
+
+
+def test_annotated_layout(rng: Any, check: Any) -> None:
+    from tilelang.layout import make_padded_layout
+
+    @T.prim_func
+    def padded(A: T.Tensor((32, 64), "float16"), B: T.Tensor((64, 32), "float16")):
+        with T.Kernel(1, threads=64) as bx:
+            s = T.alloc_shared((32, 64), "float16")
+            T.annotate_layout({s: make_padded_layout(s)})
+            T.copy(A, s)
+            for i, j in T.Parallel(64, 32):
+                B[i, j] = s[j, i]
+
+    _, ctx = check(padded, [rng.standard_normal((32, 64)).astype("float16"), np.zeros((64, 32), "float16")])
+    assert ctx.shared_bytes == {0: 32 * 72 * 2 - 16}
+
+
+def test_what_is_not_supported_names_the_line(lower: Any) -> None:
+    from tile_compiler.errors import UnsupportedOnTarget
+
+    @T.prim_func
+    def scalar(A: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64) as bx:
+            f = T.alloc_fragment((64,), "float32")
+            T.copy(A, f)
+            T.print(f)
+
+    with pytest.raises(UnsupportedOnTarget, match="test_elementwise.py"):
+        lower(scalar)
+
+
+@pytest.mark.parametrize("shape", [(3, 30, 16), (1, 16, 33), (8, 7, 4)])
+def test_permuted_fragments(rng: Any, check: Any, shape: tuple[int, int, int]) -> None:
+    B, M, N = shape
+
+    @T.prim_func
+    def permute(A: T.Tensor((B, M, N), "float16"), C: T.Tensor((N, M, B), "float32")):
+        with T.Kernel(1, threads=96) as bx:
+            f = T.alloc_fragment((B, M, N), "float16")
+            g = T.alloc_fragment((N, M, B), "float32")
+            T.copy(A, f)
+            for i, j, l in T.Parallel(N, M, B):
+                g[i, j, l] = f[l, j, i] * 2
+            T.copy(g, C)
+
+    check(permute, [rng.standard_normal(shape).astype("float16"), np.zeros((N, M, B), "float32")])

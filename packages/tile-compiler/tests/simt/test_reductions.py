@@ -1,0 +1,125 @@
+"""Reductions and scans: shuffles, several warps, irregular rows, old content."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import threads as simt
+
+import tilelang.language as T
+
+
+@pytest.mark.parametrize("threads", [32, 48, 128])
+@pytest.mark.parametrize("shape", [(32, 64), (4, 512), (13, 45), (3, 7)])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_sum_and_max(rng: Any, check: Any, threads: int, shape: tuple[int, int], dim: int) -> None:
+    size = shape[1 - dim]
+
+    @T.prim_func
+    def reduce(A: T.Tensor(shape, "float32"), S: T.Tensor((size,), "float32"), M: T.Tensor((size,), "float32")):
+        with T.Kernel(1, threads=threads) as bx:
+            f = T.alloc_fragment(shape, "float32")
+            s = T.alloc_fragment((size,), "float32")
+            largest = T.alloc_fragment((size,), "float32")
+            T.copy(A, f)
+            T.fill(largest, 0.5)
+            T.reduce_sum(f, s, dim=dim)
+            T.reduce_max(f, largest, dim=dim, clear=False)
+            T.copy(s, S)
+            T.copy(largest, M)
+
+    args = [rng.standard_normal(shape).astype("float32"), np.zeros(size, "float32"), np.zeros(size, "float32")]
+    check(reduce, args, passes=False)
+
+
+def test_old_content_enters_once(rng: Any, check: Any) -> None:
+    @T.prim_func
+    def reduce(A: T.Tensor((16, 128), "float32"), S: T.Tensor((16,), "float32")):
+        with T.Kernel(1, threads=128) as bx:
+            f = T.alloc_fragment((16, 128), "float32")
+            s = T.alloc_fragment((16,), "float32")
+            T.copy(A, f)
+            T.fill(s, 100.0)
+            for k in T.serial(3):
+                T.reduce_sum(f, s, dim=1, clear=False)
+            T.copy(s, S)
+
+    check(reduce, [rng.standard_normal((16, 128)).astype("float32"), np.zeros(16, "float32")])
+
+
+def test_rows_of_one_warp_use_shuffles(lower: Any) -> None:
+    @T.prim_func
+    def reduce(A: T.Tensor((64, 64), "float16"), S: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=128) as bx:
+            f = T.alloc_fragment((64, 64), "float16")
+            s = T.alloc_fragment((64,), "float32")
+            T.copy(A, f)
+            T.reduce_sum(f, s, dim=1)
+            T.copy(s, S)
+
+    trace, ctx = lower(reduce)
+    assert len(simt.calls(trace.steps[-1].after, "tl::shfl_xor")) == 3
+    assert ctx.shared_bytes == {0: 0}
+
+
+@pytest.mark.parametrize("cols", [64, 100])
+def test_softmax(rng: Any, check: Any, cols: int) -> None:
+    @T.prim_func
+    def softmax(A: T.Tensor((32, cols), "float32"), B: T.Tensor((32, cols), "float32")):
+        with T.Kernel(2, threads=128) as bx:
+            x = T.alloc_fragment((16, cols), "float32")
+            top = T.alloc_fragment((16,), "float32")
+            total = T.alloc_fragment((16,), "float32")
+            T.copy(A[bx * 16, 0], x)
+            T.reduce_max(x, top, dim=1)
+            for i, j in T.Parallel(16, cols):
+                x[i, j] = T.exp(x[i, j] - top[i])
+            T.reduce_sum(x, total, dim=1)
+            for i, j in T.Parallel(16, cols):
+                x[i, j] = x[i, j] / total[i]
+            T.copy(x, B[bx * 16, 0])
+
+    check(softmax, [rng.standard_normal((32, cols)).astype("float32"), np.zeros((32, cols), "float32")])
+
+
+def test_shared_operands_are_staged(rng: Any, check: Any) -> None:
+    @T.prim_func
+    def reduce(A: T.Tensor((16, 64), "float32"), S: T.Tensor((16,), "float32")):
+        with T.Kernel(1, threads=64) as bx:
+            a = T.alloc_shared((16, 64), "float32")
+            s = T.alloc_shared((16,), "float32")
+            T.copy(A, a)
+            T.fill(s, 1)
+            T.reduce_sum(a, s, dim=1, clear=False)
+            T.copy(s, S)
+
+    check(reduce, [rng.standard_normal((16, 64)).astype("float32"), np.zeros(16, "float32")])
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_cumsum(rng: Any, check: Any, dim: int, reverse: bool) -> None:
+    @T.prim_func
+    def scan(A: T.Tensor((16, 40), "float32"), B: T.Tensor((16, 40), "float32")):
+        with T.Kernel(1, threads=64) as bx:
+            f = T.alloc_fragment((16, 40), "float32")
+            T.copy(A, f)
+            T.cumsum(f, dim=dim, reverse=reverse)
+            T.copy(f, B)
+
+    check(scan, [rng.standard_normal((16, 40)).astype("float32"), np.zeros((16, 40), "float32")])
+
+
+def test_atomics(rng: Any, check: Any) -> None:
+    @T.prim_func
+    def count(A: T.Tensor((64, 32), "float32"), S: T.Tensor((32,), "float32")):
+        with T.Kernel(4, threads=32) as bx:
+            f = T.alloc_fragment((16, 32), "float32")
+            s = T.alloc_fragment((32,), "float32")
+            T.copy(A[bx * 16, 0], f)
+            T.reduce_sum(f, s, dim=0)
+            T.atomic_add(S, s)
+
+    check(count, [rng.standard_normal((64, 32)).astype("float32"), np.zeros(32, "float32")])

@@ -1,0 +1,154 @@
+"""All threads of a block in lockstep, in numpy: the interpreter, plus the calls of the device header.
+
+`cp.async` writes at the wait that covers it and not before, so that a missing wait gives a wrong answer.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tvm import ir
+
+from tile_compiler.simt.operators.instructions import MMA
+from tilelang.interpreter.arguments import bind_arguments
+from tilelang.interpreter.expressions import constant, dtype_of_node
+from tilelang.interpreter.lanes import Lanes
+from tilelang.interpreter.machine import Machine
+from tilelang.interpreter.memory import Buffer
+from tilelang.ir import tile_ir
+
+
+def run(func: Any, arguments: Sequence[Any]) -> None:
+    """Execute a lowered function on numpy arrays, in place."""
+    host = Machine(Lanes("host", ()), None, None, print)
+    with np.errstate(all="ignore"):
+        bind_arguments(host, func, arguments, {})
+        for stmt in tile_ir.statements(func.body):
+            kernel = tile_ir.as_kernel(stmt)
+            if kernel is None:
+                host.execute(stmt)
+                continue
+            grid = [host.integer(extent) for _, extent in kernel.grid]
+            for reversed_place in itertools.product(*(range(n) for n in reversed(grid))):
+                _block(host, kernel, reversed_place[::-1])
+
+
+def _block(host: Machine, kernel: tile_ir.Kernel, place: tuple[int, ...]) -> None:
+    threads = [int(extent) for _, extent in kernel.threads]
+    block = Threads(Lanes("thread", threads, x_first=True), place, None, print)
+    block.values, block.buffers = dict(host.values), dict(host.buffers)
+    for (var, _), coordinate in zip(kernel.grid, place):
+        block.bind(var, constant(coordinate, dtype_of_node(var)))
+    for (var, _), coordinates in zip(kernel.threads, block.lanes.coordinates()):
+        block.bind(var, coordinates.astype(dtype_of_node(var).as_numpy()))
+    block.execute(kernel.body)
+
+
+class Threads(Machine):
+    """One block."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.open_group: list[Any] = []
+        self.groups: list[list[Any]] = []
+
+    def _place(self, node: Any, count: int) -> tuple[Buffer, list[Any]]:
+        """The buffer and the indices of `count` neighbours from an `address_of` on, by lane."""
+        target = node.args[0]
+        lanes = self.lanes.count
+        indices = [np.broadcast_to(self.value(i), (lanes,)).astype(np.int64)[:, None] for i in target.indices]
+        indices[-1] = indices[-1] + np.arange(count)
+        indices = [np.broadcast_to(i, (lanes, count)) for i in indices]
+        return self.buffer(target.source), indices
+
+    def value(self, node: Any) -> Any:
+        is_extern = isinstance(node, ir.Call) and str(getattr(node.op, "name", "")) == "tirx.call_extern"
+        if is_extern and str(node.args[0].value).startswith("tl::"):
+            return self._header(str(node.args[0].value), node.args[1:])
+        return super().value(node)
+
+    def _header(self, name: str, args: Sequence[Any]) -> Any:
+        if name.startswith("tl::sync_threads"):
+            assert self.lanes.mask.all(), "a barrier that not every thread reaches"
+        elif name.startswith("tl::cp_async<"):
+            self._cp_async(int(name[13:-1]), *args)
+        elif name == "tl::cp_async_commit":
+            self.groups.append(self.open_group)
+            self.open_group = []
+        elif name.startswith("tl::cp_async_wait<"):
+            keep = int(name[18:-1])
+            while len(self.groups) > keep:
+                for buffer, indices, values, mask in self.groups.pop(0):
+                    outer, self.lanes.mask = self.lanes.mask, mask
+                    self.write(buffer, indices, values)
+                    self.lanes.mask = outer
+        elif name.startswith("tl::ldmatrix_x"):
+            self._ldmatrix(int(name[14]), name.endswith("_trans"), *args)
+        elif name.startswith("tl::mma_"):
+            self._mma(next(m for m in MMA if m.name == name), *args)
+        elif name.startswith("tl::atomic_"):
+            target = args[0].args[0]
+            indices = [self.value(i) for i in target.indices]
+            return self.atomic(self.buffer(target.source), indices, name[11:], self.value(args[1]))
+        elif name == "tl::shfl_xor":
+            value = np.broadcast_to(self.value(args[0]), (self.lanes.count,))
+            return value[np.arange(self.lanes.count) ^ int(self.value(args[1])[0])]
+        else:
+            raise AssertionError(f"no meaning for {name}")
+        return np.zeros(1, np.int32)
+
+    def _cp_async(self, size: int, dst: Any, src: Any, valid: Any) -> None:
+        count = size // self.buffer(src.args[0].source).dtype.as_numpy().itemsize
+        source, from_ = self._place(src, count)
+        target, into = self._place(dst, count)
+        mask = self.lanes.mask.copy()
+        valid = np.broadcast_to(self.value(valid), (self.lanes.count,))
+        self.lanes.mask = mask & valid
+        values = np.broadcast_to(self.read(source, from_), (self.lanes.count, count)).copy()
+        self.lanes.mask = mask
+        values[~valid] = 0
+        self.open_group.append((target, into, values, mask))
+
+    def _ldmatrix(self, count: int, transposed: bool, dst: Any, src: Any) -> None:
+        size = self.buffer(src.args[0].source).dtype.as_numpy().itemsize
+        source, place = self._place(src, 16 // size)
+        mask = self.lanes.mask
+        assert mask.all(), "ldmatrix needs whole warps"
+        lane = np.arange(self.lanes.count) % 32
+        self.lanes.mask = lane < 8 * count
+        rows = np.ascontiguousarray(self.read(source, place))
+        self.lanes.mask = mask
+        matrices = rows.view(np.uint16).reshape(-1, 32, 8)[:, : 8 * count].reshape(-1, count, 8, 8)
+        if transposed:
+            matrices = matrices.swapaxes(2, 3)
+        pairs = matrices.reshape(-1, count, 32, 2).swapaxes(1, 2)  # warp, lane, matrix, 2
+        values = np.ascontiguousarray(pairs.reshape(self.lanes.count, 2 * count)).view(rows.dtype)
+        target, into = self._place(dst, values.shape[1])
+        self.write(target, into, values)
+
+    def _mma(self, mma: Any, c: Any, a: Any, b: Any) -> None:
+        wide = np.int64 if mma.result.startswith("int") else np.float64
+        assert self.lanes.mask.all(), "mma needs whole warps"
+
+        def matrix(node: Any, count: int, fragment: Any) -> Any:
+            buffer, place = self._place(node, count)
+            values = self.read(buffer, place).reshape(-1, 32, count).astype(wide)
+            grid = np.indices(fragment.shape)
+            return values[:, fragment.thread(*grid), fragment.index(*grid)]
+
+        product = matrix(a, mma.a_registers, mma.a()) @ matrix(b, mma.b_registers, mma.b())
+        total = matrix(c, 4, mma.c()) + product
+        out = np.zeros((len(total), 32, 4), wide)
+        grid = np.indices((16, 8))
+        out[:, mma.c().thread(*grid), mma.c().index(*grid)] = total
+        buffer, place = self._place(c, 4)
+        self.write(buffer, place, out.reshape(-1, 4).astype(buffer.dtype.as_numpy()))
+
+
+def calls(func: Any, name: str) -> list[Any]:
+    """The calls of a function of the device header."""
+    found = [n for n in tile_ir.walk(func.body) if isinstance(n, ir.Call) and str(n.op.name) == "tirx.call_extern"]
+    return [n for n in found if str(n.args[0].value).startswith(name)]

@@ -1,0 +1,44 @@
+// What emulated kernels call in the runtime: the border between the two. No standard headers: they are most of what a
+// host compiler spends its time on.
+#pragma once
+
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long int64_t;
+typedef unsigned long uint64_t;
+
+// What a thread knows about itself. It lies on the thread's own stack, which is exempt from all checks.
+struct tl_emu_index {
+  unsigned x, y, z;
+};
+struct tl_emu_self_t {
+  tl_emu_index thread_index, block_index, block_size, grid_size;
+  unsigned char* shared;
+};
+
+// Operands of a matrix multiply-accumulate: element types, depth, and whether the accumulator is f16.
+enum tl_emu_element { TL_F16, TL_BF16, TL_TF32, TL_E4M3, TL_E5M2, TL_S8, TL_U8, TL_S4, TL_U4 };
+enum tl_emu_shuffle_mode { TL_SHUFFLE_XOR, TL_SHUFFLE_DOWN, TL_SHUFFLE_UP, TL_SHUFFLE_IDX };
+
+extern "C" {
+// Constant within a thread, as each thread has a stack of its own and never leaves it.
+__attribute__((const)) const tl_emu_self_t* tl_emu_self();
+
+void tl_emu_sync_threads(int barrier, int count);  // count 0: the whole block
+void tl_emu_sync_warp();
+uint64_t tl_emu_shuffle(uint64_t value, int mode, int argument);
+uint64_t tl_emu_ballot(int predicate);
+void tl_emu_ldmatrix(void* registers, const void* row, int count, int transposed);
+void tl_emu_stmatrix(void* row, const void* registers, int count, int transposed);
+void tl_emu_mma(void* c, const void* a, const void* b, int a_type, int b_type, int depth, int f16_accumulator);
+void tl_emu_cp_async(void* shared, const void* global, int bytes, int valid);
+void tl_emu_cp_async_commit();
+void tl_emu_cp_async_wait(int pending);
+void tl_emu_atomic(const void* address, int bytes);  // checks; the header then does the operation
+void tl_emu_print(const char* text);
+void tl_emu_assert_failed(int code);
+}

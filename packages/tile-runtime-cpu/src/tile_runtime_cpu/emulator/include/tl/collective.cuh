@@ -1,0 +1,90 @@
+// Shared memory, barriers, asynchronous copies, and what the lanes of a warp do together. All of it lives in the runtime.
+#pragma once
+
+namespace tl {
+
+TL_DEVICE unsigned char* shared_memory() { return tl_emu_self()->shared; }
+
+TL_DEVICE void sync_threads() { tl_emu_sync_threads(0, 0); }
+template <int barrier, int count>
+TL_DEVICE void sync_threads() {
+  static_assert(barrier >= 0 && barrier < 16, "a block has 16 barriers");
+  static_assert(count > 0 && count % 32 == 0, "whole warps meet at a barrier");
+  tl_emu_sync_threads(barrier, count);
+}
+TL_DEVICE void sync_warp() { tl_emu_sync_warp(); }
+
+template <int bytes>
+TL_DEVICE void cp_async(void* shared, const void* global, bool valid = true) {
+  static_assert(bytes == 4 || bytes == 8 || bytes == 16, "cp.async copies 4, 8 or 16 bytes");
+  tl_emu_cp_async(shared, global, bytes, valid);
+}
+TL_DEVICE void cp_async_commit() { tl_emu_cp_async_commit(); }
+template <int pending>
+TL_DEVICE void cp_async_wait() {
+  tl_emu_cp_async_wait(pending);
+}
+
+#define TL_MATRIX(count)                                                                                             \
+  TL_DEVICE void ldmatrix_x##count(void* registers, const void* row) { tl_emu_ldmatrix(registers, row, count, 0); }  \
+  TL_DEVICE void ldmatrix_x##count##_trans(void* registers, const void* row) {                                       \
+    tl_emu_ldmatrix(registers, row, count, 1);                                                                       \
+  }                                                                                                                  \
+  TL_DEVICE void stmatrix_x##count(void* row, const void* registers) { tl_emu_stmatrix(row, registers, count, 0); }  \
+  TL_DEVICE void stmatrix_x##count##_trans(void* row, const void* registers) {                                       \
+    tl_emu_stmatrix(row, registers, count, 1);                                                                       \
+  }
+TL_MATRIX(1)
+TL_MATRIX(2)
+TL_MATRIX(4)
+#undef TL_MATRIX
+
+#define TL_MMA(name, accumulator, a_type, b_type, depth, f16_accumulator)              \
+  TL_DEVICE void name(accumulator* c, const void* a, const void* b) {                  \
+    tl_emu_mma(c, a, b, a_type, b_type, depth, f16_accumulator);                       \
+  }
+TL_MMA(mma_m16n8k8_f32_f16, float, TL_F16, TL_F16, 8, 0)
+TL_MMA(mma_m16n8k8_f16_f16, void, TL_F16, TL_F16, 8, 1)
+TL_MMA(mma_m16n8k16_f32_f16, float, TL_F16, TL_F16, 16, 0)
+TL_MMA(mma_m16n8k16_f16_f16, void, TL_F16, TL_F16, 16, 1)
+TL_MMA(mma_m16n8k16_f32_bf16, float, TL_BF16, TL_BF16, 16, 0)
+TL_MMA(mma_m16n8k8_f32_bf16, float, TL_BF16, TL_BF16, 8, 0)
+TL_MMA(mma_m16n8k8_f32_tf32, float, TL_TF32, TL_TF32, 8, 0)
+TL_MMA(mma_m16n8k4_f32_tf32, float, TL_TF32, TL_TF32, 4, 0)
+TL_MMA(mma_m16n8k32_s32_s8, int, TL_S8, TL_S8, 32, 0)
+TL_MMA(mma_m16n8k32_s32_u8, int, TL_U8, TL_U8, 32, 0)
+TL_MMA(mma_m16n8k32_s32_s8_u8, int, TL_S8, TL_U8, 32, 0)
+TL_MMA(mma_m16n8k32_s32_u8_s8, int, TL_U8, TL_S8, 32, 0)
+TL_MMA(mma_m16n8k64_s32_s4, int, TL_S4, TL_S4, 64, 0)
+TL_MMA(mma_m16n8k64_s32_u4, int, TL_U4, TL_U4, 64, 0)
+TL_MMA(mma_m16n8k32_f32_e4m3, float, TL_E4M3, TL_E4M3, 32, 0)
+TL_MMA(mma_m16n8k32_f32_e5m2, float, TL_E5M2, TL_E5M2, 32, 0)
+TL_MMA(mma_m16n8k32_f32_e4m3_e5m2, float, TL_E4M3, TL_E5M2, 32, 0)
+TL_MMA(mma_m16n8k32_f32_e5m2_e4m3, float, TL_E5M2, TL_E4M3, 32, 0)
+#undef TL_MMA
+
+namespace detail {
+template <class T>
+TL_DEVICE T shuffle(T v, int mode, int argument) {
+  static_assert(sizeof(T) <= 8, "a shuffle moves up to 8 bytes");
+  uint64_t word = 0;
+  __builtin_memcpy(&word, &v, sizeof(T));
+  word = tl_emu_shuffle(word, mode, argument);
+  __builtin_memcpy(&v, &word, sizeof(T));
+  return v;
+}
+}  // namespace detail
+template <class T>
+TL_DEVICE T shfl_xor(T v, int mask) { return detail::shuffle(v, TL_SHUFFLE_XOR, mask); }
+template <class T>
+TL_DEVICE T shfl_down(T v, int delta) { return detail::shuffle(v, TL_SHUFFLE_DOWN, delta); }
+template <class T>
+TL_DEVICE T shfl_up(T v, int delta) { return detail::shuffle(v, TL_SHUFFLE_UP, delta); }
+template <class T>
+TL_DEVICE T shfl_idx(T v, int lane) { return detail::shuffle(v, TL_SHUFFLE_IDX, lane); }
+
+TL_DEVICE uint32_t vote_ballot(bool x) { return (uint32_t)tl_emu_ballot(x); }
+TL_DEVICE bool vote_any(bool x) { return tl_emu_ballot(x) != 0; }
+TL_DEVICE bool vote_all(bool x) { return tl_emu_ballot(!x) == 0; }
+
+}  // namespace tl

@@ -1,0 +1,115 @@
+// Arithmetic: CUDA's names of C's functions, the header's own, and diagnostics.
+#pragma once
+
+extern "C" {
+#define TL_LIBM_1(name) float name##f(float); double name(double);
+#define TL_LIBM_2(name) float name##f(float, float); double name(double, double);
+TL_LIBM_1(exp) TL_LIBM_1(exp2) TL_LIBM_1(exp10) TL_LIBM_1(expm1) TL_LIBM_1(log) TL_LIBM_1(log2) TL_LIBM_1(log10)
+TL_LIBM_1(log1p) TL_LIBM_1(sin) TL_LIBM_1(cos) TL_LIBM_1(tan) TL_LIBM_1(sinh) TL_LIBM_1(cosh) TL_LIBM_1(tanh)
+TL_LIBM_1(asin) TL_LIBM_1(acos) TL_LIBM_1(atan) TL_LIBM_1(asinh) TL_LIBM_1(acosh) TL_LIBM_1(atanh) TL_LIBM_1(erf)
+TL_LIBM_1(sqrt) TL_LIBM_1(cbrt) TL_LIBM_1(floor) TL_LIBM_1(ceil) TL_LIBM_1(round) TL_LIBM_1(trunc) TL_LIBM_1(rint)
+TL_LIBM_1(nearbyint) TL_LIBM_1(fabs)
+TL_LIBM_2(pow) TL_LIBM_2(fmod) TL_LIBM_2(atan2) TL_LIBM_2(fmin) TL_LIBM_2(fmax) TL_LIBM_2(copysign) TL_LIBM_2(hypot)
+TL_LIBM_2(remainder)
+#undef TL_LIBM_1
+#undef TL_LIBM_2
+float fmaf(float, float, float);
+double fma(double, double, double);
+float ldexpf(float, int);
+double ldexp(double, int);
+int abs(int);
+void* memcpy(void*, const void*, unsigned long);
+void* memset(void*, int, unsigned long);
+int snprintf(char*, unsigned long, const char*, ...);
+}
+
+TL_DEVICE float rsqrtf(float x) { return 1.0f / __builtin_sqrtf(x); }
+TL_DEVICE double rsqrt(double x) { return 1.0 / __builtin_sqrt(x); }
+template <class T>
+TL_DEVICE T min(T a, T b) { return b < a ? b : a; }
+template <class T>
+TL_DEVICE T max(T a, T b) { return a < b ? b : a; }
+TL_DEVICE float min(float a, float b) { return __builtin_fminf(a, b); }
+TL_DEVICE float max(float a, float b) { return __builtin_fmaxf(a, b); }
+TL_DEVICE double min(double a, double b) { return __builtin_fmin(a, b); }
+TL_DEVICE double max(double a, double b) { return __builtin_fmax(a, b); }
+TL_DEVICE bool isnan(float x) { return __builtin_isnan(x); }
+TL_DEVICE bool isnan(double x) { return __builtin_isnan(x); }
+TL_DEVICE bool isinf(float x) { return __builtin_isinf(x); }
+TL_DEVICE bool isinf(double x) { return __builtin_isinf(x); }
+TL_DEVICE bool isfinite(float x) { return __builtin_isfinite(x); }
+TL_DEVICE bool isfinite(double x) { return __builtin_isfinite(x); }
+
+TL_DEVICE int __popc(unsigned x) { return __builtin_popcount(x); }
+TL_DEVICE int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+TL_DEVICE int __clz(int x) { return x ? __builtin_clz((unsigned)x) : 32; }
+TL_DEVICE int __clzll(long long x) { return x ? __builtin_clzll((unsigned long long)x) : 64; }
+TL_DEVICE int __ffs(int x) { return __builtin_ffs(x); }
+TL_DEVICE int __float_as_int(float x) { return (int)tl::detail::float_bits(x); }
+TL_DEVICE unsigned __float_as_uint(float x) { return tl::detail::float_bits(x); }
+TL_DEVICE float __int_as_float(int x) { return tl::detail::bits_float((uint32_t)x); }
+TL_DEVICE float __uint_as_float(unsigned x) { return tl::detail::bits_float(x); }
+
+namespace tl {
+
+TL_DEVICE int dp4a(int a, int b, int c) {
+  unsigned sum = (unsigned)c;
+  for (int i = 0; i < 32; i += 8) sum += (unsigned)((int8_t)(a >> i) * (int8_t)(b >> i));
+  return (int)sum;
+}
+TL_DEVICE unsigned dp4a(unsigned a, unsigned b, unsigned c) {
+  for (int i = 0; i < 32; i += 8) c += (a >> i & 255u) * (b >> i & 255u);
+  return c;
+}
+
+// To nearest, ties away from zero: half of the last kept bit is added to the magnitude.
+TL_DEVICE float to_tf32(float x) {
+  uint32_t u = detail::float_bits(x);
+  if ((u & 0x7f800000u) == 0x7f800000u) return x;
+  return detail::bits_float((u + 0x1000u) & ~0x1fffu);
+}
+
+// Floating point to integer: toward zero, saturating, NaN to 0.
+template <class To, class From>
+TL_DEVICE To to_integer(From value) {
+  const bool is_signed = (To)-1 < (To)0;
+  const int bits = 8 * sizeof(To) - is_signed;
+  const double limit = 2.0 * (double)(1ull << (bits - 1));  // 2^bits
+  double x = (double)value;
+  if (x != x) return 0;
+  if (x >= limit) return (To)(is_signed ? ~0ull >> (64 - bits) : ~0ull);
+  if (x <= (is_signed ? -limit : 0.0)) return (To)(is_signed ? 1ull << bits : 0ull);
+  return (To)x;
+}
+
+// Exact here: an approximation differs from chip to chip, and tests have tolerances for it.
+namespace fast {
+TL_DEVICE float exp2(float x) { return ::exp2f(x); }
+TL_DEVICE float log2(float x) { return ::log2f(x); }
+TL_DEVICE float sin(float x) { return ::sinf(x); }
+TL_DEVICE float cos(float x) { return ::cosf(x); }
+TL_DEVICE float tanh(float x) { return ::tanhf(x); }
+TL_DEVICE float sqrt(float x) { return ::sqrtf(x); }
+TL_DEVICE float rsqrt(float x) { return ::rsqrtf(x); }
+TL_DEVICE float reciprocal(float x) { return 1.0f / x; }
+TL_DEVICE float exp(float x) { return ::expf(x); }
+TL_DEVICE float exp10(float x) { return ::exp10f(x); }
+TL_DEVICE float log(float x) { return ::logf(x); }
+TL_DEVICE float log10(float x) { return ::log10f(x); }
+TL_DEVICE float tan(float x) { return ::tanf(x); }
+TL_DEVICE float divide(float a, float b) { return a / b; }
+TL_DEVICE float pow(float a, float b) { return ::powf(a, b); }
+}  // namespace fast
+
+template <class... Arguments>
+inline void print(const char* format, Arguments... arguments) {
+  char text[512];
+  snprintf(text, sizeof text, format, arguments...);
+  tl_emu_print(text);
+}
+
+TL_DEVICE void device_assert(bool condition, int code) {
+  if (!condition) tl_emu_assert_failed(code);
+}
+
+}  // namespace tl

@@ -1,0 +1,122 @@
+"""A CUDA artifact as a callable kernel that the emulator runs: the launcher of every device, another backend.
+
+TILELANG_EMULATE_SEED (default 0) and TILELANG_EMULATE_MODE (`early` or `late`) choose the schedule of warps and when
+asynchronous copies complete. A finding is an EmulationError; the first ones are in its text.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tile_runtime.artifact import Artifact
+from tile_runtime.dtypes import DTYPES
+from tile_runtime.errors import LoadError
+from tile_runtime.expression import evaluate
+from tile_runtime.launch import LoadedKernel
+from tile_runtime.launch_source import LaunchSite
+
+from .module import Buffer, EmulatedModule, compile
+
+
+class EmulatorBackend:
+    """What the launcher needs of a device (tile_runtime.launch_source.Backend), for arrays in the host's memory."""
+
+    device = "cpu"
+
+    def __init__(self, artifact: Artifact, module: EmulatedModule) -> None:
+        self.manifest, self.module = artifact.manifest, module
+        self.reports: list[Any] = []  # of the last call, one for each launch
+        self.scratch: list[tuple[Any, Buffer]] = []  # memory of T.alloc_global, as long as its call holds it
+
+    def torch_test(self, name: str) -> str:
+        return f"{name}.device.type == 'cpu'"
+
+    def workspace(self, nbytes: int, zero: bool, align: int) -> tuple[object, int]:
+        memory = np.zeros(nbytes + align, np.uint8)
+        address = int(memory.ctypes.data) + (-int(memory.ctypes.data)) % align
+        self.scratch = [entry for entry in self.scratch if entry[0]() is not None]  # of calls that have ended
+        self.scratch.append((weakref.ref(memory), Buffer(address, nbytes, "scratch", True)))
+        return memory, address
+
+    def emit(self, site: LaunchSite, namespace: dict[str, Any]) -> list[str]:
+        params, dims = self.manifest.params, self.manifest.dims
+        pointers = ", ".join(f"p{i}" if p.kind != "scalar" else "0" for i, p in enumerate(params))
+        scalars = ", ".join(f"s{i}" if p.kind == "scalar" else "0" for i, p in enumerate(params))
+        name = f"emulate{site.number}"
+        namespace[name] = lambda *call: self.run(site, *call)
+        three = lambda texts: f"({', '.join(texts)})"  # noqa: E731
+        arguments = ", ".join(a.text for a in site.arguments)
+        return [
+            f"{name}([{arguments}], {three(site.grid)}, {three(site.block)}, {site.shared}, [{pointers}], [{scalars}], "
+            f"[{', '.join(f'd{k}' for k in range(len(dims)))}])"
+        ]
+
+    def run(
+        self,
+        site: LaunchSite,
+        arguments: Sequence[Any],
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared: int,
+        pointers: Sequence[int],
+        scalars: Sequence[Any],
+        dims: Sequence[int],
+    ) -> None:
+        """One launch, checked; raises EmulationError for what it finds."""
+        if site.number == 0:
+            self.reports = []
+        report = self.module.launch(
+            site.launch.symbol,
+            grid,
+            block,
+            shared,
+            list(arguments),
+            seed=int(os.environ.get("TILELANG_EMULATE_SEED", "0")),
+            mode=os.environ.get("TILELANG_EMULATE_MODE", "early"),
+            buffers=self.buffers(pointers, scalars, dims),
+        )
+        self.reports.append(report)
+        if report.output:
+            print(report.output, end="")
+        report.check()
+
+    def buffers(self, pointers: Sequence[int], scalars: Sequence[Any], dims: Sequence[int]) -> list[Buffer]:
+        """The call's tensors with their sizes, for checking bounds."""
+        sizes = {d.name: int(v) for d, v in zip(self.manifest.dims, dims)}
+        integers = {
+            p.name: int(s)
+            for p, s in zip(self.manifest.params, scalars)
+            if p.kind == "scalar" and DTYPES[p.dtype].kind != "float"
+        }
+        found = [buffer for memory, buffer in self.scratch if memory() is not None]
+        for param, pointer in zip(self.manifest.params, pointers):
+            if param.kind != "tensor":
+                continue
+            shape = [evaluate(e, sizes, integers) for e in param.shape]
+            facts = DTYPES[param.dtype]
+            if shape and facts.per_byte > 1:
+                shape[-1] = -(-shape[-1] // facts.per_byte)
+            size = DTYPES[param.storage].itemsize
+            if param.strides is not None:
+                steps = [evaluate(e, sizes, integers) if e is not None else 0 for e in param.strides]
+                reach = sum((extent - 1) * step for extent, step in zip(shape, steps)) + 1
+            else:
+                reach = int(np.prod(shape, dtype=np.int64))
+            if reach > 0:
+                found.append(Buffer(pointer, reach * size, param.name, param.access != "r"))
+        return found
+
+
+def load(artifact: Artifact) -> LoadedKernel:
+    """A kernel that runs an artifact's CUDA text on the host. Raises LoadError for one that has none."""
+    manifest = artifact.manifest
+    texts = [b.file for b in manifest.binaries if b.kind == "source" and b.file.endswith(".cu")]
+    if manifest.target.kind != "cuda" or not texts:
+        raise LoadError(f"{manifest.name} was compiled for {manifest.target.kind}: the emulator runs CUDA artifacts")
+    module = compile(artifact.read(texts[0]).decode())
+    return LoadedKernel(artifact, EmulatorBackend(artifact, module), module)

@@ -1,0 +1,263 @@
+"""A compiled kernel text, and launching it."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from tile_runtime.errors import ArgumentCountError, ArgumentTypeError, ScalarRangeError
+
+from . import compiler
+from .placement import Placement
+from .report import COUNTERS, Finding, RawFinding, Report, explain, standing
+
+_MAX_FINDINGS = 16
+_SHARED_BYTES = 232448
+
+Hook: TypeAlias = "Callable[[tuple[int, int, int], np.ndarray[Any, Any]], None]"
+_HOOK = ctypes.CFUNCTYPE(None, ctypes.c_uint, ctypes.c_uint, ctypes.c_uint, ctypes.c_void_p)
+
+#: Type codes of include/tl/entry.h.
+_SCALARS: dict[str, Any] = {
+    "b": ctypes.c_int8,
+    "h": ctypes.c_int16,
+    "i": ctypes.c_int32,
+    "q": ctypes.c_int64,
+    "f": ctypes.c_float,
+    "d": ctypes.c_double,
+    "p": ctypes.c_void_p,
+}
+
+
+class Buffer(NamedTuple):
+    """Global memory that the kernel may touch. `initialized` false: reading what nobody wrote is an error."""
+
+    address: int
+    nbytes: int
+    name: str
+    writable: bool
+    initialized: bool = True
+
+
+class _Settings(ctypes.Structure):
+    _fields_ = (
+        ("seed", ctypes.c_uint64),
+        ("late", ctypes.c_int),
+        ("checks", ctypes.c_int),
+        ("warp_size", ctypes.c_int),
+        ("unused", ctypes.c_int),
+        ("timeout_seconds", ctypes.c_double),
+    )
+
+
+class _Buffer(ctypes.Structure):
+    _fields_ = (
+        ("low", ctypes.c_void_p),
+        ("bytes", ctypes.c_int64),
+        ("writable", ctypes.c_int),
+        ("initialized", ctypes.c_int),
+    )
+
+
+#: The runtime runs one block at a time, in one thread; a process has one.
+_ONE_LAUNCH = threading.Lock()
+
+
+@functools.lru_cache(maxsize=2)
+def _runtime(path: Path) -> Any:
+    library = ctypes.CDLL(str(path))
+    library.tl_emu_output.restype = ctypes.c_char_p
+    library.tl_emu_image_base.restype = ctypes.c_uint64
+    pointer, integer = ctypes.c_void_p, ctypes.c_int
+    library.tl_emu_launch.argtypes = [pointer] * 4 + [ctypes.c_uint] + [pointer] * 2 + [integer, pointer]
+    return library
+
+
+class EmulatedModule:
+    """A kernel text compiled for the host. `symbols` are its kernels."""
+
+    def __init__(self, source: str, library: Path, warp_size: int) -> None:
+        self.source = source
+        self.symbols = compiler.kernel_names(source)
+        self.warp_size = warp_size
+        self._path = library
+        self._runtime = _runtime(compiler.runtime_library(compiler.host_compiler()))
+        self._library = ctypes.CDLL(str(library))
+        self._lines: dict[int, int | None] = {}
+
+    def launch(
+        self,
+        symbol: str,
+        grid: Sequence[int],
+        block: Sequence[int],
+        dynamic_shared_bytes: int,
+        args: Sequence[Any],
+        *,
+        seed: int = 0,
+        mode: str = "early",
+        checks: bool = True,
+        buffers: Sequence[tuple[Any, ...]] | None = None,
+        hook: Hook | None = None,
+        timeout_seconds: float = 120.0,
+    ) -> Report:
+        """Run all blocks; stop at the first block with findings.
+
+        `args` are numpy arrays, addresses, integers and floats in the order of the kernel's parameters. `buffers` lists all
+        global memory as (address, bytes, name, writable[, initialized]); by default it is the arrays among `args`, all
+        writable unless numpy says otherwise. The kernel works on copies of them. `seed` 0 runs blocks in order, others
+        shuffle them. `mode` says when asynchronous copies move their data: "early", at the issue, or "late", at the wait.
+        `hook(block, shared)` is called after each block with its index and its shared memory as bytes.
+        """
+        if mode not in ("early", "late"):
+            raise ValueError(f"mode is {mode!r}; it must be 'early' or 'late'")
+        if symbol not in self.symbols:
+            raise ValueError(f"the text has no kernel {symbol!r}; it has {', '.join(self.symbols)}")
+        extents, threads = _three(grid), _three(block)
+        if not 0 < np.prod(threads) <= 1024:
+            raise ValueError(f"a block of {threads} threads; 1 to 1024 are possible")
+        if not 0 <= dynamic_shared_bytes <= _SHARED_BYTES:
+            raise ValueError(f"{dynamic_shared_bytes} bytes of shared memory; 0 to {_SHARED_BYTES} are possible")
+        watched = [Buffer(*b) for b in buffers] if buffers is not None else _arrays(args)
+        cells = self._cells(symbol, args)
+        pointers = (ctypes.c_void_p * max(len(cells), 1))(*[ctypes.addressof(cell) for cell in cells])
+        settings = _Settings(seed, mode == "late", checks, self.warp_size, 0, timeout_seconds)
+        failure: list[BaseException] = []
+        callback = _callback(hook, dynamic_shared_bytes, failure) if hook else None
+        entry = ctypes.cast(getattr(self._library, f"tl_emu_entry_{symbol}"), ctypes.c_void_p)
+        with _ONE_LAUNCH, Placement([(b.address, b.nbytes, b.writable) for b in watched]) as placement:
+            table = _distinct(watched, placement)
+            for cell in cells:
+                if isinstance(cell, ctypes.c_void_p) and cell.value is not None:
+                    cell.value = placement.moved(cell.value)
+            start = time.perf_counter()
+            status = self._runtime.tl_emu_launch(
+                entry,
+                pointers,
+                (ctypes.c_uint * 3)(*extents),
+                (ctypes.c_uint * 3)(*threads),
+                dynamic_shared_bytes,
+                ctypes.addressof(settings),
+                table,
+                len(watched),
+                ctypes.cast(callback, ctypes.c_void_p) if callback else None,
+            )
+            seconds = time.perf_counter() - start
+            if status:
+                raise MemoryError(f"the emulator could not get its memory (status {status})")
+            report = self._report(watched, dynamic_shared_bytes, extents, seconds)
+        if failure:
+            raise failure[0]
+        return report
+
+    def _cells(self, symbol: str, args: Sequence[Any]) -> list[Any]:
+        """The arguments as C values of the kernel's parameter types."""
+        describe = getattr(self._library, f"tl_emu_signature_{symbol}")
+        describe.restype = ctypes.c_char_p
+        codes = describe().decode()
+        if len(codes) != len(args):
+            raise ArgumentCountError(f"{symbol} takes {len(codes)} arguments, {len(args)} were given")
+        return [_cell(code, value, f"argument {i} of {symbol}") for i, (code, value) in enumerate(zip(codes, args))]
+
+    def _line(self, place: int) -> int | None:
+        """The line of the device text that a return address leads to."""
+        if not place:
+            return None
+        if place not in self._lines:
+            offset = place - int(self._runtime.tl_emu_image_base()) - 1
+            self._lines[place] = compiler.source_lines(self._path, [offset])[0]
+        return self._lines[place]
+
+    def _report(self, buffers: list[Buffer], shared: int, grid: tuple[int, int, int], seconds: float) -> Report:
+        raw = (RawFinding * _MAX_FINDINGS)()
+        count = self._runtime.tl_emu_findings(raw, _MAX_FINDINGS)
+        numbers = (ctypes.c_uint64 * len(COUNTERS))()
+        self._runtime.tl_emu_counters(numbers)
+        names, sizes = [b.name for b in buffers], [b.nbytes for b in buffers]
+        source = self.source.splitlines()
+        errors: list[Finding] = [
+            explain(f, names, sizes, shared, grid, self.warp_size, self._line, source) for f in raw[:count]
+        ]
+        where: list[str] = []
+        if any(f.kind in ("deadlock", "divergence", "exited-lane", "timeout", "barrier-count") for f in errors):
+            operations, barriers, places = (ctypes.c_int * 1024)(), (ctypes.c_int * 1024)(), (ctypes.c_uint64 * 1024)()
+            n = self._runtime.tl_emu_standing(operations, barriers, places)
+            where = standing(list(zip(operations[:n], barriers[:n], places[:n])), self._line)
+        output = self._runtime.tl_emu_output().decode(errors="replace")
+        return Report(errors, dict(zip(COUNTERS, numbers)), output, seconds, where)
+
+
+def compile(source: str, *, include_dirs: Sequence[str | os.PathLike[str]] = (), warp_size: int = 32) -> EmulatedModule:
+    """Compile a device text for the host. Raises CompileError, or NoCompilerError where the host has no C++ compiler."""
+    if warp_size != 32:
+        raise ValueError(f"warp_size is {warp_size}; the emulator has warps of 32")
+    return EmulatedModule(source, compiler.build_kernel(source, include_dirs), warp_size)
+
+
+def _distinct(buffers: list[Buffer], placement: Placement) -> Any:
+    """The buffers as the runtime wants them. One that lies within another is that other one, and adds its rights."""
+    table = (_Buffer * max(len(buffers), 1))()
+    for entry, b in zip(table, buffers):
+        inside = [a for a in buffers if a.address <= b.address and b.address + b.nbytes <= a.address + a.nbytes]
+        whole = max(inside, key=lambda a: a.nbytes)
+        sharing = [a for a in buffers if whole.address <= a.address < whole.address + whole.nbytes]
+        entry.low, entry.bytes = placement.moved(whole.address), whole.nbytes
+        entry.writable = any(a.writable for a in sharing)
+        entry.initialized = any(a.initialized for a in sharing)
+    return table
+
+
+def _three(extents: Sequence[int]) -> tuple[int, int, int]:
+    x, y, z = [*extents, 1, 1][:3]
+    return int(x), int(y), int(z)
+
+
+def _arrays(args: Sequence[Any]) -> list[Buffer]:
+    found = [(i, a) for i, a in enumerate(args) if isinstance(a, np.ndarray)]
+    return [Buffer(a.ctypes.data, a.nbytes, f"argument {i}", bool(a.flags.writeable)) for i, a in found]
+
+
+def _cell(code: str, value: Any, what: str) -> Any:
+    if code == "p":
+        if isinstance(value, np.ndarray):
+            return ctypes.c_void_p(value.ctypes.data)
+        if value is None or isinstance(value, int):
+            return ctypes.c_void_p(value)
+        raise ArgumentTypeError(f"{what} is a pointer; give an array or an address, not {type(value).__name__}")
+    if isinstance(value, np.ndarray) or not isinstance(value, (int, float, np.number, np.bool_)):
+        raise ArgumentTypeError(f"{what} is a number, not {type(value).__name__}")
+    if code == "H":
+        return ctypes.c_uint16(int(np.float16(value).view(np.uint16)))
+    if code == "B":
+        return ctypes.c_uint16(_bfloat16_bits(float(value)))
+    if code in "fd":
+        return _SCALARS[code](float(value))
+    bits = 8 * ctypes.sizeof(_SCALARS[code])
+    if not -(1 << bits - 1) <= int(value) < 1 << bits:
+        raise ScalarRangeError(f"{what} is {value}, which does not fit into {bits} bits")
+    return _SCALARS[code](int(value))
+
+
+def _bfloat16_bits(value: float) -> int:
+    bits = int(np.float32(value).view(np.uint32))
+    return 0x7FFF if value != value else (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+
+
+def _callback(hook: Hook, shared_bytes: int, failure: list[BaseException]) -> Any:
+    def call(x: int, y: int, z: int, shared: int) -> None:
+        if failure:
+            return
+        memory = np.ctypeslib.as_array(ctypes.cast(shared, ctypes.POINTER(ctypes.c_uint8)), (max(shared_bytes, 1),))
+        try:
+            hook((x, y, z), memory[:shared_bytes].copy())
+        except BaseException as error:
+            failure.append(error)
+
+    return _HOOK(call)

@@ -1,0 +1,271 @@
+"""What a launch found: each finding as data, and as sentences that name the line, the buffer, the threads, the repair."""
+
+from __future__ import annotations
+
+import ctypes
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tile_runtime.errors import TileRuntimeError
+
+#: Name of each kind (runtime/state.h, enum Kind, in its order), what it says, what to do.
+KINDS: list[tuple[str, str, str]] = [
+    (
+        "uninitialized-read",
+        "reads {where}, which nobody has written",
+        "write it first, or wait for the copy that does (a wait, then a barrier)",
+    ),
+    (
+        "race-read-after-write",
+        "reads {where}, which {other} wrote{other_line} with no barrier in between",
+        "add tl::sync_threads() between the write and this read",
+    ),
+    (
+        "race-write-after-write",
+        "writes {where}, over what {other} wrote{other_line} with no barrier in between",
+        "add tl::sync_threads() between the two writes, or let one thread write",
+    ),
+    (
+        "race-write-after-read",
+        "writes {where}, which {other} has read with no barrier in between",
+        "add tl::sync_threads() after the reads, before this write",
+    ),
+    (
+        "read-in-flight",
+        "reads {where} while an asynchronous copy of {other}{other_line} into it has not been waited for",
+        "wait for it before (tl::cp_async_wait with fewer pending groups), then a barrier",
+    ),
+    (
+        "write-in-flight",
+        "writes {where} while an asynchronous copy of {other}{other_line} into it has not been waited for",
+        "wait for that copy first, then a barrier",
+    ),
+    (
+        "race-between-blocks",
+        "accesses {where}, which another block{block} accesses too, one of them writing{other_line}",
+        "let each element belong to one block, or use atomics on all sides; blocks have no order within a launch",
+    ),
+    ("out-of-bounds", "accesses {where}", "guard the access with a predicate"),
+    ("read-only", "writes {where}, an input", "declare the parameter as an output"),
+    ("misaligned", "accesses {where}, an address that is not a multiple of {size}", "use a narrower vector, or align"),
+    (
+        "divergence",
+        "calls {operation} while lane {lane} of the same warp is in {other_operation}{other_line}",
+        "let all lanes of a warp take the same way around operations of the whole warp",
+    ),
+    ("deadlock", "waits forever", "let every thread reach the same barriers"),
+    ("device-assert", "fails assertion {code}", "see the statement"),
+    ("fault", "makes the processor stop with {signal}", "look for a division by zero or an endless recursion"),
+    ("timeout", "does not come to an end", "let the loop end, or launch with a longer timeout_seconds"),
+    ("limit", "passes more barriers than the emulator can count (1048575)", "use a smaller problem"),
+    (
+        "exited-lane",
+        "calls {operation}, but a lane of its warp has left the kernel",
+        "let all lanes of a warp stay until its last operation",
+    ),
+    (
+        "barrier-count",
+        "calls barrier {code} with a number of threads that differs from the other callers' or exceeds the block's",
+        "give all callers of a barrier the same count",
+    ),
+]
+
+OPERATIONS = [
+    "running",
+    "tl::sync_threads",
+    "tl::sync_warp",
+    "a shuffle",
+    "a vote",
+    "ldmatrix",
+    "stmatrix",
+    "mma",
+    "finished",
+]
+_AT_BARRIER, _DONE = 1, 8
+_SIGNALS = {4: "an illegal instruction", 7: "a bus error", 8: "an arithmetic error", 11: "a memory fault"}
+
+COUNTERS = (
+    "blocks switches accesses global_read_bytes global_written_bytes shared_read_bytes shared_written_bytes barriers "
+    "warp_barriers shuffles votes ldmatrix ldmatrix_wavefronts stmatrix stmatrix_wavefronts mma cp_async cp_async_bytes atomics "
+    "global_requests global_sectors shared_requests shared_wavefronts"
+).split()
+
+
+class EmulationError(TileRuntimeError, RuntimeError):
+    """A kernel did something that hardware does not promise to survive."""
+
+    code = "TLR042"
+
+
+class RawFinding(ctypes.Structure):
+    """struct Finding of runtime/state.h."""
+
+    _fields_ = (
+        ("kind", ctypes.c_int),
+        ("space", ctypes.c_int),
+        ("size", ctypes.c_int),
+        ("thread", ctypes.c_int),
+        ("other", ctypes.c_int),
+        ("code", ctypes.c_int),
+        ("block", ctypes.c_uint32 * 3),
+        ("repeats", ctypes.c_uint32),
+        ("offset", ctypes.c_int64),
+        ("pc", ctypes.c_uint64),
+        ("other_pc", ctypes.c_uint64),
+    )
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One mistake of the kernel, at its first occurrence."""
+
+    kind: str
+    message: str
+    line: int | None  # of the device text; None where the host has no addr2line
+    text: str  # that line
+    origin: str  # the comment above it, which says where in the user's program it comes from
+    buffer: str  # name, "shared memory", or ""
+    offset: int  # bytes from the buffer's start
+    size: int  # bytes of the access
+    block: tuple[int, int, int]
+    threads: tuple[int, ...]  # the one that was stopped, then the one it collides with
+    other_line: int | None
+    advice: str
+    repeats: int = 1
+
+    def __str__(self) -> str:
+        where = f"line {self.line}: {self.text}" if self.line else "(line unknown)"
+        origin = f"\n    from {self.origin}" if self.origin else ""
+        return f"{self.kind}: {self.message}\n    {where}{origin}\n    repair: {self.advice}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a launch came to. Without errors, all blocks have run."""
+
+    errors: list[Finding]
+    counters: dict[str, int]
+    output: str = ""  # of tl::print
+    seconds: float = 0.0
+    standing: list[str] = field(default_factory=list)  # where the threads stood when a block was stopped
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was found."""
+        return not self.errors
+
+    def check(self) -> Report:
+        """Itself; raises EmulationError if something was found."""
+        if self.errors:
+            raise EmulationError(str(self))
+        return self
+
+    def __str__(self) -> str:
+        lines = [str(finding) for finding in self.errors]
+        if self.standing:
+            lines.append("threads of the block:\n" + "\n".join(f"    {text}" for text in self.standing))
+        return "\n".join(lines) or "no findings"
+
+
+def _buffer_name(raw: RawFinding, names: Sequence[str]) -> str:
+    return "shared memory" if raw.space == -1 else names[raw.space] if raw.space >= 0 else ""
+
+
+def _where(raw: RawFinding, names: Sequence[str], sizes: Sequence[int], shared_bytes: int) -> str:
+    """The accessed bytes, in words."""
+    name = _buffer_name(raw, names)
+    if not name:
+        return f"address {raw.offset & (1 << 64) - 1:#x}, which belongs to no buffer"
+    capacity = shared_bytes if raw.space == -1 else sizes[raw.space]
+    count = f"{raw.size} byte{'s' if raw.size != 1 else ''}"
+    if raw.offset < 0:
+        return f"{count} at {-raw.offset} bytes before {name}"
+    if raw.offset + raw.size > capacity:
+        return f"{count} at offset {raw.offset} of {name}, which ends at {capacity}"
+    return f"{count} at offset {raw.offset} of {name}"
+
+
+def explain(
+    raw: RawFinding,
+    names: Sequence[str],
+    sizes: Sequence[int],
+    shared_bytes: int,
+    grid: tuple[int, int, int],
+    warp_size: int,
+    lines: Callable[[int], int | None],
+    source: list[str],
+) -> Finding:
+    """A finding of the runtime in words."""
+    kind, sentence, advice = KINDS[raw.kind]
+    line, other_line = lines(raw.pc), lines(raw.other_pc)
+    block = (raw.block[0], raw.block[1], raw.block[2])
+    fields: dict[str, Any] = {
+        "where": _where(raw, names, sizes, shared_bytes),
+        "other": "the same thread" if raw.other == raw.thread else f"thread {raw.other}",
+        "other_line": f" (line {other_line})" if other_line else "",
+        "block": "",
+        "size": raw.size,
+        "code": raw.code,
+        "lane": raw.other % warp_size,
+        "operation": "an operation of the whole warp",
+        "other_operation": OPERATIONS[raw.code] if 0 <= raw.code < len(OPERATIONS) else "another operation",
+        "signal": _SIGNALS.get(raw.code, f"signal {raw.code}"),
+    }
+    if kind == "race-between-blocks" and raw.code > 0:
+        number = raw.code - 1
+        fields["block"] = f" {(number % grid[0], number // grid[0] % grid[1], number // grid[0] // grid[1])}"
+    message = f"thread {raw.thread} of block {block} {sentence.format(**fields)}"
+    if raw.repeats > 1:
+        message += f" (and {raw.repeats - 1} more like it)"
+    return Finding(
+        kind=kind,
+        message=message,
+        line=line,
+        text=source[line - 1].strip() if line and line <= len(source) else "",
+        origin=_origin(source, line),
+        buffer=_buffer_name(raw, names),
+        offset=raw.offset,
+        size=raw.size,
+        block=block,
+        threads=(raw.thread,) if raw.other < 0 else (raw.thread, raw.other),
+        other_line=other_line,
+        advice=advice,
+        repeats=raw.repeats,
+    )
+
+
+def _origin(source: list[str], line: int | None) -> str:
+    """The nearest comment line above, within 20 lines: the printer puts the user's statement there."""
+    for text in reversed(source[max(0, (line or 0) - 20) : line or 0]):
+        if text.strip().startswith("//"):
+            return text.strip().lstrip("/ ").strip()
+    return ""
+
+
+def standing(threads: Sequence[tuple[int, int, int]], lines: Callable[[int], int | None]) -> list[str]:
+    """Where threads (operation, barrier, place) stand, equal ones together."""
+    groups: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    for number, (operation, barrier, place) in enumerate(threads):
+        key = (operation, barrier if operation == _AT_BARRIER else 0, 0 if operation in (0, _DONE) else place)
+        groups[key].append(number)
+    texts = []
+    for (operation, barrier, place), members in groups.items():
+        line = lines(place) if place else None
+        state = OPERATIONS[operation] if operation in (0, _DONE) else f"wait in {OPERATIONS[operation]}"
+        detail = f" (barrier {barrier})" if operation == _AT_BARRIER and barrier else ""
+        texts.append(f"{_ranges(members)}: {state}{detail}" + (f", line {line}" if line else ""))
+    return texts
+
+
+def _ranges(numbers: list[int]) -> str:
+    """[0, 1, 2, 5] -> "threads 0-2, 5"."""
+    runs: list[list[int]] = []
+    for n in numbers:
+        if runs and runs[-1][1] == n - 1:
+            runs[-1][1] = n
+        else:
+            runs.append([n, n])
+    shown = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs[:8])
+    return f"thread{'s' if len(numbers) > 1 else ''} {shown}" + (", ..." if len(runs) > 8 else "")

@@ -1,0 +1,298 @@
+// The launcher: blocks one after the other in seeded random order, findings, faults, and the functions Python calls.
+#include <link.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "launch.h"
+#include "state.h"
+
+namespace emu {
+
+Settings settings;
+Counters counters;
+Thread threads[kMaxThreads];
+Warp warps[kMaxWarps];
+Block block;
+Thread* current;
+Space shared_space;
+std::vector<Space> spaces;
+bool launched;
+
+constexpr size_t kMaxFindings = 8;       // different places; more would not be read
+constexpr u32 kMaxRepeats = 200;         // then the kernel is stopped
+constexpr u64 kMaxShadowed = 256u << 20; // larger buffers get bounds checks only: a shadow has three times their size
+
+static std::vector<Finding> findings;
+static u32 repeats;
+static std::string output;
+static u64 random_state;
+static u64 image_low, image_high;
+
+u32 random_number() {  // xorshift64*
+  random_state ^= random_state >> 12;
+  random_state ^= random_state << 25;
+  random_state ^= random_state >> 27;
+  return (u32)(random_state * 0x2545f4914f6cdd1dull >> 32);
+}
+
+u64 image_base() { return image_low; }
+bool in_image(const void* p) { return (u64)p >= image_low && (u64)p < image_high; }
+
+bool add_finding(Kind kind, const Space* space, const void* address, int size, int other, const void* pc, u64 other_pc,
+                 int code) {
+  for (Finding& f : findings) {
+    if (f.kind == kind && f.pc == (u64)pc) {
+      ++f.repeats;
+      if (++repeats > kMaxRepeats) abandon();
+      return false;
+    }
+  }
+  Finding f = {};
+  f.kind = kind;
+  f.space = space ? space->index : -2;
+  f.offset = space && address ? (const u8*)address - space->low : (int64_t)address;
+  f.size = size;
+  f.thread = current ? current->id : -1;
+  f.other = other;
+  f.code = code;
+  f.repeats = 1;
+  if (current) {
+    tl_emu_index b = current->self->block_index;
+    f.block[0] = b.x, f.block[1] = b.y, f.block[2] = b.z;
+  }
+  f.pc = (u64)pc;
+  f.other_pc = other_pc;
+  findings.push_back(f);
+  if (findings.size() >= kMaxFindings) abandon();
+  return true;
+}
+
+void fail(Kind kind, const void* pc, int other, int code) {
+  add_finding(kind, nullptr, nullptr, 0, other, pc, 0, code);
+  abandon();
+}
+
+void check_shared_range(const void* address, u32 size, const void* pc) {
+  const u8* p = (const u8*)address;
+  if (p < shared_space.low || p + size > shared_space.high) {
+    add_finding(kOutOfBounds, &shared_space, address, (int)size, -1, pc, 0, kWrite);
+    abandon();
+  }
+  if ((u64)p % size) {
+    add_finding(kMisaligned, &shared_space, address, (int)size, -1, pc, 0, kWrite);
+    abandon();
+  }
+}
+
+void check_shared(const void* address, u32 size, Access access, const void* pc) {
+  check_shared_range(address, size, pc);
+  check_access(address, size, access, pc, true);
+}
+
+// ---- faults ------------------------------------------------------------------------------------------------------------
+static u8 fault_stack[64 * 1024] __attribute__((aligned(16)));
+static int fault_signal;
+static u64 fault_pc;
+
+static void after_fault() { fail(kFault, (void*)fault_pc, -1, fault_signal); }
+
+// Leaves the handler onto a stack of our own, from where the kernel is abandoned like any other.
+static void on_fault(int signal, siginfo_t*, void* context) {
+  ucontext_t* c = (ucontext_t*)context;
+  if (!launched) {  // not ours: let it happen again without this handler
+    ::signal(signal, SIG_DFL);
+    return;
+  }
+  fault_signal = signal;
+  fault_pc = (u64)c->uc_mcontext.gregs[REG_RIP];
+  c->uc_mcontext.gregs[REG_RSP] = (greg_t)(fault_stack + sizeof fault_stack - 8);
+  c->uc_mcontext.gregs[REG_RIP] = (greg_t)after_fault;
+}
+
+struct FaultGuard {
+  static constexpr int signals[4] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+  struct sigaction before[4];
+  stack_t stack_before;
+  static u8 alternate[64 * 1024];
+  FaultGuard() {
+    stack_t stack = {};
+    stack.ss_sp = alternate;
+    stack.ss_size = sizeof alternate;
+    sigaltstack(&stack, &stack_before);
+    struct sigaction action = {};
+    action.sa_sigaction = on_fault;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+    for (int i = 0; i < 4; ++i) sigaction(signals[i], &action, &before[i]);
+  }
+  ~FaultGuard() {
+    for (int i = 0; i < 4; ++i) sigaction(signals[i], &before[i], nullptr);
+    sigaltstack(&stack_before, nullptr);
+  }
+};
+u8 FaultGuard::alternate[64 * 1024];
+
+// ---- the launch --------------------------------------------------------------------------------------------------------
+struct ImageQuery {
+  u64 address;
+};
+
+static int visit_image(dl_phdr_info* info, size_t, void* data) {
+  u64 address = ((ImageQuery*)data)->address, low = ~0ull, high = 0;
+  for (int i = 0; i < info->dlpi_phnum; ++i) {
+    if (info->dlpi_phdr[i].p_type != PT_LOAD) continue;
+    u64 start = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
+    low = std::min(low, start);
+    high = std::max(high, start + info->dlpi_phdr[i].p_memsz);
+  }
+  if (address < low || address >= high) return 0;
+  image_low = info->dlpi_addr;
+  image_high = high;
+  return 1;
+}
+
+static bool prepare_shared() {
+  if (shared_space.low) return true;
+  // Unmapped pages around it: what misses shared memory by little must not hit a neighbour.
+  u64 guard = 1 << 20;
+  void* area = mmap(nullptr, kSharedBytes + 2 * guard, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (area == MAP_FAILED) return false;
+  shared_space.low = (u8*)area + guard;
+  mprotect(shared_space.low, kSharedBytes, PROT_READ | PROT_WRITE);
+  shared_space.granules = (Granule*)calloc(kSharedBytes / 16, sizeof(Granule));
+  shared_space.writable = true;
+  shared_space.index = -1;
+  return shared_space.granules != nullptr;
+}
+
+static void release_spaces() {
+  for (Space& s : spaces) {
+    if (!s.granules) continue;
+    u64 count = ((u64)(s.high - s.low) + 15) / 16;
+    for (u64 i = 0; i < count; ++i) {
+      if (s.granules[i].parts) free(s.granules[i].parts);
+    }
+    munmap(s.granules, count * sizeof(Granule));
+  }
+  spaces.clear();
+}
+
+}  // namespace emu
+
+using namespace emu;
+
+extern "C" {
+
+typedef void (*block_hook)(unsigned x, unsigned y, unsigned z, void* shared);
+
+struct tl_emu_buffer {  // written by module.py
+  void* low;
+  int64_t bytes;
+  int writable, initialized;
+};
+
+// 0: done, findings or not; below 0: it could not start.
+int tl_emu_launch(void (*entry)(void**), void** arguments, const unsigned* grid, const unsigned* size, unsigned shared_bytes,
+                  const Settings* chosen, const tl_emu_buffer* buffers, int buffer_count, block_hook hook) {
+  settings = *chosen;
+  counters = Counters{};
+  findings.clear();
+  output.clear();
+  repeats = 0;
+  random_state = settings.seed * 0x9e3779b97f4a7c15ull + 0x1234567;
+  u64 count = (u64)size[0] * size[1] * size[2];
+  if (count == 0 || count > kMaxThreads) return -1;
+  if (shared_bytes > kSharedBytes) return -2;
+  map_stacks();
+  if (!prepare_shared()) return -3;
+  ImageQuery query{(u64)entry};
+  dl_iterate_phdr(visit_image, &query);
+  shared_space.high = shared_space.low + shared_bytes;
+
+  for (int i = 0; i < buffer_count; ++i) {
+    Space s = {};
+    s.low = (u8*)buffers[i].low;
+    s.high = s.low + buffers[i].bytes;
+    s.writable = buffers[i].writable;
+    s.initialized = buffers[i].initialized;
+    s.global = true;
+    s.index = i;
+    bool known = false;  // another name of the same memory
+    for (const Space& other : spaces) known |= other.low == s.low && other.high == s.high;
+    if (known) continue;
+    if (settings.checks && buffers[i].bytes && (u64)buffers[i].bytes <= kMaxShadowed) {
+      u64 bytes = ((u64)buffers[i].bytes + 15) / 16 * sizeof(Granule);
+      void* shadow = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      s.granules = shadow == MAP_FAILED ? nullptr : (Granule*)shadow;
+    }
+    spaces.push_back(s);
+  }
+  forget_last_hit();
+  block.threads = (int)count;
+  block.warps = (int)((count + settings.warp_size - 1) / settings.warp_size);
+  block.shared_bytes = shared_bytes;
+
+  std::vector<u64> order((u64)grid[0] * grid[1] * grid[2]);
+  for (u64 i = 0; i < order.size(); ++i) order[i] = i;
+  if (settings.seed) {
+    for (u64 i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random_number() % i]);
+  }
+  FaultGuard guard;
+  start_clock();
+  for (u64 number : order) {
+    tl_emu_self_t common = {};
+    common.block_index = {(unsigned)(number % grid[0]), (unsigned)(number / grid[0] % grid[1]),
+                          (unsigned)(number / grid[0] / grid[1])};
+    common.block_size = {size[0], size[1], size[2]};
+    common.grid_size = {grid[0], grid[1], grid[2]};
+    common.shared = shared_space.low;
+    block.number = (u32)number + 1;
+    memset(shared_space.low, 0xff, shared_bytes);
+    if (settings.checks) reset_shadow(shared_space, shared_bytes);
+    forget_pending();
+    reset_barriers();
+    reset_clocks();
+    start_block_threads(entry, arguments, common);
+    launched = true;
+    bool finished = run_block();
+    launched = false;
+    finish_traffic();
+    if (!finished || !findings.empty()) break;
+    ++counters.blocks;
+    if (hook) hook(common.block_index.x, common.block_index.y, common.block_index.z, shared_space.low);
+  }
+  release_spaces();
+  return 0;
+}
+
+int tl_emu_findings(Finding* out, int room) {
+  int n = std::min(room, (int)findings.size());
+  for (int i = 0; i < n; ++i) out[i] = findings[i];
+  return n;
+}
+
+void tl_emu_counters(Counters* out) { *out = counters; }
+u64 tl_emu_image_base() { return image_low; }
+const char* tl_emu_output() { return output.c_str(); }
+
+// Where each thread of the last block stands: operation, barrier, place.
+int tl_emu_standing(int* operations, int* barrier_numbers, u64* places) {
+  for (int t = 0; t < block.threads; ++t) {
+    operations[t] = threads[t].at;
+    barrier_numbers[t] = threads[t].barrier;
+    places[t] = (u64)threads[t].pc;
+  }
+  return block.threads;
+}
+
+void tl_emu_print(const char* text) {
+  if (output.size() < (1u << 20)) output += text;
+}
+
+void tl_emu_assert_failed(int code) { fail(kAssert, TL_EMU_PC, -1, code); }
+}

@@ -1,0 +1,27 @@
+// What only some parts of the runtime need from each other.
+#pragma once
+
+#include "state.h"
+
+namespace emu {
+
+struct MmaOperands {
+  void* c;
+  const void *a, *b;
+};
+
+extern std::vector<Space> spaces;  // global buffers
+
+bool in_image(const void* p);      // of the kernel's shared object
+void start_clock();
+void forget_last_hit();
+void reset_barriers();
+void record_traffic(const Space& space, const void* address, u32 size, const void* pc);
+void finish_traffic();
+void multiply_accumulate(MmaOperands* const* lanes, tl_emu_element a_type, tl_emu_element b_type, int depth, bool f16);
+
+// An operand that must lie in shared memory.
+void check_shared(const void* address, u32 size, Access access, const void* pc);
+void check_shared_range(const void* address, u32 size, const void* pc);  // bounds and alignment only
+
+}  // namespace emu

@@ -1,0 +1,94 @@
+"""Kernels by hand, their references, and the modes in which each of them must come out right."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tile_runtime_cpu import emulator
+from tile_runtime_cpu.emulator import Buffer, EmulatedModule, Report
+
+KERNELS = Path(__file__).parent / "kernels"
+HEADER = '#include "tl_cuda.cuh"\n'
+
+
+ON_DEVICE = os.environ.get("TILELANG_TEST_DEVICE", "") == "cuda"
+
+
+@functools.cache
+def _compiled(source: str) -> EmulatedModule:
+    if ON_DEVICE:
+        spec = importlib.util.spec_from_file_location("on_device", Path(__file__).parent / "on_device.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module.DeviceModule(source)
+    return emulator.compile(source, include_dirs=[])
+
+
+@pytest.fixture
+def only_emulated() -> None:
+    """For tests of what hardware does not tell: findings and counters."""
+    if ON_DEVICE:
+        pytest.skip("an emulator's report; the tests run on a device")
+
+
+@pytest.fixture(scope="session")
+def compile_text() -> Callable[[str], EmulatedModule]:
+    """compile_text(text): the module, compiled once in this process."""
+    return _compiled
+
+
+@pytest.fixture(scope="session")
+def kernel_file() -> Callable[..., EmulatedModule]:
+    """kernel_file(name, (old, new), ...): a file of kernels/, each `old` text replaced once."""
+
+    def compile_file(name: str, *changes: tuple[str, str]) -> EmulatedModule:
+        text = (KERNELS / name).read_text()
+        for old, new in changes:
+            assert old in text, old
+            text = text.replace(old, new, 1)
+        return _compiled(text)
+
+    return compile_file
+
+
+@pytest.fixture(scope="session")
+def run_body() -> Callable[..., Report]:
+    """run_body(parameters, body, args, threads=32, shared=4096, ...): launches one block of a kernel `k`."""
+
+    def run(
+        parameters: str,
+        body: str,
+        args: list[Any],
+        threads: int = 32,
+        shared: int = 4096,
+        grid: tuple[int, ...] = (1,),
+        before: str = "",
+        **options: Any,
+    ) -> Report:
+        text = (
+            f'{HEADER}{before}extern "C" __global__ void __launch_bounds__({threads}) k({parameters}) {{\n{body}\n}}\n'
+        )
+        return _compiled(text).launch("k", grid, (threads,), shared, args, **options)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def watched() -> Callable[..., list[Buffer]]:
+    """watched(A=a, O=o): buffers by name; those that start with a capital O are outputs, not initialized."""
+
+    def buffers(**arrays: np.ndarray[Any, Any]) -> list[Buffer]:
+        outputs = {name: name.startswith("O") for name in arrays}
+        return [Buffer(a.ctypes.data, a.nbytes, n, outputs[n], not outputs[n]) for n, a in arrays.items()]
+
+    return buffers

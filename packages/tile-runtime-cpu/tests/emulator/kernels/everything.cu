@@ -1,0 +1,97 @@
+#include "tl_cuda.cuh"
+// Calls each function of the header once; it is compiled, never run.
+extern "C" __global__ void __launch_bounds__(128) everything(const tl::half_t* A, float* C, int* I, tl::bfloat16_t* B, int n, double* D, long long* L) {
+  unsigned char* s = tl::shared_memory();
+  int t = threadIdx.x;
+  tl::cp_async<16>(s + t * 16, A + t * 8, t < n);
+  tl::cp_async<4>(s + 4*t, A+2*t);
+  tl::cp_async<8>(s + 8*t, A+4*t, true);
+  tl::cp_async_commit();
+  tl::cp_async_wait<0>();
+  tl::sync_threads();
+  tl::sync_threads<1, 64>();
+  tl::sync_warp();
+  uint32_t a[4], b[2];
+  tl::ldmatrix_x4(a, s + t * 16);
+  tl::ldmatrix_x2_trans(b, s + t * 16);
+  tl::ldmatrix_x1(b, s + 16*t);
+  float c[4] = {0, 0, 0, 0};
+  int ci[4] = {0, 0, 0, 0};
+  uint32_t ch[2]={0, 0};
+  tl::mma_m16n8k8_f32_f16(c, a, b);
+  tl::mma_m16n8k8_f16_f16(ch, a, b);
+#if TL_HAS(800)
+  tl::mma_m16n8k16_f32_f16(c, a, b);
+  tl::mma_m16n8k16_f16_f16(ch, a, b);
+  tl::mma_m16n8k16_f32_bf16(c, a, b);
+  tl::mma_m16n8k8_f32_bf16(c, a, b);
+  tl::mma_m16n8k8_f32_tf32(c, a, b);
+  tl::mma_m16n8k4_f32_tf32(c, a, b);
+  tl::mma_m16n8k32_s32_s8(ci, a, b);
+  tl::mma_m16n8k32_s32_u8(ci, a, b);
+  tl::mma_m16n8k32_s32_s8_u8(ci, a, b);
+  tl::mma_m16n8k32_s32_u8_s8(ci, a, b);
+  tl::mma_m16n8k64_s32_s4(ci, a, b);
+  tl::mma_m16n8k64_s32_u4(ci, a, b);
+  c[0] += tl::to_tf32(c[1]);
+#endif
+#if TL_HAS(890)
+  tl::mma_m16n8k32_f32_e4m3(c, a, b);
+  tl::mma_m16n8k32_f32_e5m2(c, a, b);
+  tl::mma_m16n8k32_f32_e4m3_e5m2(c, a, b);
+  tl::mma_m16n8k32_f32_e5m2_e4m3(c, a, b);
+#endif
+#if TL_HAS(900)
+  tl::stmatrix_x4(s + t * 16, a);
+  tl::stmatrix_x2_trans(s + t*16, a);
+  tl::stmatrix_x1(s + t*16, a);
+#endif
+  float x = tl::shfl_xor(c[0], 1) + tl::shfl_down(c[1], 2) + tl::shfl_idx(c[2], 3) + tl::shfl_up(c[3], 1) + (float)tl::shfl_xor(A[t], 4) + (float)tl::shfl_xor((double)c[0], 2);
+  if (tl::vote_any(x > 0) && tl::vote_all(x < 3)) x += tl::vote_ballot(x > 1);
+  tl::atomic_add(C, x);
+  tl::atomic_add(I, 1);
+  tl::atomic_min(C, x);
+  tl::atomic_max(I, 3);
+  tl::atomic_and(I, 1);
+  tl::atomic_or(I, 2);
+  tl::atomic_xor(I, 3);
+  tl::atomic_exchange(I, 4);
+  tl::atomic_exchange(C, 4.f);
+  tl::atomic_exchange(D, 4.0);
+  tl::atomic_exchange(B, B[0]);
+  tl::atomic_exchange((tl::half_t*)B, A[0]);
+  tl::atomic_add(B, tl::bfloat16_t(x));
+  tl::atomic_add((tl::half_t*)B, tl::half_t(x));
+  tl::atomic_max(B, tl::bfloat16_t(x));
+  tl::atomic_min((tl::half_t*)B, tl::half_t(x));
+  tl::atomic_add(D, 1.0);
+  tl::atomic_min(D, 2.0);
+  tl::atomic_add(L, 3ll);
+  tl::atomic_max(L, 3ll);
+  tl::atomic_add_x2(C, c);
+  tl::atomic_add_x4(C, c);
+  tl::half_t h2[2]={tl::half_t(x), tl::half_t(x)};
+  tl::atomic_add_x2((tl::half_t*)B, h2);
+  tl::bfloat16_t bb[4];
+  for(int i=0;i<4;i++) bb[i]=tl::bfloat16_t(x);
+  tl::atomic_add_x2(B, bb);
+  tl::atomic_add_x4(B, bb);
+  tl::atomic_add_x4(D, (const double*)D);
+  ci[0]=tl::dp4a(ci[0], ci[1], ci[2]);
+  x += tl::fast::exp2(x) + tl::fast::exp(x) + tl::fast::tanh(x) + tl::fast::pow(x, x) + tl::fast::divide(x, x) + tl::fast::tan(x) + tl::fast::log(x) + tl::fast::rsqrt(x);
+  I[1] = tl::to_integer<int8_t>(x) + tl::to_integer<int>(x) + (int)tl::to_integer<int64_t>(x) + tl::to_integer<uint8_t>((double)x) + ci[0];
+  tl::half_t h = A[t];
+  h = h * h + h;
+  h += tl::half_t(2.0);
+  h = h / h - h;
+  tl::fp8_e4m3_t e(x);
+  tl::fp8_e5m2_t f(h);
+  tl::fp8_e8m0_t g(x);
+  e = e + e;
+  tl::vec<tl::half_t, 8> v = *(const tl::vec<tl::half_t, 8>*)(A + 8 * t);
+  v[1] = v[0] * v[2];
+  *(tl::vec<tl::half_t, 8>*)(s + 16*t) = v;
+  C[t] = x + (float)e + (float)f + (float)g + (float)h + (h < v[0] ? 1.0f : INFINITY) + ch[0] + c[3];
+  tl::print("%f %d\n", x, t);
+  tl::device_assert(x > 0, 1);
+}

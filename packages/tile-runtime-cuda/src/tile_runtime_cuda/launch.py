@@ -1,0 +1,274 @@
+"""Loads the cubins of an artifact and writes CUDA's part of its launcher: one packed block, one driver call.
+
+A launch runs on torch's current stream of the tensors' device. It allocates nothing and never waits, so that it can be
+captured in a CUDA graph; what must be done once for a device (checks, permission for large shared memory) is done at the
+first launch there, which therefore belongs before the capture.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import struct
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from tile_runtime.artifact import Artifact
+from tile_runtime.errors import ArgumentDeviceError, DeviceUnavailable, LoadError, OutputError, TileRuntimeError
+from tile_runtime.launch import LoadedKernel
+from tile_runtime.launch_source import LaunchSite
+from tile_runtime.manifest import Launch, Manifest
+
+from .driver import Driver, DriverError
+from .packing import ATTRIBUTE_BYTES, CONFIG, CONVERTED, Slot, argument_format, attributes, narrow_bits
+
+STATIC_SHARED = 48 << 10  # more than this a kernel must be allowed first (programming guide, "Shared Memory")
+_INVALID_CONTEXT, _NOT_INITIALIZED = 201, 3
+
+
+class LaunchError(TileRuntimeError, RuntimeError):
+    """The driver refused a launch, or reports that an earlier kernel failed."""
+
+    code = "TLR051"
+
+
+def load(artifact: Artifact, driver: Driver) -> LoadedKernel:
+    """A callable kernel. Raises DeviceUnavailable without a fitting device, LoadError for a binary that is not sound."""
+    manifest = artifact.manifest
+    if manifest.target.kind != "cuda":
+        raise LoadError(f"{manifest.name} was compiled for {manifest.target.kind}, not for CUDA")
+    try:
+        if driver.device_count() == 0:
+            raise DeviceUnavailable("the CUDA driver offers no device to this process")
+        if manifest.min_driver is not None and driver.version_number() < manifest.min_driver:
+            need = f"{manifest.min_driver // 1000}.{manifest.min_driver % 1000 // 10}"
+            raise DeviceUnavailable(
+                f"{manifest.name} needs a driver for CUDA {need}; this one supports {driver.version()}: update the driver"
+            )
+        return LoadedKernel(artifact, backend := CudaBackend(artifact, driver), backend.libraries)
+    except DriverError as error:
+        raise DeviceUnavailable(f"{manifest.name} cannot be loaded: {error}") from error
+
+
+class Libraries:
+    """The loaded binaries of one kernel, unloaded with it."""
+
+    def __init__(self, artifact: Artifact, driver: Driver) -> None:
+        self._artifact, self._driver = artifact, driver
+        self._handles: dict[str, int] = {}
+
+    def kernel(self, launch: Launch) -> int:
+        """The handle of a launch's kernel; each binary is loaded once."""
+        manifest = self._artifact.manifest
+        kinds = {b.file: b.kind for b in manifest.binaries}
+        if kinds[launch.binary] != "cubin":
+            raise LoadError(f"{manifest.name}: {launch.binary} is of kind {kinds[launch.binary]}; CUDA launches cubins")
+        try:
+            if launch.binary not in self._handles:
+                self._handles[launch.binary] = self._driver.load(self._artifact.read(launch.binary))
+            return self._driver.kernel(self._handles[launch.binary], launch.symbol)
+        except DriverError as error:
+            raise LoadError(
+                f"{manifest.name}: {launch.symbol} of {launch.binary} (for {manifest.target.arch}): {error}"
+            ) from error
+
+    def __del__(self) -> None:
+        for handle in self._handles.values():
+            try:
+                self._driver.unload(handle)
+            except Exception:  # the process ends and the driver has gone before us
+                return
+
+
+class CudaBackend:
+    """CUDA's lines in a launcher (tile_runtime.launch_source.Backend)."""
+
+    device = "cuda"
+
+    def __init__(self, artifact: Artifact, driver: Driver) -> None:
+        self._manifest: Manifest = artifact.manifest
+        self._driver = driver
+        self.libraries = Libraries(artifact, driver)
+        self._alone = driver.device_count() == 1  # then no call asks which device (0.4 us of a call with 4 tensors)
+        self._first = ""  # the variable of the first tensor, which fixes the device
+
+    def torch_test(self, name: str) -> str:
+        self._first = self._first or name
+        if self._alone:
+            return f"{name}.is_cuda"
+        if name == self._first:
+            return f"(device := {name}.get_device()) >= 0"  # -1: in host memory
+        return f"{name}.get_device() == device"
+
+    def emit(self, site: LaunchSite, namespace: dict[str, Any]) -> list[str]:
+        """Fills a slot of its own (two threads never share one), launches, gives the slot back.
+
+        Called twice for each launch, for plain and for prepared calls; both use what the first call put down.
+        """
+        n, launch = site.number, site.launch
+        if f"fn{n}" not in namespace:
+            self._set_up(site, namespace)
+        block = attributes(launch, self._cluster(launch))
+        place = ctypes.addressof(namespace[f"attributes{n}"]) if block else 0
+        values = [
+            f"narrow_bits({a.dtype!r}, {a.text})" if a.kind == "value" and a.dtype in CONVERTED else a.text
+            for a in site.arguments
+        ]
+        size = f"{place}, {len(block) // ATTRIBUTE_BYTES}"
+        fields = [*site.grid, *site.block, site.shared, "current_stream(device)", size, *values]
+        return [
+            *self._choose_device(site),
+            f"try: slot = free{n}.pop()",
+            f"except IndexError: slot = slot{n}()",
+            f"pack{n}(slot.memory, 0, {', '.join(fields)})",
+            *([] if self._alone else [f"if device != current_device(): rc = elsewhere{n}(device, slot)", "else:"]),
+            f"{'' if self._alone else '    '}rc = cu_launch(slot.config, fn{n}, 0, slot.extra)",
+            f"if rc: failed{n}(rc, device, slot, {site.shared})",
+            f"free{n}.append(slot)",
+        ]
+
+    def _choose_device(self, site: LaunchSite) -> list[str]:
+        """Lines that set `device`, that of the first tensor, and make the kernel ready there once."""
+        n, first = site.number, self._first
+        if self._alone:
+            return ["device = 0", f"if not ready{n}: make_ready{n}(0, {site.shared})"]
+        found = f"{first}.get_device() if type({first}) in torch_types else current_device()"
+        return [
+            f"device = {found if first else 'current_device()'}",
+            f"if device not in ready{n}: make_ready{n}(device, {site.shared})",
+        ]
+
+    def _set_up(self, site: LaunchSite, namespace: dict[str, Any]) -> None:
+        """Loads the kernel of a launch and puts what its lines use into the namespace."""
+        n, launch = site.number, site.launch
+        if any(a.kind == "tensormap" for a in site.arguments):
+            raise LoadError(f"{self._manifest.name}: this runtime makes no tensor maps")
+        try:
+            arguments = argument_format(site.arguments)
+        except KeyError as error:
+            raise LoadError(f"{self._manifest.name}: CUDA kernels take no scalar of type {error.args[0]}") from None
+        size = struct.calcsize(f"<{arguments}")
+        block = attributes(launch, self._cluster(launch))
+        kernel, ready, free = self.libraries.kernel(launch), set[int](), list[Slot]()
+        namespace |= {
+            "cu_launch": self._driver.launch,
+            "narrow_bits": narrow_bits,
+            f"attributes{n}": ctypes.create_string_buffer(block, max(1, len(block))),
+            f"fn{n}": kernel,
+            f"ready{n}": ready,
+            f"make_ready{n}": self._make_ready(launch, kernel, ready),
+            f"free{n}": free,
+            f"slot{n}": lambda: Slot(size),
+            f"pack{n}": struct.Struct(CONFIG + arguments).pack_into,
+            f"elsewhere{n}": self._elsewhere(kernel),
+            f"failed{n}": self._failed(launch, kernel),
+            **self._torch_functions(),
+        }
+
+    def workspace(self, nbytes: int, zero: bool, align: int) -> tuple[object, int]:
+        """Memory for one call, from torch's allocator: it is reused in stream order."""
+        torch = sys.modules.get("torch")
+        if torch is None:
+            raise OutputError(f"{self._manifest.name} needs scratch memory, which torch allocates; import it")
+        make = torch.zeros if zero else torch.empty
+        array = make(max(0, nbytes) + align, dtype=torch.uint8, device="cuda")
+        address = array.data_ptr()
+        return array, address + -address % align
+
+    # -- what the lines call -----------------------------------------------------------------------------------------
+
+    def _cluster(self, launch: Launch) -> tuple[int, int, int] | None:
+        if launch.cluster is None:
+            return None
+        x, y, z = launch.cluster
+        if not (isinstance(x, int) and isinstance(y, int) and isinstance(z, int)):
+            raise LoadError(f"{self._manifest.name}: the extents of a cluster are constants")
+        return x, y, z
+
+    def _torch_functions(self) -> dict[str, Callable[..., int]]:
+        """How to ask for the current device and stream: torch's own functions, or without torch the defaults."""
+        torch = sys.modules.get("torch")
+        own: Any = getattr(torch, "_C", None)
+        if hasattr(own, "_cuda_getCurrentRawStream"):
+            return {"current_stream": own._cuda_getCurrentRawStream, "current_device": own._cuda_getDevice}
+        return {"current_stream": late_stream, "current_device": late_device}
+
+    def _make_ready(self, launch: Launch, kernel: int, ready: set[int]) -> Callable[[int, int], None]:
+        """The first launch on a device: does the binary run there, may it have its shared memory?"""
+        name, driver, manifest = self._manifest.name, self._driver, self._manifest
+
+        def make_ready(device: int, shared: int) -> None:
+            found = driver.arch(device)
+            if not runs_on(manifest.target.arch, found):
+                raise DeviceUnavailable(
+                    f"{name} was compiled for {manifest.target.arch}, device {device} is {found}: compile it for that"
+                )
+            if not isinstance(launch.shared, int) or shared > STATIC_SHARED:
+                limit = driver.shared_limit(device)
+                if shared > limit:
+                    raise DeviceUnavailable(
+                        f"{name} ({launch.symbol}) needs {shared} bytes of shared memory; a block on device {device} "
+                        f"({found}) has {limit} at most: use smaller tiles or fewer stages"
+                    )
+                driver.allow_shared(kernel, shared if isinstance(launch.shared, int) else limit, device)
+            ready.add(device)
+
+        return make_ready
+
+    def _elsewhere(self, kernel: int) -> Callable[[int, Slot], int]:
+        """A launch on a device that is not the current one."""
+        name, scratch = self._manifest.name, bool(self._manifest.workspace)
+
+        def elsewhere(device: int, slot: Slot) -> int:
+            if scratch:
+                raise ArgumentDeviceError(
+                    f"{name}: the tensors are on cuda:{device}, its scratch memory on the current device; "
+                    f"call it inside torch.cuda.device({device})"
+                )
+            with sys.modules["torch"].cuda.device(device):
+                return int(self._driver.launch(slot.config, kernel, 0, slot.extra))
+
+        return elsewhere
+
+    def _failed(self, launch: Launch, kernel: int) -> Callable[[int, int, Slot, int], None]:
+        """A refused launch: once more where only this thread's context was missing, else an error."""
+
+        def failed(status: int, device: int, slot: Slot, shared: int) -> None:
+            if status in (_INVALID_CONTEXT, _NOT_INITIALIZED):
+                self._driver.use_device(device)
+                status = int(self._driver.launch(slot.config, kernel, 0, slot.extra))
+            if status:
+                grid = struct.unpack_from("<6I", slot.memory, 0)
+                raise LaunchError(
+                    f"{self._manifest.name} ({launch.symbol}), grid {grid[:3]}, block {grid[3:]}, {shared} bytes of shared "
+                    f"memory: {self._driver.words(status)} ({status})"
+                )
+
+        return failed
+
+
+_CAPABILITY = re.compile(r"sm_(\d+?)(\d)([af]?)")
+
+
+def runs_on(binary: str, device: str) -> bool:
+    """Whether a cubin for one architecture runs on a device of another.
+
+    Within a major version on the same and on later minor ones; an `a` binary on exactly its own (programming guide,
+    "Binary Compatibility", "Architecture-Specific Features").
+    """
+    wanted, found = _CAPABILITY.fullmatch(binary), _CAPABILITY.fullmatch(device)
+    if wanted is None or found is None or wanted[1] != found[1]:
+        return False
+    return wanted[2] == found[2] if wanted[3] == "a" else int(wanted[2]) <= int(found[2])
+
+
+def late_stream(device: int) -> int:
+    """The stream for a kernel that was loaded before torch was: torch's current one, else the default."""
+    torch = sys.modules.get("torch")
+    return int(torch._C._cuda_getCurrentRawStream(device)) if torch is not None and torch.cuda.is_available() else 0
+
+
+def late_device() -> int:
+    torch = sys.modules.get("torch")
+    return int(torch.cuda.current_device()) if torch is not None and torch.cuda.is_available() else 0

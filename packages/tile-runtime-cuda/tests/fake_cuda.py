@@ -1,0 +1,110 @@
+"""A CUDA driver that records, and torch tensors that say they are on its devices."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from typing import Any
+
+import torch
+
+from tile_runtime_cuda.packing import CONFIG, CONFIG_BYTES
+
+
+class Launched:
+    """One recorded launch: the configuration, and the bytes of the arguments."""
+
+    def __init__(self, config: int, kernel: int, extra: int) -> None:
+        memory = ctypes.string_at(config, CONFIG_BYTES)
+        fields = struct.unpack(CONFIG, memory)
+        self.grid, self.block, self.shared, self.stream = fields[0:3], fields[3:6], fields[6], fields[7]
+        self.attributes = ctypes.string_at(fields[8], 72 * fields[9]) if fields[9] else b""
+        self.kernel = kernel
+        words = struct.unpack("<5Q", ctypes.string_at(extra, 40))
+        assert (words[0], words[2], words[4]) == (1, 2, 0)
+        size = ctypes.c_uint64.from_address(words[3]).value
+        self.arguments = ctypes.string_at(words[1], size)
+
+
+class RecordingDriver:
+    """libcuda's functions, as far as loading and launching go. `fail` maps a function to the status that it gives."""
+
+    def __init__(self, capability: tuple[int, int] = (9, 0), devices: int = 2, shared_limit: int = 232448) -> None:
+        self.capability, self.devices, self.shared_limit = capability, devices, shared_limit
+        self.calls: list[str] = []
+        self.launched: list[Launched] = []
+        self.allowed: list[tuple[int, int, int]] = []  # kernel, bytes, device
+        self.fail: dict[str, list[int]] = {}
+        self.kernels: dict[str, int] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("cu"):
+            raise AttributeError(name)
+
+        def function(*arguments: Any) -> int:
+            self.calls.append(name)
+            if self.fail.get(name):
+                return self.fail[name].pop(0)
+            getattr(self, f"do_{name}", lambda *_: None)(*arguments)
+            return 0
+
+        return function
+
+    def do_cuDriverGetVersion(self, out: Any) -> None:
+        out._obj.value = 13000
+
+    def do_cuDeviceGetCount(self, out: Any) -> None:
+        out._obj.value = self.devices
+
+    def do_cuDeviceGet(self, out: Any, ordinal: Any) -> None:
+        out._obj.value = ordinal.value
+
+    def do_cuDeviceGetAttribute(self, out: Any, attribute: Any, handle: Any) -> None:
+        known = {75: self.capability[0], 76: self.capability[1], 97: self.shared_limit, 38: 50 << 20}
+        out._obj.value = known[attribute.value]
+
+    def do_cuLibraryLoadData(self, out: Any, code: Any, *rest: Any) -> None:
+        out._obj.value = 0x1000
+
+    def do_cuLibraryGetKernel(self, out: Any, library: Any, symbol: Any) -> None:
+        assert library.value == 0x1000
+        out._obj.value = self.kernels.setdefault(symbol.value.decode(), 0x2000 + len(self.kernels))
+
+    def do_cuKernelSetAttribute(self, attribute: Any, value: Any, kernel: Any, device: Any) -> None:
+        assert attribute.value == 8
+        self.allowed.append((kernel.value, value.value, device.value))
+
+    def do_cuLaunchKernelEx(self, config: int, kernel: int, params: int, extra: int) -> None:
+        assert params == 0
+        self.launched.append(Launched(config, kernel, extra))
+
+    def do_cuGetErrorString(self, status: Any, out: Any) -> None:
+        out._obj.value = b"invalid argument"
+
+    def do_cuEventElapsedTime(self, out: Any, first: Any, second: Any) -> None:
+        out._obj.value = 0.5
+
+
+class OnDevice(torch.Tensor):
+    """A tensor in host memory that says it is on cuda:0, or on the device in `ordinal`."""
+
+    ordinal = 0
+
+    @property
+    def is_cuda(self) -> bool:
+        return True
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cuda", self.ordinal)
+
+    def get_device(self) -> int:
+        return self.ordinal
+
+
+class OnSecond(OnDevice):
+    ordinal = 1
+
+
+def tensor(*shape: int, dtype: Any = torch.float32, kind: Any = OnDevice) -> Any:
+    return torch.zeros(*shape, dtype=dtype).as_subclass(kind)
