@@ -7,10 +7,15 @@ import time
 from collections.abc import Callable
 
 
+PAUSE = 0.05  # seconds
+
+
 def paired(contenders: dict[str, Callable[[], object]], seconds: float = 2.0, rounds: int = 5) -> dict[str, float]:
     """Median seconds of one call of each contender; at least `rounds` rounds, more until `seconds` have passed.
 
-    A call shorter than 1 ms is repeated within its turn, and the turn divided by the count.
+    A call shorter than 1 ms is repeated within its turn, and the turn divided by the count. A turn begins with a pause,
+    in which the threads of the one before stop spinning (OpenBLAS's do so for some 25 ms, on the other cores), and with a
+    call that is not timed and wakes this one's own threads.
     """
     counts = {}
     for name, call in contenders.items():
@@ -22,6 +27,8 @@ def paired(contenders: dict[str, Callable[[], object]], seconds: float = 2.0, ro
     begin = time.perf_counter()
     while len(next(iter(times.values()))) < rounds or time.perf_counter() - begin < seconds:
         for name, call in contenders.items():
+            time.sleep(PAUSE)
+            call()
             start = time.perf_counter()
             for _ in range(counts[name]):
                 call()

@@ -12,6 +12,7 @@ import tvm_ffi
 from tvm import tirx as tir
 
 from tile_compiler.context import CompileContext
+from tile_compiler.stage_borders import check_border
 
 
 @dataclass(frozen=True)
@@ -65,12 +66,14 @@ class Trace:
 def run_passes(
     func: tir.PrimFunc, passes: Sequence[tuple[str, Any]], ctx: CompileContext
 ) -> tuple[tir.PrimFunc, Trace]:
-    """Apply `passes` in order; the trace holds each step."""
+    """Apply `passes` in order; the trace holds each step. What a pass promises to remove is checked after it."""
     trace = Trace()
+    gone: list[Any] = []
     for name, apply in passes:
         start = time.perf_counter()
         new = apply(func, ctx)
         trace.steps.append(Step(name, func, new, time.perf_counter() - start))
+        check_border(name, new, gone)
         func = new
     return func, trace
 
