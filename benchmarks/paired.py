@@ -6,7 +6,6 @@ import statistics
 import time
 from collections.abc import Callable
 
-
 PAUSE = 0.05  # seconds
 
 
