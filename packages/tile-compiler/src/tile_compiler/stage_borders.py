@@ -57,7 +57,7 @@ _PARALLEL = _annotated_loop(tile_ir.PARALLEL, "a T.Parallel loop")
 GONE: dict[str, tuple[Finding, ...]] = {
     "plan_pipeline": (_annotated_loop(tile_ir.PIPELINED, "a pipelined loop"),),
     "drop_hints": (_calls("tl.hint", "tl.annotate_layout"),),
-    "serialize_threads": (_thread, _calls("tl.sync_threads")),
+    "serialize_threads": (_thread,),
     "lower_tile_ops": (_TILE_OPERATORS, _region),
     "lower_parallel": (_PARALLEL,),
     "plan_scratch": (_unplaced,),
