@@ -63,8 +63,9 @@ def collect(nest: tile_ir.ParallelNest, ranges: Ranges) -> NestAccesses:
     inner = {n.loop_var for n in tile_ir.walk(nest.body) if isinstance(n, tir.For)}
     bound = {n.var: n.value for n in tile_ir.walk(nest.body) if isinstance(n, tir.Bind)}
     variables = dict(zip(nest.loop_vars, placeholders(len(nest.loop_vars))))
+    passed = addressed(nest.body)
 
-    def note(buffer: Any, indices: Sequence[Any], is_write: bool, span: Any) -> None:
+    def note(buffer: Any, indices: Sequence[Any], is_write: bool, span: Any, alone: bool = False) -> None:
         indices = [_resolved(i, bound) for i in indices]
         if is_fragment(buffer):
             exprs = [from_tir(i, variables) for i in indices]
@@ -73,7 +74,7 @@ def collect(nest: tile_ir.ParallelNest, ranges: Ranges) -> NestAccesses:
         elif is_global(buffer) or is_shared(buffer):
             moving = [depends(tir.Evaluate(i), inner) for i in indices]
             rank = len(nest.loop_vars)
-            if any(moving):
+            if alone or any(moving):
                 widths, steps = (1,) * rank, (False,) * rank
             else:
                 found = [neighbours(buffer, indices, v, ranges) for v in nest.loop_vars]
@@ -82,13 +83,19 @@ def collect(nest: tile_ir.ParallelNest, ranges: Ranges) -> NestAccesses:
 
     for node in tile_ir.walk(nest.body):
         if isinstance(node, ir.TensorLoad):
-            note(node.source, node.indices, False, nest.span)
+            note(node.source, node.indices, False, nest.span, any(node.same_as(p) for p in passed))
         elif isinstance(node, tir.BufferStore):
             note(node.buffer, node.indices, True, node.span or nest.span)
         elif is_call(node, "tl.atomic_elem"):
             target = node.args[0].args[0]
             note(target.source, target.indices, True, nest.span)
     return NestAccesses(tuple(fragments), tuple(wide))
+
+
+def addressed(body: Any) -> list[Any]:
+    """The elements whose address is taken: who gets it may go on from there, so they stay in their memory."""
+    found = [n.args[0] for n in tile_ir.walk(body) if is_call(n, "tirx.address_of")]
+    return [n for n in found if isinstance(n, ir.TensorLoad)]
 
 
 def _resolved(index: Any, bound: dict[Any, Any]) -> Any:

@@ -78,10 +78,33 @@ class Distribution:
 
     @cached_property
     def _inverse(self) -> tuple[IndexExpr, ...]:
+        """Each index of the element by (thread, step). Where there is none, anything: `place` asks again."""
         variables = placeholders(2)
         used = self.held[: self.fragment.thread_extent]
-        index = np.unravel_index(np.maximum(used, 0), self.shape)
-        return tuple(expr_of_values(np.where(used < 0, -1, part), variables) for part in index)
+        found: tuple[IndexExpr, ...] = ()
+        fills = (True, False) if self._has_gaps else (None,)
+        for forward in fills:
+            table = used if forward is None else _without_gaps(used, forward=forward)
+            index = np.unravel_index(np.maximum(table, 0), self.shape)
+            found = tuple(expr_of_values(np.where(table < 0, -1, part), variables) for part in index)
+            if all(is_formula(e) for e in found):
+                break
+        return found
+
+    @cached_property
+    def _has_gaps(self) -> bool:
+        """Whether a thread among those that hold something lacks a step; only where nothing is replicated."""
+        return self.replicas == 1 and bool((self.held[: self.fragment.thread_extent] < 0).any())
+
+    def _is_held(self, index: list[Any], thread: Any, step: Any) -> list[Any]:
+        """The conditions under which `thread` holds the element `index` in `step`."""
+        element = dict(zip(names(len(self.shape)), index))
+        inside = [c for i, size in zip(index, self.shape) for c in (i >= 0, i < size)]
+        return [
+            *inside,
+            to_tir(self.fragment.thread_expr, element) == thread,
+            to_tir(self.fragment.index_expr, element) == step,
+        ]
 
     @cached_property
     def emittable(self) -> bool:
@@ -93,8 +116,11 @@ class Distribution:
         form = self.linear_form
         if form is None:
             values = dict(zip(names(2), (thread, step)))
+            index = [to_tir(e, values) for e in self._inverse]
+            if self._has_gaps:
+                return index, self._is_held(index, thread, step)
             short = self.fragment.thread_extent < self.threads
-            return [to_tir(e, values) for e in self._inverse], [thread < self.fragment.thread_extent] if short else []
+            return index, [thread < self.fragment.thread_extent] if short else []
         variables = dict(zip(names(2), (thread, step)))
         t, s = placeholders(2)
         number: IndexExpr = (s // form.vector * form.threads + t) * form.vector + s % form.vector
@@ -121,6 +147,16 @@ class Distribution:
         axes = ", ".join(names(len(self.shape)))
         copies = f", held {self.replicas} times" if self.replicas > 1 else ""
         return f"({axes}) -> thread {self.fragment.thread_expr}, register {self.fragment.index_expr}{copies}"
+
+
+def _without_gaps(table: Ints, *, forward: bool) -> Ints:
+    """A table by (thread, step) whose entries of -1 repeat the thread before (or the first one after), or are 0."""
+    if not forward:
+        return np.maximum(table, 0)
+    rows = np.where(table >= 0, np.arange(len(table))[:, None], -1)
+    rows = np.maximum.accumulate(rows, axis=0)
+    first = (table >= 0).argmax(axis=0)
+    return np.maximum(np.take_along_axis(table, np.where(rows < 0, first, rows), axis=0), 0)
 
 
 def linear(shape: Sequence[int], threads: int, vector: int = 1, order: Sequence[int] | None = None) -> Distribution:

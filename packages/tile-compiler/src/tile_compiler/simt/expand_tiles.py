@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tvm import tirx as tir
 
-from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.passes.lower_tile_ops import alias_roots, is_tile_operator
 from tile_compiler.ranges import RangeRewriter, Ranges
 from tile_compiler.rewrite import map_kernels
 from tile_compiler.simt.context import SimtContext
-from tile_compiler.simt.operators.atomic import expand_atomic
-from tile_compiler.simt.operators.copy import expand_copy
 from tile_compiler.simt.operators.expand import Expansion
-from tile_compiler.simt.operators.fill import expand_fill
-from tile_compiler.simt.operators.gemm import expand_gemm
-from tile_compiler.simt.operators.reduce import expand_reduce
-from tile_compiler.simt.operators.scan import expand_scan
+from tile_compiler.simt.operators.registry import twin_of
+from tile_compiler.simt.uniformity import Uniformity
 from tilelang import ops
 from tilelang.ir import tile_ir
 
-EXPANSIONS: dict[type[ops.TileOp], Callable[[Any, Expansion], Any]] = {
-    ops.AtomicTile: expand_atomic,
-    ops.Copy: expand_copy,
-    ops.Fill: expand_fill,
-    ops.Gemm: expand_gemm,
-    ops.Reduce: expand_reduce,
-    ops.Scan: expand_scan,
-}
-_KEPT = (ops.AnnotateLayout, ops.SafeValue, ops.SyncThreads, ops.Hint)
-
 
 def expand_tiles(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
-    """Leave only gemm, reduce and scan over whole on-chip tiles; temporaries are allocated before the operator.
+    """Leave only operators with layout rules or lowerings of their own, over operands that these can work with.
 
     before:     T.tl.copy(A[bx * 64:bx * 64 + 64, 0:32], s[0:64, 0:32])
     after:      for i, j in T.parallel(64, 32): s[i, j] = A[bx * 64 + i, j]
+
+    Temporaries are allocated before the operator.
     """
 
     def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
@@ -52,20 +38,53 @@ class _Expand(RangeRewriter):
         super().__init__(Ranges.of_kernel(func, kernel))
         self.ctx, self.kernel = ctx, kernel
         self.roots = alias_roots(func.body)
+        self.uniformity = Uniformity(kernel)
+        self.in_nest = self.divergent = False
+
+    def loop(self, node: tir.For) -> Any:
+        outer = self.in_nest, self.divergent
+        self.in_nest = self.in_nest or tile_ir.as_parallel(node) is not None
+        self.divergent = self.divergent or self.uniformity.varies(node.extent)
+        new = super().loop(node)
+        self.in_nest, self.divergent = outer
+        return new
+
+    def while_loop(self, node: tir.While) -> Any:
+        outer = self.divergent
+        self.divergent = outer or self.uniformity.varies(node.condition)
+        new = super().while_loop(node)
+        self.divergent = outer
+        return new
+
+    def branch(self, node: tir.IfThenElse) -> Any:
+        outer = self.divergent
+        self.divergent = outer or self.uniformity.varies(node.condition)
+        new = super().branch(node)
+        self.divergent = outer
+        return new
 
     def evaluate(self, node: tir.Evaluate) -> Any:
         if not is_tile_operator(node):
             return node
         op = ops.parse(node.value)
         span = node.value.span or node.span
-        if isinstance(op, ops.Hint):
-            self.ctx.report.note(span, f"{op.kind} has no effect on this target")
-            return None
-        if isinstance(op, _KEPT):
+        if twin_of(op, span).expand is None:
             return node
-        expand = next((EXPANSIONS[c] for c in type(op).__mro__ if c in EXPANSIONS), None)
-        if expand is None:
-            raise UnsupportedOnTarget(f"this target has no lowering of {op.NAME}", at=span)
-        site = Expansion(self.ctx, self.kernel, self.ranges, self.roots, span)
-        body = expand(op, site)
+        site = Expansion(
+            self.ctx,
+            self.kernel,
+            self.ranges,
+            self.roots,
+            _expanded,
+            self.uniformity,
+            span,
+            in_nest=self.in_nest,
+            by_thread=self.in_nest or self.divergent,
+        )
+        body = _expanded(op, site)
         return tile_ir.sequence([*site.temporaries, *tile_ir.statements(body)])
+
+
+def _expanded(op: ops.TileOp, site: Expansion) -> Any:
+    expand = twin_of(op, site.span).expand
+    return op.to_stmt(site.span) if expand is None else expand(op, site)

@@ -11,9 +11,8 @@ from tvm import tirx as tir
 
 from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.loops.conflicts import check_conflicts
-from tile_compiler.passes.lower_tile_ops import alias_roots
+from tile_compiler.passes.lower_tile_ops import alias_roots, is_tile_operator
 from tile_compiler.ranges import RangeRewriter, Ranges
-from tile_compiler.rewrite import is_call
 from tile_compiler.simt.accesses import collect
 from tile_compiler.simt.annotations import annotated
 from tile_compiler.simt.context import SimtContext
@@ -22,11 +21,10 @@ from tile_compiler.simt.errors import LayoutConflict
 from tile_compiler.simt.kernel_layouts import KernelLayouts
 from tile_compiler.simt.layout.equations import Level, Rule, Solution, Unknown
 from tile_compiler.simt.layout.solve import solve
-from tile_compiler.simt.operators.gemm import GemmRule, gemm_rule
 from tile_compiler.simt.operators.nests import WHAT, is_fragment, is_shared, static_shape
 from tile_compiler.simt.operators.parallel import NestRule
-from tile_compiler.simt.operators.reduce import ReduceRule
-from tile_compiler.simt.operators.scan import ScanRule
+from tile_compiler.simt.operators.registry import twin_of
+from tile_compiler.simt.operators.twin import RuleSite
 from tilelang import ops
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of
@@ -90,7 +88,7 @@ class _Inference(RangeRewriter):
 
     def _solved(self, rules: list[Rule]) -> Solution:
         """The solution. A small tile that two operators want differently is given to every thread."""
-        strict = {u for r in rules if isinstance(r, GemmRule) for u in r.unknowns()}
+        strict = {unknown for rule in rules for unknown, _ in rule.propose(Level.STRICT, {})}
         everywhere: dict[Unknown, Any] = {}
         first: LayoutConflict | None = None
         while True:
@@ -159,21 +157,13 @@ class _Inference(RangeRewriter):
         return node
 
     def evaluate(self, node: tir.Evaluate) -> Any:
-        if not is_call(node.value, "tl.gemm", "tl.reduce", "tl.scan"):
+        if not is_tile_operator(node):
             return node
         op = ops.parse(node.value)
         span = node.value.span or node.span
-        rule: Rule
-        if isinstance(op, ops.Gemm):
-            rule = gemm_rule(op, span, self._unknown, self.threads, self.ctx.arch.number)
-        elif isinstance(op, ops.Reduce):
-            src, dst = self._unknown(op.src.source), self._unknown(op.dst.source)
-            rule = ReduceRule("T.reduce", span, src, dst, op.dim % len(src.shape), self.threads)
-        else:
-            assert isinstance(op, ops.Scan)
-            src, dst = self._unknown(op.src.source), self._unknown(op.dst.source)
-            rule = ScanRule("T.cumsum", span, src, dst)
-        self.found.rules.append(rule)
+        rule = twin_of(op, span).rule
+        if rule is not None:
+            self.found.rules.append(rule(op, RuleSite(self._unknown, self.threads, self.ctx.arch, span)))
         return node
 
 

@@ -10,25 +10,21 @@ from tvm import tirx as tir
 
 from tile_compiler.errors import UnsupportedOnTarget, where
 from tile_compiler.passes.bounds import UNSAFE, Guard, safe_values
+from tile_compiler.passes.lower_tile_ops import is_tile_operator
 from tile_compiler.ranges import Ranges
 from tile_compiler.rewrite import is_call, map_kernels, substitute
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.layout.equations import Rule
 from tile_compiler.simt.lowering import Lowering
 from tile_compiler.simt.materialize_threads import linear_thread
-from tile_compiler.simt.operators.gemm import GemmRule
-from tile_compiler.simt.operators.lower_gemm import lower_gemm
 from tile_compiler.simt.operators.lower_nest import lower_nest
-from tile_compiler.simt.operators.lower_reduce import lower_reduce
 from tile_compiler.simt.operators.nests import WHAT, int32, is_fragment
 from tile_compiler.simt.operators.parallel import NestRule
-from tile_compiler.simt.operators.reduce import ReduceRule
-from tile_compiler.simt.operators.scan import lower_scan
+from tile_compiler.simt.operators.registry import twin_of
 from tilelang import ops
 from tilelang.ir import tile_ir
 
 ORIGIN = "tl.origin"
-_DROPPED = ("tl.annotate_layout", "tl.safe_value", "tirx.assume")
 
 
 def lower_operators(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
@@ -85,15 +81,15 @@ class _LowerOperators(Guard):
         marked = tir.AttrStmt(ir.StringImm(text), ORIGIN, ir.StringImm(text), tile_ir.sequence(parts), span=span)
         return tile_ir.sequence([*self.low.temporaries, *allocations, marked])
 
-    def _start(self, span: Any) -> None:
-        self.low.span, self.low.temporaries = span, []
+    def _start(self, span: Any, rule: Rule | None) -> None:
+        self.low.span, self.low.rule, self.low.temporaries = span, rule, []
 
     def loop(self, node: tir.For) -> Any:
         nest = tile_ir.as_parallel(node)
         if nest is None:
             return super().loop(node)
         rule = next(self.sites)
-        self._start(nest.span)
+        self._start(nest.span, rule)
         what = str(nest.annotations.get(WHAT, "T.Parallel"))
         if rule is None:
             if any(tile_ir.static(e) == 0 for e in nest.extents):
@@ -127,27 +123,17 @@ class _LowerOperators(Guard):
         return tir.For(turn, int32(0), turns, tir.ForKind.SERIAL, body, annotations={"tl.registers": 1})
 
     def evaluate(self, node: tir.Evaluate) -> Any:
-        if is_call(node.value, *_DROPPED):
+        if is_call(node.value, "tirx.assume"):
             return None
-        if is_call(node.value, "tl.sync_threads"):
-            op = ops.parse(node.value)
-            assert isinstance(op, ops.SyncThreads)
-            name = "tl::sync_threads" if op.count is None else f"tl::sync_threads<{op.barrier}, {op.count}>"
-            return tir.Evaluate(tir.call_extern("int32", name), span=node.span)
-        if not is_call(node.value, "tl.gemm", "tl.reduce", "tl.scan"):
+        if not is_tile_operator(node):
             return super().evaluate(node)
-        rule: Rule | None = next(self.sites)
         op = ops.parse(node.value)
         span = node.value.span or node.span
-        self._start(span)
-        if isinstance(op, ops.Gemm):
-            assert isinstance(rule, GemmRule)
-            return self._wrapped("T.gemm", lower_gemm(op, rule.tiles, self.low), span)
-        if isinstance(op, ops.Reduce):
-            assert isinstance(rule, ReduceRule)
-            return self._wrapped(f"T.reduce_{op.kind}", lower_reduce(op, self.low), span)
-        assert isinstance(op, ops.Scan)
-        return self._wrapped(f"T.cum{op.kind}", lower_scan(op, self.low), span)
+        twin = twin_of(op, span)
+        assert twin.lower is not None, f"{op.NAME} was to be expanded before"
+        self._start(span, next(self.sites) if twin.rule is not None else None)
+        body = twin.lower(op, self.low)
+        return body if twin.title is None else self._wrapped(twin.title(op), body, span)
 
 
 def kernel_line(func: tir.PrimFunc) -> int:

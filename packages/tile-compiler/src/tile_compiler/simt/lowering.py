@@ -12,13 +12,14 @@ from tile_compiler.ranges import Ranges
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.distribution import Distribution
 from tile_compiler.simt.kernel_layouts import KernelLayouts
+from tile_compiler.simt.layout.equations import Rule
 from tile_compiler.simt.operators.nests import local
 from tilelang.ir import tile_ir
 
 
 @dataclass
 class Lowering:
-    """Shared by the operators of one kernel; `span` and `temporaries` are those of the operator at hand.
+    """Shared by the operators of one kernel; `span`, `rule` and `temporaries` are those of the operator at hand.
 
     `safe` holds what reads outside a buffer give instead of 0.
     """
@@ -30,6 +31,7 @@ class Lowering:
     tx: Any
     safe: dict[Any, Any]
     span: Any = None
+    rule: Rule | None = None
     temporaries: list[Any] = field(default_factory=list)
     _registers: dict[Any, Any] = field(default_factory=dict)
 

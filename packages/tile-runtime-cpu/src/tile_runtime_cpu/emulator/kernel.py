@@ -15,7 +15,7 @@ import numpy as np
 
 from tile_runtime.artifact import Artifact
 from tile_runtime.dtypes import DTYPES
-from tile_runtime.errors import LoadError
+from tile_runtime.errors import KernelAssertError, LoadError
 from tile_runtime.expression import evaluate
 from tile_runtime.launch import LoadedKernel
 from tile_runtime.launch_source import LaunchSite
@@ -83,7 +83,16 @@ class EmulatorBackend:
         self.reports.append(report)
         if report.output:
             print(report.output, end="")
+        self.check_assertions(site, report)
         report.check()
+
+    def check_assertions(self, site: LaunchSite, report: Any) -> None:
+        """Raises KernelAssertError, with the user's line and text, if an assertion of the kernel is what ended it."""
+        for finding in report.errors:
+            if finding.kind == "device-assert" and 0 < finding.code <= len(site.launch.errors):
+                where = f"{self.manifest.name} ({site.launch.symbol})"
+                thread = f"thread {finding.threads[0]} of block {finding.block}"
+                raise KernelAssertError(f"{where}: {site.launch.errors[finding.code - 1]} ({thread})")
 
     def buffers(self, pointers: Sequence[int], scalars: Sequence[Any], dims: Sequence[int]) -> list[Buffer]:
         """The call's tensors with their sizes, for checking bounds."""

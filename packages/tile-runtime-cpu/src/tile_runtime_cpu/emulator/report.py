@@ -134,6 +134,7 @@ class Finding:
     other_line: int | None
     advice: str
     repeats: int = 1
+    code: int = 0  # of a device-assert: the number of its text in the launch's `errors`, from 1
 
     def __str__(self) -> str:
         where = f"line {self.line}: {self.text}" if self.line else "(line unknown)"
@@ -233,6 +234,7 @@ def explain(
         other_line=other_line,
         advice=advice,
         repeats=raw.repeats,
+        code=raw.code,
     )
 
 

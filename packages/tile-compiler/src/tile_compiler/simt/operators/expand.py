@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,19 +10,36 @@ from tvm import tirx as tir
 
 from tile_compiler.ranges import Ranges
 from tile_compiler.simt.context import SimtContext
+from tile_compiler.simt.uniformity import Uniformity
 from tilelang.ir import tile_ir
+from tilelang.ops import TileOp
 
 
 @dataclass
 class Expansion:
-    """One operator's surroundings. `roots` maps an alias to the buffer whose storage it shares."""
+    """One operator's surroundings. `roots` maps an alias to the buffer whose storage it shares.
+
+    `in_nest`: it stands inside T.Parallel; `by_thread`: there, or under a condition that threads disagree on.
+    """
 
     ctx: SimtContext
     kernel: tile_ir.Kernel
     ranges: Ranges
     roots: dict[Any, Any]
+    expand_other: Callable[[TileOp, Expansion], Any]
+    uniformity: Uniformity
     span: Any = None
+    in_nest: bool = False
+    by_thread: bool = False
     temporaries: list[Any] = field(default_factory=list)
+
+    def expand(self, op: TileOp) -> Any:
+        """The statements of another operator at this place: operators can be made of operators."""
+        return self.expand_other(op, self)
+
+    def varies(self, value: Any) -> bool:
+        """Whether a scalar may differ between the threads of the block."""
+        return self.uniformity.varies(value)
 
     @property
     def threads(self) -> int:

@@ -12,7 +12,7 @@ from tvm import tirx as tir
 from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.passes.bounds import zero
 from tile_compiler.rewrite import is_call, substitute
-from tile_compiler.simt.accesses import WideAccess
+from tile_compiler.simt.accesses import WideAccess, addressed
 from tile_compiler.simt.distribution import Distribution
 from tile_compiler.simt.lowering import Lowering
 from tile_compiler.simt.operators.nests import (
@@ -308,6 +308,7 @@ class _Nest:
         parts, u = vectors if vectors is not None else ([], None)
         numbers: dict[int, Any] = {}
         accesses = self.rule.accesses.fragments
+        passed = addressed(self.nest.body)
 
         def register(buffer: Any, indices: Sequence[Any]) -> Any:
             for n, access in enumerate(accesses):
@@ -327,6 +328,8 @@ class _Nest:
         def on_load(node: Any) -> Any:
             if is_fragment(node.source):
                 return load(self.low.registers(node.source), register(node.source, node.indices))
+            if any(node.same_as(p) for p in passed):
+                return node
             part = part_of(node.source, node.indices, False)
             return node if part is None else load(part, u)
 

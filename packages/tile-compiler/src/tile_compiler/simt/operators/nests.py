@@ -79,6 +79,7 @@ def serial(name: str, count: Any, make: Callable[[Any], Any], span: Any = None) 
 
 def under(conditions: Sequence[Any], body: Any, span: Any = None) -> Any:
     """`if all(conditions): body`."""
+    conditions = [c for c in conditions if tile_ir.static(c) != 1]
     if not conditions:
         return body
     condition = conditions[0]

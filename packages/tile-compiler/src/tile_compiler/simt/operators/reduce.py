@@ -14,6 +14,7 @@ from tile_compiler.simt.layout.equations import Level, Rule, Unknown, Value
 from tile_compiler.simt.operators.copy import move
 from tile_compiler.simt.operators.expand import Expansion
 from tile_compiler.simt.operators.nests import is_fragment, is_whole
+from tile_compiler.simt.operators.twin import RuleSite
 from tile_compiler.simt.terms import Ints
 from tile_compiler.tileops.site import element_type
 from tilelang.ir import tile_ir
@@ -77,3 +78,8 @@ class ReduceRule(Rule):
                 yield self.dst, pushed_forward(src, result_of(self.src.shape, self.dim), self.dst.shape)
         elif level == Level.FREE and self.src not in known:
             yield self.src, linear(self.src.shape, self.threads)
+
+
+def reduce_rule(op: Reduce, site: RuleSite) -> ReduceRule:
+    src, dst = site.unknown(op.src.source), site.unknown(op.dst.source)
+    return ReduceRule("T.reduce", site.span, src, dst, op.dim % len(src.shape), site.threads)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx as tir
 
 from tile_compiler.simt.distribution import linear
-from tile_compiler.simt.layout.equations import Level, Rule, Unknown, Value
 from tile_compiler.simt.lowering import Lowering
 from tile_compiler.simt.operators.copy import move
 from tile_compiler.simt.operators.expand import Expansion
@@ -32,17 +29,6 @@ def expand_scan(op: Scan, to: Expansion) -> Any:
     tile = tile_ir.whole(to.temporary(shape, dtype, f"{op.src.source.name}_scan", "shared.dyn"))
     staged = Scan(tile, tile, op.kind, op.dim, op.reverse)
     return tile_ir.sequence([move(op.src, tile, to), staged.to_stmt(to.span), move(tile, op.dst, to)])
-
-
-@dataclass
-class ScanRule(Rule):
-    """A scan works in shared memory and demands nothing."""
-
-    src: Unknown
-    dst: Unknown
-
-    def propose(self, level: Level, known: Mapping[Unknown, Value]) -> Iterator[tuple[Unknown, Value]]:
-        return iter(())
 
 
 def lower_scan(op: Scan, low: Lowering) -> Any:

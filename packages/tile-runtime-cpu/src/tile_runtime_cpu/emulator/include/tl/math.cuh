@@ -108,7 +108,7 @@ inline void print(const char* format, Arguments... arguments) {
   tl_emu_print(text);
 }
 
-TL_DEVICE void device_assert(bool condition, int code) {
+TL_DEVICE void device_assert(bool condition, int code, const char* = "") {
   if (!condition) tl_emu_assert_failed(code);
 }
 

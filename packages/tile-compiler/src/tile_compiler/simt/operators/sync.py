@@ -1,0 +1,15 @@
+"""`T.sync_threads`: a barrier that the user asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tile_compiler.simt.lowering import Lowering
+from tile_compiler.simt.operators.nests import run
+from tilelang.ops import SyncThreads
+
+
+def lower_sync(op: SyncThreads, low: Lowering) -> Any:
+    """`tl.sync_threads()` -> `tl::sync_threads()`, or `tl::sync_threads<barrier, count>()` for a part of the block."""
+    name = "tl::sync_threads" if op.count is None else f"tl::sync_threads<{op.barrier}, {op.count}>"
+    return run(name, span=low.span)
