@@ -105,5 +105,5 @@ def test_every_package_is_known_to_the_checks() -> None:
 
 def test_change_fragments_are_named_for_issue_and_kind() -> None:
     for file in (ROOT / "changes").iterdir():
-        assert re.fullmatch(r"\d+\.(added|changed|fixed|removed)", file.name), file.name
+        assert re.fullmatch(r"\d+(\.[a-z]+)?\.(added|changed|fixed|removed)", file.name), file.name
         assert file.read_text().strip(), f"{file.name} is empty"
