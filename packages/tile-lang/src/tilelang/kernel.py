@@ -170,11 +170,11 @@ def full_target(target: Target) -> Target:
 
 
 def check_target(target: Target, options: Options) -> None:
-    if options.execution == "emulate" and target.kind != "cuda":
+    if options.execution == "emulate" and target.kind not in ("cuda", "hip"):
         raise TargetUnavailable(
-            f'execution="emulate" runs generated CUDA text, and the target is {target}',
+            f'execution="emulate" runs generated CUDA and HIP text, and the target is {target}',
             found=f"target {target}",
-            expected='a CUDA target, for example "cuda -arch=sm_80"',
+            expected='a target of theirs, for example "cuda -arch=sm_80" or "hip -mcpu=gfx942"',
             repair='name one, or use execution="interpret", which runs any kernel tile by tile in numpy',
         )
     if options.execution != "interpret" and targets.compiler_for(target.kind) is None:
@@ -203,7 +203,7 @@ class _Deferred:
             found=str(self.reason),
             expected="a working device of that kind",
             repair="TILELANG_TARGET_OVERRIDE=cpu runs the program on the CPU; TILELANG_EXECUTION=emulate runs the "
-            "generated CUDA text on the CPU, thread by thread; TILELANG_EXECUTION=interpret runs the tiles in numpy",
+            "generated text on the CPU, thread by thread; TILELANG_EXECUTION=interpret runs the tiles in numpy",
         ) from self.reason
 
     prepare = _launch

@@ -34,7 +34,7 @@ class CpuDevice:
         return launch.load(artifact)
 
     def emulate(self, artifact: Artifact) -> LoadedKernel:
-        """A CUDA artifact's text run on this CPU, thread by thread and checked (docs/internals/emulator.md)."""
+        """The text of a CUDA or HIP artifact run on this CPU, thread by thread and checked (docs/internals/emulator.md)."""
         from .emulator.kernel import load
 
         return load(artifact)

@@ -16,14 +16,16 @@ from tile_runtime_cpu import emulator
 from tile_runtime_cpu.emulator import Buffer, EmulatedModule, Report
 
 KERNELS = Path(__file__).parent / "kernels"
-HEADER = '#include "tl_cuda.cuh"\n'
+HEADERS = {"cuda": '#include "tl_cuda.cuh"\n', "hip": '#include "tl_hip.h"\n'}
 
 
 ON_DEVICE = os.environ.get("TILELANG_TEST_DEVICE", "") == "cuda"
 
 
 @functools.cache
-def _compiled(source: str) -> EmulatedModule:
+def _compiled(source: str, arch: str = "") -> EmulatedModule:
+    if ON_DEVICE and "tl_hip.h" in source:
+        pytest.skip("a HIP kernel; the tests run on a CUDA device")
     if ON_DEVICE:
         spec = importlib.util.spec_from_file_location("on_device", Path(__file__).parent / "on_device.py")
         assert spec is not None
@@ -31,7 +33,7 @@ def _compiled(source: str) -> EmulatedModule:
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         return module.DeviceModule(source)
-    return emulator.compile(source, include_dirs=[])
+    return emulator.compile(source, include_dirs=[], arch=arch)
 
 
 @pytest.fixture
@@ -43,7 +45,7 @@ def only_emulated() -> None:
 
 @pytest.fixture(scope="session")
 def compile_text() -> Callable[[str], EmulatedModule]:
-    """compile_text(text): the module, compiled once in this process."""
+    """compile_text(text, arch=""): the module, compiled once in this process."""
     return _compiled
 
 
@@ -51,12 +53,12 @@ def compile_text() -> Callable[[str], EmulatedModule]:
 def kernel_file() -> Callable[..., EmulatedModule]:
     """kernel_file(name, (old, new), ...): a file of kernels/, each `old` text replaced once."""
 
-    def compile_file(name: str, *changes: tuple[str, str]) -> EmulatedModule:
+    def compile_file(name: str, *changes: tuple[str, str], arch: str = "") -> EmulatedModule:
         text = (KERNELS / name).read_text()
         for old, new in changes:
             assert old in text, old
             text = text.replace(old, new, 1)
-        return _compiled(text)
+        return _compiled(text, arch)
 
     return compile_file
 
@@ -73,12 +75,31 @@ def run_body() -> Callable[..., Report]:
         shared: int = 4096,
         grid: tuple[int, ...] = (1,),
         before: str = "",
+        vendor: str = "cuda",
+        arch: str = "",
         **options: Any,
     ) -> Report:
         text = (
-            f'{HEADER}{before}extern "C" __global__ void __launch_bounds__({threads}) k({parameters}) {{\n{body}\n}}\n'
+            f'{HEADERS[vendor]}{before}extern "C" __global__ void __launch_bounds__({threads}) '
+            f"k({parameters}) {{\n{body}\n}}\n"
         )
-        return _compiled(text).launch("k", grid, (threads,), shared, args, **options)
+        return _compiled(text, arch).launch("k", grid, (threads,), shared, args, **options)
+
+    return run
+
+
+@pytest.fixture(params=list(HEADERS))
+def run_on_each(request: pytest.FixtureRequest, run_body: Callable[..., Report]) -> Callable[..., Report]:
+    """run_body with CUDA's header, then with HIP's."""
+    return functools.partial(run_body, vendor=request.param)
+
+
+@pytest.fixture(scope="session")
+def run_wave(run_body: Callable[..., Report]) -> Callable[..., Report]:
+    """run_body with HIP's header, in a block of one wave of 64 unless it says otherwise."""
+
+    def run(parameters: str, body: str, args: list[Any], threads: int = 64, **options: Any) -> Report:
+        return run_body(parameters, body, args, threads, vendor="hip", **options)
 
     return run
 

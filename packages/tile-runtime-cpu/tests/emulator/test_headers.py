@@ -14,6 +14,7 @@ from tile_runtime_cpu.emulator import compiler
 PACKAGES = Path(__file__).resolve().parents[3]
 DEVICE = PACKAGES / "tile-compiler" / "src" / "tile_compiler" / "targets" / "cuda" / "include"
 EVERYTHING = (Path(__file__).parent / "kernels" / "everything.cu").read_text()
+EVERYTHING_HIP = (Path(__file__).parent / "kernels" / "everything.hip").read_text()
 
 
 def preprocessed_names(folder):
@@ -47,6 +48,13 @@ def test_both_headers_hold_the_same_types():
 
 def test_a_kernel_that_calls_everything_compiles_for_the_emulator(compile_text):
     assert compile_text(EVERYTHING).symbols == ["everything"]
+
+
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx942"])
+def test_a_hip_kernel_that_calls_everything_compiles_for_the_emulator(compile_text, arch):
+    module = compile_text(EVERYTHING_HIP, arch)
+    assert module.symbols == ["everything"]
+    assert module.warp_size == 64
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_89", "sm_90a"])

@@ -51,9 +51,40 @@ def test_row_sum_by_shuffles(kernel_file, watched, seed, mode):
 
 
 @pytest.mark.parametrize(("seed", "mode"), MODES)
-def test_histogram_by_atomics(kernel_file, watched, seed, mode):
+def test_gemm_by_waves_of_64(kernel_file, watched, seed, mode):
+    m, n, k = 128, 64, 96
+    a, b, c = random(m, k), random(n, k, seed=1), np.full((m, n), np.nan, "float32")
+    module, buffers = kernel_file("gemm.hip", arch="gfx942"), watched(A=a, B=b, O=c)
+    args = [a, b, c, n, k]
+    report = module.launch(
+        "gemm", (n // 64, m // 64), (256,), 16384, args, seed=seed, mode=mode, buffers=buffers
+    ).check()
+    np.testing.assert_allclose(c, a.astype("f4") @ b.astype("f4").T, rtol=0, atol=2e-5)
+    assert report.counters["mma"] == m * n * k // (32 * 32 * 8)
+    assert report.counters["direct_loads"] * 4 == a.nbytes * (n // 64) + b.nbytes * (m // 64)
+
+
+@pytest.mark.parametrize(("seed", "mode"), MODES)
+def test_row_sum_by_shuffles_of_a_wave(kernel_file, watched, seed, mode):
+    x, y = np.arange(3 * 300, dtype="f4").reshape(3, 300) % 17, np.zeros(3, "f4")
+    module = kernel_file("reductions.hip")
+    module.launch("row_sum", (3,), (128,), 16, [x, y, 300], seed=seed, mode=mode, buffers=watched(X=x, O=y)).check()
+    np.testing.assert_array_equal(y, x.sum(1))
+
+
+@pytest.mark.parametrize(("seed", "mode"), MODES)
+def test_a_wave_hands_values_over_without_the_block(kernel_file, watched, seed, mode):
+    x, y = np.arange(256, dtype="f4"), np.zeros(256, "f4")
+    module, buffers = kernel_file("reductions.hip"), watched(X=x, O=y)
+    module.launch("reverse_in_wave", (4,), (64,), 256, [x, y], seed=seed, mode=mode, buffers=buffers).check()
+    np.testing.assert_array_equal(y.reshape(4, 64), x.reshape(4, 64)[:, ::-1])
+
+
+@pytest.mark.parametrize("name", ["reductions.cu", "reductions.hip"])
+@pytest.mark.parametrize(("seed", "mode"), MODES)
+def test_histogram_by_atomics(kernel_file, watched, seed, mode, name):
     x, bins = np.random.default_rng(0).integers(0, 128, 2000, "u1"), np.zeros(128, "i4")
-    module, buffers = kernel_file("reductions.cu"), [*watched(X=x), (bins.ctypes.data, bins.nbytes, "bins", True)]
+    module, buffers = kernel_file(name), [*watched(X=x), (bins.ctypes.data, bins.nbytes, "bins", True)]
     module.launch("histogram", (4,), (128,), 512, [x, bins, 2000], seed=seed, mode=mode, buffers=buffers).check()
     np.testing.assert_array_equal(bins, np.bincount(x, minlength=128))
 

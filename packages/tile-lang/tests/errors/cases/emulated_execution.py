@@ -14,8 +14,8 @@ tilelang.compile(kernel, target="cpu", execution="emulate")
 
 
 # --- what the user sees
-# TargetUnavailable: [TL126] execution="emulate" runs generated CUDA text, and the target is cpu
+# TargetUnavailable: [TL126] execution="emulate" runs generated CUDA and HIP text, and the target is cpu
 #   --> emulated_execution.py:13   tilelang.compile(kernel, target="cpu", execution="emulate")
 #   found:    target cpu
-#   expected: a CUDA target, for example "cuda -arch=sm_80"
+#   expected: a target of theirs, for example "cuda -arch=sm_80" or "hip -mcpu=gfx942"
 #   try:      name one, or use execution="interpret", which runs any kernel tile by tile in numpy

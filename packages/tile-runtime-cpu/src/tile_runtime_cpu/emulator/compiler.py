@@ -191,8 +191,11 @@ def kernel_names(source: str) -> list[str]:
     return _KERNEL.findall(source)
 
 
-def build_kernel(source: str, include_dirs: Sequence[str | os.PathLike[str]]) -> Path:
-    """The shared object of a device text, with an entry for each of its kernels."""
+def build_kernel(source: str, include_dirs: Sequence[str | os.PathLike[str]], arch: str = "") -> Path:
+    """The shared object of a device text, with an entry for each of its kernels.
+
+    `arch`: the name of a gfx architecture, defined as clang does for the device (`__gfx942__`).
+    """
     compiler = host_compiler()
     runtime = runtime_library(compiler)
     names = kernel_names(source)
@@ -201,6 +204,7 @@ def build_kernel(source: str, include_dirs: Sequence[str | os.PathLike[str]]) ->
     entries = "".join(f"TL_EMU_ENTRY({name})\n" for name in names)
     unit = f'#include "{_SOURCE_NAME}"\n#include "tl/entry.h"\n{entries}'
     flags = [*_COMMON, *_KERNEL_FLAGS, *_INSTRUMENTATION[compiler.family]]
+    flags += [f"-D__{arch}__"] if arch.startswith("gfx") else []
     trees = [part for folder in (_FOLDER, *map(Path, include_dirs)) for part in _tree(folder)]
     key = f"emulator kernel {_digest([*compiler.command, compiler.version, *flags, source, unit, *trees])}"
     folder = _fresh_folder()

@@ -1,4 +1,4 @@
-"""A CUDA artifact as a callable kernel that the emulator runs: the launcher of every device, another backend.
+"""A CUDA or HIP artifact as a callable kernel that the emulator runs: the launcher of every device, another backend.
 
 TILELANG_EMULATE_SEED (default 0) and TILELANG_EMULATE_MODE (`early` or `late`) choose the schedule of warps and when
 asynchronous copies complete. A finding is an EmulationError; the first ones are in its text.
@@ -121,11 +121,19 @@ class EmulatorBackend:
         return found
 
 
+#: How the generated text of a kind of target is named in its artifact.
+_TEXTS = {"cuda": ".cu", "hip": ".hip"}
+
+
 def load(artifact: Artifact) -> LoadedKernel:
-    """A kernel that runs an artifact's CUDA text on the host. Raises LoadError for one that has none."""
+    """A kernel that runs an artifact's device text on the host. Raises LoadError for one that has none."""
     manifest = artifact.manifest
-    texts = [b.file for b in manifest.binaries if b.kind == "source" and b.file.endswith(".cu")]
-    if manifest.target.kind != "cuda" or not texts:
-        raise LoadError(f"{manifest.name} was compiled for {manifest.target.kind}: the emulator runs CUDA artifacts")
-    module = compile(artifact.read(texts[0]).decode())
+    suffix = _TEXTS.get(manifest.target.kind)
+    texts = [b.file for b in manifest.binaries if b.kind == "source" and suffix and b.file.endswith(suffix)]
+    if not texts:
+        raise LoadError(
+            f"{manifest.name} was compiled for {manifest.target.kind}: the emulator runs CUDA and HIP artifacts"
+        )
+    arch = manifest.target.arch.split(":")[0]  # gfx90a:sramecc+ is a gfx90a
+    module = compile(artifact.read(texts[0]).decode(), arch=arch)
     return LoadedKernel(artifact, EmulatorBackend(artifact, module), module)

@@ -84,13 +84,14 @@ def _runtime(path: Path) -> Any:
 class EmulatedModule:
     """A kernel text compiled for the host. `symbols` are its kernels."""
 
-    def __init__(self, source: str, library: Path, warp_size: int) -> None:
+    def __init__(self, source: str, library: Path) -> None:
         self.source = source
         self.symbols = compiler.kernel_names(source)
-        self.warp_size = warp_size
         self._path = library
         self._runtime = _runtime(compiler.runtime_library(compiler.host_compiler()))
         self._library = ctypes.CDLL(str(library))
+        #: Lanes of a warp, which the device header of the text says.
+        self.warp_size: int = self._library.tl_emu_warp_size()
         self._lines: dict[int, int | None] = {}
 
     def launch(
@@ -194,11 +195,13 @@ class EmulatedModule:
         return Report(errors, dict(zip(COUNTERS, numbers)), output, seconds, where)
 
 
-def compile(source: str, *, include_dirs: Sequence[str | os.PathLike[str]] = (), warp_size: int = 32) -> EmulatedModule:
-    """Compile a device text for the host. Raises CompileError, or NoCompilerError where the host has no C++ compiler."""
-    if warp_size != 32:
-        raise ValueError(f"warp_size is {warp_size}; the emulator has warps of 32")
-    return EmulatedModule(source, compiler.build_kernel(source, include_dirs), warp_size)
+def compile(source: str, *, include_dirs: Sequence[str | os.PathLike[str]] = (), arch: str = "") -> EmulatedModule:
+    """Compile a device text for the host. Raises CompileError, or NoCompilerError where the host has no C++ compiler.
+
+    The text includes `tl_cuda.cuh` (warps of 32) or `tl_hip.h` (waves of 64). `arch` of HIP, such as gfx942, leaves the
+    header the instructions that the architecture has; without one it has those of all.
+    """
+    return EmulatedModule(source, compiler.build_kernel(source, include_dirs, arch))
 
 
 def _distinct(buffers: list[Buffer], placement: Placement) -> Any:

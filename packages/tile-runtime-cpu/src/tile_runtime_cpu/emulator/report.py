@@ -35,7 +35,7 @@ KINDS: list[tuple[str, str, str]] = [
     (
         "read-in-flight",
         "reads {where} while an asynchronous copy of {other}{other_line} into it has not been waited for",
-        "wait for it before (tl::cp_async_wait with fewer pending groups), then a barrier",
+        "wait for it before ({wait}), then a barrier",
     ),
     (
         "write-in-flight",
@@ -70,6 +70,16 @@ KINDS: list[tuple[str, str, str]] = [
         "calls barrier {code} with a number of threads that differs from the other callers' or exceeds the block's",
         "give all callers of a barrier the same count",
     ),
+    (
+        "not-uniform",
+        "gives tl::load_to_lds another address of shared memory than {other} of its wave",
+        "let all lanes of a wave give the same address: the hardware adds lane * bytes to it",
+    ),
+    (
+        "partial-wave",
+        "calls a matrix instruction in a wave of fewer than 64 threads",
+        "let the number of threads of a block be a multiple of 64",
+    ),
 ]
 
 OPERATIONS = [
@@ -81,16 +91,21 @@ OPERATIONS = [
     "ldmatrix",
     "stmatrix",
     "mma",
+    "tl::load_to_lds",
     "finished",
 ]
-_AT_BARRIER, _DONE = 1, 8
+_AT_BARRIER, _DONE = 1, OPERATIONS.index("finished")
 _SIGNALS = {4: "an illegal instruction", 7: "a bus error", 8: "an arithmetic error", 11: "a memory fault"}
 
 COUNTERS = (
     "blocks switches accesses global_read_bytes global_written_bytes shared_read_bytes shared_written_bytes barriers "
     "warp_barriers shuffles votes ldmatrix ldmatrix_wavefronts stmatrix stmatrix_wavefronts mma cp_async cp_async_bytes atomics "
-    "global_requests global_sectors shared_requests shared_wavefronts"
+    "global_requests global_sectors shared_requests shared_wavefronts direct_loads"
 ).split()
+
+
+#: What an asynchronous copy is waited for with, by the size of a warp.
+_WAITS = {32: "tl::cp_async_wait with fewer pending groups", 64: "tl::wait_loads with fewer pending loads"}
 
 
 class EmulationError(TileRuntimeError, RuntimeError):
@@ -232,7 +247,7 @@ def explain(
         block=block,
         threads=(raw.thread,) if raw.other < 0 else (raw.thread, raw.other),
         other_line=other_line,
-        advice=advice,
+        advice=advice.format(wait=_WAITS[warp_size]),
         repeats=raw.repeats,
         code=raw.code,
     )

@@ -3,9 +3,15 @@
 // Functions that involve other threads or asynchronous work call the runtime (tl/abi.h), the rest is ordinary C++.
 #pragma once
 
+#define TL_EMU_WARP_SIZE 32
+// The emulated chip has every instruction of the header; whether the target has it was the compiler's question.
+#define TL_ARCH 900
+#define TL_HAS(arch) 1
+
 #include "tl/platform.cuh"
 #include "tl/convert.cuh"
 #include "tl/types.cuh"
+#include "tl/lanes.cuh"
 #include "tl/collective.cuh"
 #include "tl/atomic.cuh"
 #include "tl/math.cuh"

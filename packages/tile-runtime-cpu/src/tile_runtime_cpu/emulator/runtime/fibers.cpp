@@ -162,6 +162,7 @@ void start_block_threads(void (*entry)(void**), void** arguments, const tl_emu_s
     thread.at = kRunning;
     thread.pc = nullptr;
     reset_copies(thread);
+    reset_loads(thread);
     warps[thread.warp].all |= 1ull << thread.lane;
     make_runnable(&thread);
   }

@@ -17,7 +17,8 @@ constexpr int kDepth = 64;
 static int bits_of(tl_emu_element type) {
   switch (type) {
     case TL_F16: case TL_BF16: return 16;
-    case TL_TF32: return 32;
+    case TL_TF32: case TL_XF32: case TL_F32: return 32;
+    case TL_F64: return 64;
     case TL_S4: case TL_U4: return 4;
     default: return 8;
   }
@@ -27,6 +28,15 @@ static float from_bits(u32 u) {
   float f;
   memcpy(&f, &u, 4);
   return f;
+}
+
+// Of the fnuz forms: no infinities, and NaN in the place of the negative zero.
+static float decode_float8_fnuz(u32 x, int mantissa, int bias) {
+  if (x == 128) return __builtin_nanf("");
+  u32 exponent = (x & 127) >> mantissa, fraction = x & ((1u << mantissa) - 1);
+  float magnitude = __builtin_ldexpf((float)(exponent ? fraction | 1u << mantissa : fraction),
+                                     (int)(exponent ? exponent : 1) - bias - mantissa);
+  return x & 128 ? -magnitude : magnitude;
 }
 
 static float decode_float8(u32 x, int mantissa, int bias) {
@@ -41,15 +51,23 @@ static float decode_float8(u32 x, int mantissa, int bias) {
 }
 
 struct Float8Tables {
-  float e4m3[256], e5m2[256];
+  float e4m3[256], e5m2[256], e4m3_fnuz[256], e5m2_fnuz[256];
   Float8Tables() {
     for (u32 i = 0; i < 256; ++i) {
       e4m3[i] = decode_float8(i, 3, 7);
       e5m2[i] = decode_float8(i, 2, 15);
+      e4m3_fnuz[i] = decode_float8_fnuz(i, 3, 8);
+      e5m2_fnuz[i] = decode_float8_fnuz(i, 2, 16);
     }
   }
 };
 static const Float8Tables float8;
+
+// A float whose mantissa has 10 bits, to nearest even.
+static float round_to_xf32(u32 bits) {
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return from_bits(bits);
+  return from_bits((bits + 0xfffu + (bits >> 13 & 1)) & ~0x1fffu);
+}
 
 template <class Number>
 static Number decode(const u32* registers, int j, int i, tl_emu_element type) {
@@ -58,8 +76,13 @@ static Number decode(const u32* registers, int j, int i, tl_emu_element type) {
     case TL_F16: return (Number)_cvtsh_ss((uint16_t)(r >> 16 * i));
     case TL_BF16: return (Number)from_bits((r >> 16 * i) << 16);
     case TL_TF32: return (Number)from_bits(r & ~0x1fffu);  // the lower 13 bits are not read
+    case TL_XF32: return (Number)round_to_xf32(r);
+    case TL_F32: return (Number)from_bits(r);
+    case TL_F64: break;  // runtime/mfma.cpp
     case TL_E4M3: return (Number)float8.e4m3[r >> 8 * i & 255];
     case TL_E5M2: return (Number)float8.e5m2[r >> 8 * i & 255];
+    case TL_E4M3_FNUZ: return (Number)float8.e4m3_fnuz[r >> 8 * i & 255];
+    case TL_E5M2_FNUZ: return (Number)float8.e5m2_fnuz[r >> 8 * i & 255];
     case TL_S8: return (Number)(int8_t)(r >> 8 * i);
     case TL_U8: return (Number)(r >> 8 * i & 255);
     case TL_S4: return (Number)((int)(r << (28 - 4 * i)) >> 28);

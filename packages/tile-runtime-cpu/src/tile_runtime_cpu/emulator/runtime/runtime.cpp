@@ -5,5 +5,7 @@
 #include "traffic.cpp"
 #include "collectives.cpp"
 #include "mma.cpp"
+#include "mfma.cpp"
 #include "async_copy.cpp"
+#include "direct_load.cpp"
 #include "launch.cpp"

@@ -22,6 +22,7 @@ constexpr u32 kSharedBytes = 232448;  // what one block of sm_90 may have; small
 enum Kind : int {
   kUninitialized, kReadAfterWrite, kWriteAfterWrite, kWriteAfterRead, kReadInFlight, kWriteInFlight, kBetweenBlocks,
   kOutOfBounds, kReadOnly, kMisaligned, kDiverged, kDeadlock, kAssert, kFault, kTimeout, kLimit, kExited, kBadBarrier,
+  kNotUniform, kPartialWave,
   kKinds
 };
 
@@ -43,6 +44,7 @@ struct Counters {  // read by report.py, in this order
   u64 blocks, switches, accesses, global_read_bytes, global_written_bytes, shared_read_bytes, shared_written_bytes;
   u64 barriers, warp_barriers, shuffles, votes, ldmatrix, ldmatrix_wavefronts, stmatrix, stmatrix_wavefronts;
   u64 mma, cp_async, cp_async_bytes, atomics, global_requests, global_sectors, shared_requests, shared_wavefronts;
+  u64 direct_loads;
 };
 
 // ---- memory under watch ------------------------------------------------------------------------------------------------
@@ -90,7 +92,7 @@ struct Copy {
 };
 
 enum Operation : int {
-  kRunning, kAtBarrier, kSyncWarp, kShuffle, kBallot, kLdmatrix, kStmatrix, kMma, kDone
+  kRunning, kAtBarrier, kSyncWarp, kShuffle, kBallot, kLdmatrix, kStmatrix, kMma, kDirectLoad, kDone
 };
 
 struct Thread {
@@ -105,6 +107,8 @@ struct Thread {
   u32 clock;
   std::vector<Copy> open;                 // copies since the last commit
   std::vector<std::vector<Copy>> groups;  // committed, oldest first
+  std::vector<Copy> loads;                // straight to shared memory, oldest first
+  size_t landed;                          // of them
 };
 
 struct Warp {
@@ -162,6 +166,9 @@ Space* check_access(const void* address, u32 size, Access access, const void* pc
 
 // async_copy.cpp
 void reset_copies(Thread& thread);
+
+// direct_load.cpp
+void reset_loads(Thread& thread);
 
 #define TL_EMU_PC __builtin_return_address(0)
 

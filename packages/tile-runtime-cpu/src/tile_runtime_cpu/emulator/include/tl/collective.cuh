@@ -1,18 +1,14 @@
-// Shared memory, barriers, asynchronous copies, and what the lanes of a warp do together. All of it lives in the runtime.
+// What only CUDA has: named barriers, asynchronous copies by groups, matrices by mma.sync. All of it lives in the runtime.
 #pragma once
 
 namespace tl {
 
-TL_DEVICE unsigned char* shared_memory() { return tl_emu_self()->shared; }
-
-TL_DEVICE void sync_threads() { tl_emu_sync_threads(0, 0); }
 template <int barrier, int count>
 TL_DEVICE void sync_threads() {
   static_assert(barrier >= 0 && barrier < 16, "a block has 16 barriers");
   static_assert(count > 0 && count % 32 == 0, "whole warps meet at a barrier");
   tl_emu_sync_threads(barrier, count);
 }
-TL_DEVICE void sync_warp() { tl_emu_sync_warp(); }
 
 template <int bytes>
 TL_DEVICE void cp_async(void* shared, const void* global, bool valid = true) {
@@ -63,28 +59,6 @@ TL_MMA(mma_m16n8k32_f32_e4m3_e5m2, float, TL_E4M3, TL_E5M2, 32, 0)
 TL_MMA(mma_m16n8k32_f32_e5m2_e4m3, float, TL_E5M2, TL_E4M3, 32, 0)
 #undef TL_MMA
 
-namespace detail {
-template <class T>
-TL_DEVICE T shuffle(T v, int mode, int argument) {
-  static_assert(sizeof(T) <= 8, "a shuffle moves up to 8 bytes");
-  uint64_t word = 0;
-  __builtin_memcpy(&word, &v, sizeof(T));
-  word = tl_emu_shuffle(word, mode, argument);
-  __builtin_memcpy(&v, &word, sizeof(T));
-  return v;
-}
-}  // namespace detail
-template <class T>
-TL_DEVICE T shfl_xor(T v, int mask) { return detail::shuffle(v, TL_SHUFFLE_XOR, mask); }
-template <class T>
-TL_DEVICE T shfl_down(T v, int delta) { return detail::shuffle(v, TL_SHUFFLE_DOWN, delta); }
-template <class T>
-TL_DEVICE T shfl_up(T v, int delta) { return detail::shuffle(v, TL_SHUFFLE_UP, delta); }
-template <class T>
-TL_DEVICE T shfl_idx(T v, int lane) { return detail::shuffle(v, TL_SHUFFLE_IDX, lane); }
-
 TL_DEVICE uint32_t vote_ballot(bool x) { return (uint32_t)tl_emu_ballot(x); }
-TL_DEVICE bool vote_any(bool x) { return tl_emu_ballot(x) != 0; }
-TL_DEVICE bool vote_all(bool x) { return tl_emu_ballot(!x) == 0; }
 
 }  // namespace tl

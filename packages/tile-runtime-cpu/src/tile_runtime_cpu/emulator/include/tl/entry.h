@@ -70,3 +70,5 @@ constexpr const char* describe(void (*)(P...)) {
 #define TL_EMU_ENTRY(name)                                                                         \
   extern "C" void tl_emu_entry_##name(void** arguments) { tl_emu::call(&name, arguments); }        \
   extern "C" const char* tl_emu_signature_##name() { return tl_emu::describe(&name); }
+
+extern "C" int tl_emu_warp_size() { return TL_EMU_WARP_SIZE; }

@@ -1,4 +1,4 @@
-// CUDA's words for the host compiler.
+// CUDA's words, which are HIP's too, for the host compiler.
 #pragma once
 
 #include "abi.h"
@@ -21,6 +21,3 @@
 #define NAN __builtin_nanf("")
 
 #define TL_DEVICE inline __attribute__((always_inline))
-// The emulated chip has every instruction of the header; whether the target has it was the compiler's question.
-#define TL_ARCH 900
-#define TL_HAS(arch) 1

@@ -1,0 +1,52 @@
+"""Each C++ compiler that this machine has builds the runtime and kernels of both vendors, quickly."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tile_runtime_cpu import emulator
+
+KERNELS = Path(__file__).parent / "kernels"
+#: ziglang is a Python package of the test environment, so that one compiler always runs here.
+COMMANDS = {"g++": "g++", "clang++": "clang++", "ziglang": f"{sys.executable} -m ziglang c++"}
+INSTALLED = [name for name, command in COMMANDS.items() if shutil.which(command.split()[0])]
+
+
+@pytest.mark.parametrize("kernel", ["gemm.cu", "gemm.hip"])
+@pytest.mark.parametrize("name", INSTALLED)
+def test_a_kernel_runs_as_each_compiler_builds_it(monkeypatch, watched, only_emulated, name, kernel):
+    monkeypatch.setenv("CXX", COMMANDS[name])
+    n = 64
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((n, n)).astype("f2") for _ in range(2))
+    c = np.full((n, n), np.nan, "f4")
+    text = (KERNELS / kernel).read_text()
+    threads = 128 if kernel.endswith(".cu") else 256
+    module = emulator.compile(text)
+    options = {"buffers": watched(A=a, B=b, O=c), "mode": "late", "seed": 1}
+    module.launch("gemm", (1, 1), (threads,), 16384, [a, b, c, n, n], **options).check()
+    np.testing.assert_allclose(c, a.astype("f4") @ b.astype("f4").T, rtol=0, atol=2e-5)
+    fault = "tl::cp_async_wait<1>();" if kernel.endswith(".cu") else "tl::wait_loads<8>();"
+    report = emulator.compile(text.replace(fault, "")).launch(
+        "gemm", (1, 1), (threads,), 16384, [a, b, c, n, n], **options
+    )
+    assert {f.kind for f in report.errors} == {"read-in-flight"}
+
+
+@pytest.mark.parametrize("kernel", ["gemm.cu", "gemm.hip"])
+def test_time_of_compiling_a_kernel(compile_text, only_emulated, kernel):
+    """0.5 s is what the issue asks for; the bound here leaves room for a busy machine. A comment makes a text new."""
+    text = (KERNELS / kernel).read_text()
+    compile_text(text)  # the runtime is built
+    seconds = []
+    for turn in range(2):
+        start = time.perf_counter()
+        emulator.compile(f"{text}// {turn} {time.time_ns()}\n")
+        seconds.append(time.perf_counter() - start)
+    assert min(seconds) < 1.5, seconds
