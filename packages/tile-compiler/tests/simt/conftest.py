@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tile_compiler.inspect import Trace, run_passes
-from tile_compiler.simt.arch import arch_of
+from tile_compiler.simt.arch import Arch, arch_of
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.pipeline import CUDA
 from tilelang import interpreter
@@ -20,10 +20,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import threads
 
+GFX942 = Arch("gfx942", 0, 64 << 10, warp=64)
+
 
 def lowered(func: Any, arch: str = "sm_80", options: Any = None) -> tuple[Trace, SimtContext]:
     """The trace of all passes, and what they decided."""
-    ctx = SimtContext(arch=arch_of(arch), options=options or {})
+    facts = GFX942 if arch == "gfx942" else arch_of(arch)
+    ctx = SimtContext(arch=facts, options=options or {})
     _, trace = run_passes(func, CUDA, ctx)
     return trace, ctx
 
@@ -33,12 +36,18 @@ def copies(args: Sequence[Any]) -> list[Any]:
 
 
 def agrees(
-    func: Any, args: Sequence[Any], rtol: float = 1e-5, atol: float = 1e-5, arch: str = "sm_80", passes: bool = True
+    func: Any,
+    args: Sequence[Any],
+    rtol: float = 1e-5,
+    atol: float = 1e-5,
+    arch: str = "sm_80",
+    passes: bool = True,
+    options: Any = None,
 ) -> tuple[Trace, SimtContext]:
     """The block's threads compute what the interpreter defines: at the end, and with `passes` after every pass."""
     want = copies(args)
     interpreter.run(func, want)
-    trace, ctx = lowered(func, arch)
+    trace, ctx = lowered(func, arch, options)
     threads_from = [s.name for s in trace.steps].index("plan_pipeline")
     for number, step in enumerate(trace.steps):
         last = number == len(trace.steps) - 1
@@ -65,7 +74,7 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture
 def check() -> Callable[..., tuple[Trace, SimtContext]]:
-    """`check(func, args, rtol, atol, arch, passes)`: see `agrees`."""
+    """`check(func, args, rtol, atol, arch, passes, options)`: see `agrees`."""
     return agrees
 
 

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 from tvm import ir
 
-from tile_compiler.simt.operators.instructions import MMA
+from tile_compiler.instructions import MatrixMultiply, declared
 from tilelang.interpreter.arguments import bind_arguments
 from tilelang.interpreter.expressions import constant, dtype_of_node
 from tilelang.interpreter.lanes import Lanes
 from tilelang.interpreter.machine import Machine
 from tilelang.interpreter.memory import Buffer
 from tilelang.ir import tile_ir
+from tilelang.layout import Fragment
 
 
 def run(func: Any, arguments: Sequence[Any]) -> None:
@@ -87,8 +88,11 @@ class Threads(Machine):
                     self.lanes.mask = outer
         elif name.startswith("tl::ldmatrix_x"):
             self._ldmatrix(int(name[14]), name.endswith("_trans"), *args)
-        elif name.startswith("tl::mma_"):
-            self._mma(next(m for m in MMA if m.name == name), *args)
+        elif name.startswith(("tl::mma_", "tl::mfma_", "tl::dot4")):
+            self._multiply(next(d for d in declared() if d.name == name), *args)
+        elif name == "tl::to_tf32":
+            bits = np.asarray(self.value(args[0]), np.float32).view(np.uint32)
+            return ((bits + 0x1000) & 0xFFFFE000).astype(np.uint32).view(np.float32)
         elif name.startswith("tl::atomic_"):
             target = args[0].args[0]
             indices = [self.value(i) for i in target.indices]
@@ -129,23 +133,26 @@ class Threads(Machine):
         target, into = self._place(dst, values.shape[1])
         self.write(target, into, values)
 
-    def _mma(self, mma: Any, c: Any, a: Any, b: Any) -> None:
-        wide = np.int64 if mma.result.startswith("int") else np.float64
-        assert self.lanes.mask.all(), "mma needs whole warps"
+    def _multiply(self, mma: MatrixMultiply, *operands: Any) -> None:
+        """A matrix instruction, executed on the whole matrices of each wave by its declared meaning."""
+        assert mma.lanes == 1 or self.lanes.mask.all(), f"{mma.name} needs whole waves"
+        described = ((mma.c_fragment, mma.c), (mma.a_fragment, mma.a), (mma.b_fragment, mma.b))
+        matrices = []
+        for node, (fragment, dtype) in zip(operands, described):
+            buffer, place = self._place(node, fragment.local_size)
+            values = self.read(buffer, place).reshape(-1, mma.lanes, fragment.local_size)
+            wide = np.int64 if dtype.startswith(("int", "uint")) else np.float64
+            matrices.append(values[(slice(None), *_held(fragment))].astype(wide))
+        buffer, place = self._place(operands[0], mma.c_fragment.local_size)
+        out = np.zeros((len(matrices[0]), mma.lanes, mma.c_fragment.local_size), matrices[0].dtype)
+        out[(slice(None), *_held(mma.c_fragment))] = [mma.meaning(*wave) for wave in zip(*matrices)]
+        self.write(buffer, place, out.reshape(-1, mma.c_fragment.local_size).astype(buffer.dtype.as_numpy()))
 
-        def matrix(node: Any, count: int, fragment: Any) -> Any:
-            buffer, place = self._place(node, count)
-            values = self.read(buffer, place).reshape(-1, 32, count).astype(wide)
-            grid = np.indices(fragment.shape)
-            return values[:, fragment.thread(*grid), fragment.index(*grid)]
 
-        product = matrix(a, mma.a_registers, mma.a()) @ matrix(b, mma.b_registers, mma.b())
-        total = matrix(c, 4, mma.c()) + product
-        out = np.zeros((len(total), 32, 4), wide)
-        grid = np.indices((16, 8))
-        out[:, mma.c().thread(*grid), mma.c().index(*grid)] = total
-        buffer, place = self._place(c, 4)
-        self.write(buffer, place, out.reshape(-1, 4).astype(buffer.dtype.as_numpy()))
+def _held(fragment: Fragment) -> tuple[Any, Any]:
+    """(lanes, registers) of all elements."""
+    lane, register = (np.broadcast_to(x, fragment.shape) for x in fragment(*np.indices(fragment.shape)))
+    return lane, register
 
 
 def calls(func: Any, name: str) -> list[Any]:

@@ -21,6 +21,7 @@ class PassConfigKey(str, enum.Enum):
     TL_DISABLE_VECTORIZE_256 = "tl.disable_vectorize_256"
     TL_DISABLE_FAST_MATH = "tl.disable_fast_math"
     TL_ENABLE_FAST_MATH = "tl.enable_fast_math"
+    TL_ALLOW_TF32 = "tl.allow_tf32"
     TL_ENABLE_ASYNC_COPY = "tl.enable_async_copy"
     TL_ENABLE_PTXAS_VERBOSE_OUTPUT = "tl.enable_ptxas_verbose_output"
     TL_PTXAS_REGISTER_USAGE_LEVEL = "tl.ptxas_register_usage_level"

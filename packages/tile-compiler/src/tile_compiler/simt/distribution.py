@@ -77,7 +77,7 @@ class Distribution:
         return bool((self.held >= 0).all())
 
     @cached_property
-    def _inverse(self) -> tuple[IndexExpr, ...]:
+    def inverse(self) -> tuple[IndexExpr, ...]:
         """Each index of the element by (thread, step). Where there is none, anything: `place` asks again."""
         variables = placeholders(2)
         used = self.held[: self.fragment.thread_extent]
@@ -109,14 +109,14 @@ class Distribution:
     @cached_property
     def emittable(self) -> bool:
         """Whether the way back from (thread, step) has a formula."""
-        return self.linear_form is not None or all(is_formula(e) for e in self._inverse)
+        return self.linear_form is not None or all(is_formula(e) for e in self.inverse)
 
     def place(self, thread: Any, step: Any) -> tuple[list[Any], list[Any]]:
         """(indices of the element, conditions under which there is one) as tirx, for tirx `thread` and `step`."""
         form = self.linear_form
         if form is None:
             values = dict(zip(names(2), (thread, step)))
-            index = [to_tir(e, values) for e in self._inverse]
+            index = [to_tir(e, values) for e in self.inverse]
             if self._has_gaps:
                 return index, self._is_held(index, thread, step)
             short = self.fragment.thread_extent < self.threads

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tile_compiler.errors import CompileError, where
 from tile_compiler.simt.distribution import Distribution
 
 if TYPE_CHECKING:
+    from tile_compiler.instructions import MatrixMultiply
     from tile_compiler.simt.layout.equations import Rule, Solution, Unknown
+    from tilelang.ops import Gemm
 
 
 class LayoutConflict(CompileError, ValueError):
@@ -52,3 +54,21 @@ class SharedMemoryOverflow(CompileError, ValueError):
     """A block asks for more shared memory than the architecture has."""
 
     code = "TL206"
+
+
+class ThreadsDoNotFit(CompileError, ValueError):
+    """A block's threads do not form whole waves, which a matrix instruction needs."""
+
+    code = "TL207"
+
+    @classmethod
+    def of(cls, instruction: MatrixMultiply, op: Gemm, threads: int, counts: list[int], span: Any) -> ThreadsDoNotFit:
+        """`counts` are the sizes of a block that the product can be split over."""
+        shown = ", ".join(map(str, counts))
+        return cls(
+            f"T.gemm into {op.c.source.name} cannot be split over the threads of the block",
+            at=span,
+            found=f"{threads} threads; {instruction.label} runs in waves of {instruction.lanes}",
+            expected=f"{shown} threads for a tile of {op.m} x {op.n}",
+            repair=f"T.Kernel(..., threads={min(counts, key=lambda c: abs(c - threads))})",
+        )

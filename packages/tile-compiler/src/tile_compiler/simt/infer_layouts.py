@@ -163,7 +163,7 @@ class _Inference(RangeRewriter):
         span = node.value.span or node.span
         rule = twin_of(op, span).rule
         if rule is not None:
-            self.found.rules.append(rule(op, RuleSite(self._unknown, self.threads, self.ctx.arch, span)))
+            self.found.rules.append(rule(op, RuleSite(self._unknown, self.threads, self.ctx, span)))
         return node
 
 

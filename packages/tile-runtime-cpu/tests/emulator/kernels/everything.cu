@@ -20,6 +20,23 @@ extern "C" __global__ void __launch_bounds__(128) everything(const tl::half_t* A
   uint32_t ch[2]={0, 0};
   tl::mma_m16n8k8_f32_f16(c, a, b);
   tl::mma_m16n8k8_f16_f16(ch, a, b);
+  tl::mma_m8n8k16_s32_s8(ci, a, b);
+  tl::mma_m8n8k16_s32_s8_u8(ci, a, b);
+  tl::mma_m8n8k16_s32_u8_s8(ci, a, b);
+  tl::mma_m8n8k16_s32_u8(ci, a, b);
+  tl::mma_m8n8k32_s32_s4(ci, a, b);
+  tl::mma_m8n8k32_s32_s4_u4(ci, a, b);
+  tl::mma_m8n8k32_s32_u4_s4(ci, a, b);
+  tl::mma_m8n8k32_s32_u4(ci, a, b);
+  tl::dot4_s8(ci, a, b);
+  tl::dot4_u8(ci, a, b);
+  tl::dot4_s8_u8(ci, a, b);
+  tl::dot4_u8_s8(ci, a, b);
+  tl::mad_s32(ci, a, b);
+  tl::fma_f32(c, c + 1, c + 2);
+  double fused[3] = {1, 2, 3};
+  tl::fma_f64(fused, fused + 1, fused + 2);
+  ci[0] += (int)fused[0];
 #if TL_HAS(800)
   tl::mma_m16n8k16_f32_f16(c, a, b);
   tl::mma_m16n8k16_f16_f16(ch, a, b);
@@ -28,11 +45,21 @@ extern "C" __global__ void __launch_bounds__(128) everything(const tl::half_t* A
   tl::mma_m16n8k8_f32_tf32(c, a, b);
   tl::mma_m16n8k4_f32_tf32(c, a, b);
   tl::mma_m16n8k32_s32_s8(ci, a, b);
-  tl::mma_m16n8k32_s32_u8(ci, a, b);
   tl::mma_m16n8k32_s32_s8_u8(ci, a, b);
   tl::mma_m16n8k32_s32_u8_s8(ci, a, b);
+  tl::mma_m16n8k32_s32_u8(ci, a, b);
+  tl::mma_m16n8k16_s32_s8(ci, a, b);
+  tl::mma_m16n8k16_s32_s8_u8(ci, a, b);
+  tl::mma_m16n8k16_s32_u8_s8(ci, a, b);
+  tl::mma_m16n8k16_s32_u8(ci, a, b);
   tl::mma_m16n8k64_s32_s4(ci, a, b);
+  tl::mma_m16n8k64_s32_s4_u4(ci, a, b);
+  tl::mma_m16n8k64_s32_u4_s4(ci, a, b);
   tl::mma_m16n8k64_s32_u4(ci, a, b);
+  tl::mma_m16n8k32_s32_s4(ci, a, b);
+  tl::mma_m16n8k32_s32_s4_u4(ci, a, b);
+  tl::mma_m16n8k32_s32_u4_s4(ci, a, b);
+  tl::mma_m16n8k32_s32_u4(ci, a, b);
   c[0] += tl::to_tf32(c[1]);
 #endif
 #if TL_HAS(890)

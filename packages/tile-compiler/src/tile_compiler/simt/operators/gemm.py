@@ -1,4 +1,4 @@
-"""`T.gemm`: `mma.sync` where the element types have an instruction, else a sum of products in each thread."""
+"""`T.gemm`: a matrix instruction where the element types have one, else a sum of products in each thread."""
 
 from __future__ import annotations
 
@@ -9,59 +9,53 @@ from typing import Any
 from tvm import tirx as tir
 
 from tile_compiler.errors import UnsupportedOnTarget
+from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.distribution import Distribution, linear
 from tile_compiler.simt.layout.equations import Level, Rule, Unknown, Value
+from tile_compiler.simt.operators.choose_instruction import Choice, accumulator, choose_instruction
 from tile_compiler.simt.operators.copy import move
 from tile_compiler.simt.operators.expand import Expansion
-from tile_compiler.simt.operators.instructions import mma_for
 from tile_compiler.simt.operators.nests import is_fragment, is_shared, is_whole, static_shape
-from tile_compiler.simt.operators.warps import WarpTiling, tiling
 from tile_compiler.tileops.site import element_type
 from tilelang.ir import tile_ir
 from tilelang.layout import make_swizzled_layout
 from tilelang.ops import Gemm
 
 
-def tiling_of(op: Gemm, threads: int, arch: int) -> WarpTiling | None:
-    """How the block does the product with `mma.sync`; None where it cannot."""
-    mma = mma_for(element_type(op.a), element_type(op.b), element_type(op.c), arch)
-    if mma is None or (op.transpose_a and is_fragment(op.a.source)) or (op.transpose_b and is_fragment(op.b.source)):
-        return None
-    return tiling(mma, op.m, op.n, op.k, op.policy, threads)
-
-
 def expand_gemm(op: Gemm, to: Expansion) -> Any:
-    """Stage operands: C becomes a whole fragment, A and B whole fragments or shared tiles.
+    """Stage operands: C becomes a whole fragment of the accumulator's type, A and B whole fragments or shared tiles.
 
     before:     T.tl.gemm(A[0:64, 0:32], B_s[0:32, 0:64], C_s[0:64, 0:64])
     after:      copy(A, A_tile); copy(C_s, C_tile); T.tl.gemm(A_tile, B_s, C_tile); copy(C_tile, C_s)
+
+    Registers hold A as (m, k) and B as (k, n); one stored the other way round passes through shared memory.
     """
     before: list[Any] = []
     after: list[Any] = []
-    a, b, c = op.a, op.b, op.c
-    uses_mma = tiling_of(op, to.threads, to.ctx.arch.number) is not None
+    by_waves = choose_instruction(op, to.threads, to.ctx, to.span).tiles is not None
 
-    def staged(region: Any, name: str, scope: str) -> Any:
-        tile = to.temporary([r.extent for r in region.region], element_type(region), name, scope)
-        return tile_ir.whole(tile)
+    def staged(region: Any, shape: list[Any], dtype: str, scope: str) -> Any:
+        return tile_ir.whole(to.temporary(shape, dtype, f"{region.source.name}_tile", scope))
 
-    def operand(region: Any) -> Any:
+    def operand(region: Any, transposed: bool) -> Any:
         whole = is_fragment(region.source) and is_whole(region) and len(region.region) == 2
-        if (whole and uses_mma) or (is_shared(region.source) and to.ranges.inside(region)):
+        if (whole and by_waves and not transposed) or (is_shared(region.source) and to.ranges.inside(region)):
             return region
-        tile = staged(region, f"{region.source.name}_tile", "shared.dyn")
+        if is_fragment(region.source):
+            why = "is stored transposed" if whole and by_waves else "is read by other threads"
+            to.ctx.report.note(to.span, f"gemm: {region.source.name} goes through shared memory, as it {why}")
+        tile = staged(region, [r.extent for r in region.region], element_type(region), "shared.dyn")
         before.append(move(region, tile, to))
         return tile
 
-    a, b = operand(a), operand(b)
-    if not (is_fragment(c.source) and is_whole(c) and len(c.region) == 2):
-        target = c
-        tile = to.temporary(
-            [c.region[-2].extent, c.region[-1].extent], element_type(c), f"{c.source.name}_tile", "local.fragment"
-        )
-        c = tile_ir.whole(tile)
-        before += [] if tile_ir.static(op.clear_accum) == 1 else [move(target, c, to)]
-        after.append(move(c, target, to))
+    a, b, c = operand(op.a, op.transpose_a), operand(op.b, op.transpose_b), op.c
+    dtype = accumulator(op) if by_waves else element_type(c)
+    if not (is_fragment(c.source) and is_whole(c) and len(c.region) == 2 and element_type(c) == dtype):
+        if dtype != element_type(c):
+            to.ctx.report.note(to.span, f"gemm: summed in {dtype}, rounded to {element_type(c)} afterwards")
+        c = staged(op.c, [r.extent for r in op.c.region[-2:]], dtype, "local.fragment")
+        before += [] if tile_ir.static(op.clear_accum) == 1 else [move(op.c, c, to)]
+        after.append(move(c, op.c, to))
     staged_op = Gemm(a, b, c, op.clear_accum, op.transpose_a, op.transpose_b, op.policy, op.k_pack)
     return tile_ir.sequence([*before, staged_op.to_stmt(to.span), *after])
 
@@ -78,22 +72,23 @@ class GemmRule(Rule):
     b: Unknown
     c: Unknown
     threads: int
-    tiles: WarpTiling | None
+    choice: Choice
 
     def unknowns(self) -> tuple[Unknown, ...]:
         return (self.a, self.b, self.c)
 
     def _demands(self) -> Iterator[tuple[Unknown, Distribution]]:
-        if self.tiles is None:
+        tiles = self.choice.tiles
+        if tiles is None:
             return
-        yield self.c, self.tiles.c()
+        yield self.c, tiles.c()
         if is_fragment(self.op.a.source):
-            yield self.a, self.tiles.a()
+            yield self.a, tiles.a()
         if is_fragment(self.op.b.source):
-            yield self.b, self.tiles.b()
+            yield self.b, tiles.b()
 
     def propose(self, level: Level, known: Mapping[Unknown, Value]) -> Iterator[tuple[Unknown, Value]]:
-        if level == Level.STRICT and self.tiles is not None:
+        if level == Level.STRICT and self.choice.tiles is not None:
             yield from ((u, v) for u, v in self._demands() if u not in known)
             for region, unknown, k_last in (
                 (self.op.a, self.a, not self.op.transpose_a),
@@ -112,13 +107,14 @@ class GemmRule(Rule):
         for unknown, demand in self._demands():
             value = known[unknown]
             if not isinstance(value, Distribution) or value.fragment != demand.fragment:
-                return unknown, f"{demand.describe()} for {self.tiles.mma.name if self.tiles else 'the product'}"
+                name = self.choice.tiles.mma.label if self.choice.tiles else "the product"
+                return unknown, f"{demand.describe()} for {name}"
         return None
 
 
-def gemm_rule(op: Gemm, span: Any, unknown: Any, threads: int, arch: int) -> GemmRule:
+def gemm_rule(op: Gemm, span: Any, unknown: Any, threads: int, ctx: SimtContext) -> GemmRule:
     a, b, c = (unknown(r.source) for r in (op.a, op.b, op.c))
-    return GemmRule("T.gemm", span, op, a, b, c, threads, tiling_of(op, threads, arch))
+    return GemmRule("T.gemm", span, op, a, b, c, threads, choose_instruction(op, threads, ctx, span))
 
 
 def is_false(value: Any) -> bool:

@@ -1,206 +1,133 @@
-"""The lowering of `T.gemm`: warps of `ldmatrix` and `mma.sync`, or a loop over k in each thread."""
+"""The lowering of `T.gemm`: matrix instructions of waves, or a loop over k in each thread."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tvm import tirx as tir
 
 from tile_compiler.simt.lowering import Lowering
+from tile_compiler.simt.operators.choose_instruction import Choice
 from tile_compiler.simt.operators.gemm import cleared
+from tile_compiler.simt.operators.load_operand import OperandLoad
+from tile_compiler.simt.operators.lower_gemm_alone import dot_products, multiply_add
 from tile_compiler.simt.operators.nests import (
     address,
-    int32,
+    call,
     is_fragment,
     load,
     local,
     run,
-    serial,
     store,
-    under,
     unrolled,
 )
 from tile_compiler.simt.operators.warps import WarpTiling
-from tile_compiler.tileops.site import cast, element_type
+from tile_compiler.tileops.site import element_type
 from tilelang.ir import tile_ir
-from tilelang.ir.dtypes import dtype_of
-from tilelang.layout import Layout
 from tilelang.ops import Gemm
 
-
-def lower_gemm(op: Gemm, tiles: WarpTiling | None, low: Lowering) -> Any:
-    """`tl.gemm(a, b, c)` -> `for k_block: ldmatrix(a); ldmatrix(b); mma(c, a, b)`, or sums of products."""
-    if tiles is None:
-        low.ctx.report.note(low.span, "gemm: multiply-add in each thread (no matrix instruction for it)")
-        return _multiply_add(op, low)
-    low.ctx.report.note(
-        low.span, f"gemm: {tiles.mma.name[4:]}, {tiles.rows} x {tiles.columns} warps" + _repeated(tiles)
-    )
-    return _Mma(op, tiles, low).lower()
+Place = Callable[[Any, Any], Any]  # (block, step along k) -> first register
 
 
-def _repeated(tiles: WarpTiling) -> str:
-    return f", computed {tiles.copies} times" if tiles.copies > 1 else ""
+def lower_gemm(op: Gemm, choice: Choice, low: Lowering) -> Any:
+    """`tl.gemm(a, b, c)` -> `for k_block: load(a); load(b); mma(c, a, b)`, or sums of products."""
+    if choice.tiles is not None:
+        return _ByWaves(op, choice.tiles, low).lower()
+    if choice.dot is not None:
+        low.ctx.report.note(low.span, f"gemm: {choice.dot.text} in each thread, as {choice.why}")
+        return dot_products(op, choice.dot, low)
+    low.ctx.report.note(low.span, f"gemm: multiply-add in each thread, as {choice.why}")
+    return multiply_add(op, low)
 
 
-class _Mma:
+class _ByWaves:
     def __init__(self, op: Gemm, tiles: WarpTiling, low: Lowering) -> None:
-        self.op, self.tiles, self.low = op, tiles, low
-        self.mma, self.per = tiles.mma, tiles.mma.per
-        self.lane, self.warp = low.tx % 32, low.tx // 32
+        self.op, self.tiles, self.low, self.mma = op, tiles, low, tiles.mma
+        self.wave = low.tx // self.mma.lanes
 
     def lower(self) -> Any:
         op, tiles, mma = self.op, self.tiles, self.mma
-        c = self.low.registers(op.c.source)
-        total = tiles.row_blocks * tiles.column_blocks * 4
-        out: list[Any] = cleared(
-            op, unrolled("r", total, lambda r: store(c, tir.const(0, mma.result), r)), self.low.span
-        )
-        a, a_size, a_loads = self._a()
-        b, b_size, b_loads = self._b()
+        c, size = self.low.registers(op.c.source), mma.c_fragment.local_size
+        total = tiles.row_blocks * tiles.column_blocks * size
+        zero = unrolled("r", total, lambda r: store(c, tir.const(0, element_type(op.c)), r))
+        row0 = self.wave % tiles.rows * (tiles.m // tiles.rows)
+        column0 = self.wave // tiles.rows % tiles.columns * (tiles.n // tiles.columns)
+        a, a_at, a_loads = self._operand(op.a, mma.a_fragment, op.transpose_a, 0, row0)
+        b, b_at, b_loads = self._operand(op.b, mma.b_fragment, op.transpose_b, 1, column0)
 
         def step(k: Any) -> Any:
-            def product(i: Any) -> Any:
-                def one(j: Any) -> Any:
-                    return run(
-                        mma.name,
-                        address(c, (i * tiles.column_blocks + j) * 4),
-                        address(a, a_size(i, k)),
-                        address(b, b_size(j, k)),
-                        span=self.low.span,
-                    )
+            def product(i: Any, j: Any) -> Any:
+                number = i * tiles.column_blocks + j
+                calls = [
+                    self._call(address(c, number * size), (a, a_at(i, k)), (b, b_at(j, k)), q) for q in range(mma.calls)
+                ]
+                return tile_ir.sequence(calls)
 
-                return unrolled("j", tiles.column_blocks, one)
+            products = unrolled(
+                "i", tiles.row_blocks, lambda i: unrolled("j", tiles.column_blocks, lambda j: product(i, j))
+            )
+            return tile_ir.sequence(
+                [s for part in (*a_loads(k), *b_loads(k), products) for s in tile_ir.statements(part)]
+            )
 
-            body = [*a_loads(k), *b_loads(k), unrolled("i", tiles.row_blocks, product)]
-            return tile_ir.sequence([s for part in body for s in tile_ir.statements(part)])
+        self._note()
+        return tile_ir.sequence([*cleared(op, zero, self.low.span), unrolled("ki", tiles.k_blocks, step)])
 
-        out.append(unrolled("ki", tiles.k_blocks, step))
-        return tile_ir.sequence(out)
+    def _call(self, c: Any, a: tuple[Any, Any], b: tuple[Any, Any], q: int) -> Any:
+        """Call number q of the instruction, on the q-th part of its operands."""
+        parts = (self.mma.a_fragment.local_size, self.mma.b_fragment.local_size)
+        a_at, b_at = (
+            address(held, self.low.simplify(first + q * size // self.mma.calls) if q else first)
+            for (held, first), size in zip((a, b), parts)
+        )
+        return run(self.mma.name, *self.mma.arguments(c, a_at, b_at), span=self.low.span)
 
-    def _a(self) -> tuple[Any, Any, Any]:
-        """(registers of A, place of block (i, k) in them, statements that fill them for k)."""
-        tiles, size = self.tiles, self.mma.a_registers
-        if is_fragment(self.op.a.source):
-            return self.low.registers(self.op.a.source), lambda i, k: (i * tiles.k_blocks + k) * size, lambda k: []
-        held = local(tiles.row_blocks * size, self.mma.operand, f"{self.op.a.source.name}_frag")
-        self.low.temporaries.append(tir.AllocBuffer(held))
-        row0 = self.warp % tiles.rows * (tiles.m // tiles.rows)
-        matrix = 8 * self.per  # columns of k in one instruction
+    def _operand(
+        self, region: Any, fragment: Any, transposed: bool, along: int, start: Any
+    ) -> tuple[Any, Place, Callable[[Any], list[Any]]]:
+        """(registers of an operand, place of block (number, k) in them, statements that fill them for k).
 
-        def fill(i: Any, k: Any) -> Any:
-            row, depth = row0 + i * 16, k * matrix
-            if self._by_ldmatrix(self.op.a, self.op.transpose_a):
-                half = matrix // 2
-                if self.op.transpose_a:  # stored (k, m): lanes 0-7 the first 8 k of the first 8 m
-                    at = (depth + self.lane % 8 + self.lane // 16 * 8, row + self.lane // 8 % 2 * 8)
-                    return self._matrices(4, True, held, i * size, self.op.a, at)
-                at = (row + self.lane % 16, depth + self.lane // 16 * half)
-                return self._matrices(4, False, held, i * size, self.op.a, at)
+        `along`: the axis of the fragment that is not k; `start`: the wave's first row or column there.
+        """
+        tiles, size, depth = self.tiles, fragment.local_size, self.mma.k
+        blocks = (tiles.row_blocks, tiles.column_blocks)[along]
+        rounded = (self.mma.a, self.mma.b)[along] == "tfloat32"
+        if is_fragment(region.source):
+            steps = tiles.k_blocks
 
-            def element(r: Any) -> Any:
-                e = self.per
-                m = row + self.lane // 4 + r // e % 2 * 8
-                kk = depth + self.lane % 4 * e + r % e + r // (2 * e) * (4 * e)
-                return self._element(held, i * size + r, self.op.a, (kk, m) if self.op.transpose_a else (m, kk))
+            def place(block: Any, k: Any) -> Any:
+                return (block * steps + k if along == 0 else k * blocks + block) * size
 
-            return unrolled("r", size, element)
-
-        return held, lambda i, k: i * size, lambda k: [unrolled("i", tiles.row_blocks, lambda i: fill(i, k))]
-
-    def _b(self) -> tuple[Any, Any, Any]:
-        tiles, size = self.tiles, self.mma.b_registers
-        if is_fragment(self.op.b.source):
-            blocks = tiles.column_blocks
-            return self.low.registers(self.op.b.source), lambda j, k: (k * blocks + j) * size, lambda k: []
-        held = local(tiles.column_blocks * size, self.mma.operand, f"{self.op.b.source.name}_frag")
-        self.low.temporaries.append(tir.AllocBuffer(held))
-        column0 = self.warp // tiles.rows % tiles.columns * (tiles.n // tiles.columns)
-        matrix = 8 * self.per
-        fast = self._by_ldmatrix(self.op.b, not self.op.transpose_b)
-
-        def pair(j: Any, k: Any, count: int) -> Any:
-            """`count` 2 loads two neighbouring blocks of 8 columns at once."""
-            column, depth, half = column0 + j * 8, k * matrix, matrix // 2
-            next_block = self.lane // 16 * 8 if count == 2 else 0
-            if self.op.transpose_b:  # stored (n, k)
-                at = (column + self.lane % 8 + next_block, depth + self.lane // 8 % 2 * half)
-                return self._matrices(2 * count, False, held, j * size, self.op.b, at)
-            at = (depth + self.lane % 16, column + next_block)
-            return self._matrices(2 * count, True, held, j * size, self.op.b, at)
-
-        def elements(j: Any, k: Any) -> Any:
-            def element(r: Any) -> Any:
-                e = self.per
-                n = column0 + j * 8 + self.lane // 4
-                kk = k * matrix + self.lane % 4 * e + r % e + r // e * (4 * e)
-                return self._element(held, j * size + r, self.op.b, (n, kk) if self.op.transpose_b else (kk, n))
-
-            return unrolled("r", size, element)
+            held = self.low.registers(region.source)
+            if not rounded:
+                return held, place, lambda k: []
+            copy = local(size * blocks * steps, "float32", f"{region.source.name}_tf32")
+            self.low.temporaries.append(tir.AllocBuffer(copy))
+            return copy, place, lambda k: [self._rounded(copy, held, blocks, size, lambda b: place(b, k))]
+        loads = OperandLoad(region, element_type(region), fragment, transposed, along, blocks, self.mma.lanes, self.low)
+        self.low.ctx.report.note(self.low.span, f"gemm: {region.source.name} to registers by {loads.instruction()}")
 
         def fill(k: Any) -> list[Any]:
-            if not fast:
-                return [unrolled("j", tiles.column_blocks, lambda j: elements(j, k))]
-            pairs, odd = divmod(tiles.column_blocks, 2)
-            out = [unrolled("j", pairs, lambda j: pair(j * 2, k, 2))] if pairs else []
-            return out + ([pair(int32(tiles.column_blocks - 1), k, 1)] if odd else [])
+            origin = (start, k * depth) if along == 0 else (k * depth, start)
+            return [*loads.fill(origin), *([self._rounded(loads.held, loads.held, blocks, size)] if rounded else [])]
 
-        return held, lambda j, k: j * size, fill
+        return loads.held, lambda block, k: block * size, fill
 
-    def _by_ldmatrix(self, region: Any, transposed: bool) -> bool:
-        """Rows of 16 bytes must lie together; only 16-bit elements can be transposed on the way."""
-        layout = self.low.layout(region.source)
-        chunk = 128 // dtype_of(element_type(region)).bits
-        if transposed and self.per != 2:
-            return False
-        starts = [tile_ir.static(r.min) for r in region.region[-1:]]
-        aligned = all(s is not None and s % chunk == 0 for s in starts)
-        return isinstance(layout, Layout) and aligned and layout.vector_width(-1, chunk) == chunk
+    def _rounded(self, into: Any, held: Any, blocks: int, size: int, at: Callable[[Any], Any] | None = None) -> Any:
+        """tf32 operands, rounded: the instruction itself drops the lower bits."""
 
-    def _matrices(self, count: int, transposed: bool, held: Any, offset: Any, region: Any, at: tuple[Any, Any]) -> Any:
-        name = f"tl::ldmatrix_x{count}{'_trans' if transposed else ''}"
-        source = tir.address_of(tir.BufferLoad(region.source, self._index(region, at)))
-        return run(name, address(held, offset), source, span=self.low.span)
+        def one(b: Any, r: Any) -> Any:
+            register = self.low.simplify((at(b) if at else b * size) + r)
+            return store(into, call("tl::to_tf32", load(held, register), dtype="float32"), register)
 
-    def _element(self, held: Any, register: Any, region: Any, at: tuple[Any, Any]) -> Any:
-        return store(held, tir.BufferLoad(region.source, self._index(region, at)), register)
+        return unrolled("b", blocks, lambda b: unrolled("r", size, lambda r: one(b, r)))
 
-    def _index(self, region: Any, at: tuple[Any, Any]) -> list[Any]:
-        lead = [r.min for r in region.region[:-2]]
-        moved = [r.min + offset for r, offset in zip(region.region[-2:], at)]
-        return [self.low.simplify(i) for i in (*lead, *moved)]
-
-
-def _multiply_add(op: Gemm, low: Lowering) -> Any:
-    """Each thread: `for k: for its elements (i, j): sum += A[i, k] * B[k, j]`."""
-    c, dist = low.registers(op.c.source), low.distribution(op.c.source)
-    result = element_type(op.c)
-    wide = result if not dtype_of(result).is_float or result == "float64" else "float32"
-    sums = c
-    before: list[Any] = []
-    after: list[Any] = []
-    if wide != result:
-        sums = local(dist.steps, wide, f"{op.c.source.name}_sum")
-        low.temporaries.append(tir.AllocBuffer(sums))
-        before.append(unrolled("r", dist.steps, lambda r: store(sums, cast(load(c, r), wide), r)))
-        after.append(unrolled("r", dist.steps, lambda r: store(c, cast(load(sums, r), result), r)))
-    zero = unrolled("r", dist.steps, lambda r: store(sums, tir.const(0, wide), r))
-
-    def value(region: Any, row: Any, column: Any, transposed: bool) -> Any:
-        at = (column, row) if transposed else (row, column)
-        lead = [r.min for r in region.region[:-2]]
-        index = [r.min + offset for r, offset in zip(region.region[-2:], at)]
-        return cast(tir.BufferLoad(region.source, [*lead, *index]), wide)
-
-    def step(k: Any) -> Any:
-        def element(r: Any) -> Any:
-            (i, j), conditions = dist.place(low.tx, r)
-            product = value(op.a, i, k, op.transpose_a) * value(op.b, k, j, op.transpose_b)
-            return under(conditions, store(sums, load(sums, r) + product, r, span=low.span))
-
-        return unrolled("r", dist.steps, element)
-
-    body = serial("k", op.k, step)
-    if tile_ir.static(op.clear_accum) == 1:
-        before = []
-    return tile_ir.sequence([*before, *cleared(op, zero, low.span), body, *after])
+    def _note(self) -> None:
+        tiles, mma = self.tiles, self.mma
+        repeated = f", computed {tiles.copies} times" if tiles.copies > 1 else ""
+        self.low.ctx.report.note(self.low.span, f"gemm: {mma.label}, {tiles.rows} x {tiles.columns} warps{repeated}")
+        if self.op.k_pack not in (None, 1) and mma.calls == 1:
+            self.low.ctx.report.note(
+                self.low.span, f"gemm: k_pack has no effect, as a lane's elements of {mma.label} are no neighbours"
+            )

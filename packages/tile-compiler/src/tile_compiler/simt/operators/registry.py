@@ -23,12 +23,12 @@ from tilelang import ops
 
 
 def _gemm_rule(op: ops.Gemm, site: RuleSite) -> Rule:
-    return gemm_rule(op, site.span, site.unknown, site.threads, site.arch.number)
+    return gemm_rule(op, site.span, site.unknown, site.threads, site.ctx)
 
 
 def _lower_gemm(op: ops.Gemm, low: Lowering) -> Any:
     assert isinstance(low.rule, GemmRule)
-    return lower_gemm(op, low.rule.tiles, low)
+    return lower_gemm(op, low.rule.choice, low)
 
 
 TWINS: dict[type[ops.TileOp], Twin] = {

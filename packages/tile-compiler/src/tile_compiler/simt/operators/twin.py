@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tile_compiler.simt.arch import Arch
+from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.layout.equations import Rule, Unknown
 from tile_compiler.simt.lowering import Lowering
 from tile_compiler.simt.operators.expand import Expansion
@@ -19,7 +19,7 @@ class RuleSite:
 
     unknown: Callable[[Any], Unknown]
     threads: int
-    arch: Arch
+    ctx: SimtContext
     span: Any = None
 
 

@@ -1,25 +1,27 @@
-"""How the warps of a block share a tile of C, and the fragments that follow."""
+"""How the waves of a block share a tile of C, and the fragments that follow."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tile_compiler.instructions import MatrixMultiply
 from tile_compiler.simt.distribution import Distribution
-from tile_compiler.simt.operators.instructions import Mma
 from tilelang.layout import Fragment, IndexExpr, placeholders
 from tilelang.layout.expr import Placeholder
 from tilelang.layout.expr import substitute as substituted
 from tilelang.ops.gemm import GemmWarpPolicy
 
+MAX_THREADS = 1024
+
 
 @dataclass(frozen=True)
 class WarpTiling:
-    """`rows` x `columns` warps, each with its own part of C; `copies` groups of warps compute the same.
+    """`rows` x `columns` waves, each with its own part of C; `copies` groups of waves compute the same.
 
-    Warp number: row + rows * (column + columns * copy).
+    Wave number: row + rows * (column + columns * copy).
     """
 
-    mma: Mma
+    mma: MatrixMultiply
     m: int
     n: int
     k: int
@@ -30,27 +32,27 @@ class WarpTiling:
 
     @property
     def row_blocks(self) -> int:
-        """Instruction tiles along m in one warp."""
-        return self.m // self.rows // 16
+        """Instruction tiles along m in one wave."""
+        return self.m // self.rows // self.mma.m
 
     @property
     def column_blocks(self) -> int:
-        return self.n // self.columns // 8
+        return self.n // self.columns // self.mma.n
 
     @property
     def k_blocks(self) -> int:
         return self.k // self.mma.k
 
     def _fragment(
-        self, base: Fragment, shape: tuple[int, int], block: tuple[int, int], warp: IndexExpr, order: int, copies: int
+        self, base: Fragment, shape: tuple[int, int], block: tuple[int, int], wave: IndexExpr, copies: int
     ) -> Distribution:
-        """`base` repeated over a warp's part of `shape` (`block`), registers row-major over the blocks (or column-major)."""
+        """`base` repeated over a wave's part of `shape` (`block`), registers row-major over the blocks."""
         i, j = placeholders(2)
         height, width = base.shape
         inside = {"i": i % height, "j": j % width}
         down, along = i % block[0] // height, j % block[1] // width
-        number = down * (block[1] // width) + along if order == 0 else along * (block[0] // height) + down
-        thread = substituted(base.thread_expr, inside) + warp * 32
+        number = down * (block[1] // width) + along
+        thread = substituted(base.thread_expr, inside) + wave * self.mma.lanes
         index = substituted(base.index_expr, inside) + number * base.local_size
         return Distribution(Fragment.from_exprs(shape, thread, index, copies, self.threads), self.threads)
 
@@ -58,38 +60,38 @@ class WarpTiling:
         i, j = placeholders(2)
         rep = Placeholder("rep")
         block = (self.m // self.rows, self.n // self.columns)
-        warp = i // block[0] + (j // block[1] + rep * self.columns) * self.rows
-        return self._fragment(self.mma.c(), (self.m, self.n), block, warp, 0, self.copies)
+        wave = i // block[0] + (j // block[1] + rep * self.columns) * self.rows
+        return self._fragment(self.mma.c_fragment, (self.m, self.n), block, wave, self.copies)
 
     def a(self) -> Distribution:
-        """A in registers: every warp of a row of warps holds the same rows."""
+        """A in registers: every wave of a row of waves holds the same rows."""
         i, _ = placeholders(2)
         block = (self.m // self.rows, self.k)
-        warp = i // block[0] + Placeholder("rep") * self.rows
-        return self._fragment(self.mma.a(), (self.m, self.k), block, warp, 0, self.columns * self.copies)
+        wave = i // block[0] + Placeholder("rep") * self.rows
+        return self._fragment(self.mma.a_fragment, (self.m, self.k), block, wave, self.columns * self.copies)
 
     def b(self) -> Distribution:
-        """B in registers: every warp of a column of warps holds the same columns."""
+        """B in registers: every wave of a column of waves holds the same columns."""
         _, j = placeholders(2)
         rep = Placeholder("rep")
         block = (self.k, self.n // self.columns)
-        warp = rep % self.rows + (j // block[1] + rep // self.rows * self.columns) * self.rows
-        return self._fragment(self.mma.b(), (self.k, self.n), block, warp, 0, self.rows * self.copies)
+        wave = rep % self.rows + (j // block[1] + rep // self.rows * self.columns) * self.rows
+        return self._fragment(self.mma.b_fragment, (self.k, self.n), block, wave, self.rows * self.copies)
 
 
-def tiling(mma: Mma, m: int, n: int, k: int, policy: int, threads: int) -> WarpTiling | None:
-    """The split of a block's warps by `policy`; None if the tile or the block does not fit the instruction.
+def tiling(mma: MatrixMultiply, m: int, n: int, k: int, policy: int, threads: int) -> WarpTiling | None:
+    """The split of a block's waves by `policy`; None if the tile or the block does not fit the instruction.
 
-    Warps that find no rows or columns of their own repeat the work of others.
+    Waves that find no rows or columns of their own repeat the work of others.
     """
-    if threads % 32 or m % 16 or n % 8 or k % mma.k:
+    if threads % mma.lanes or not fits(mma, m, n, k):
         return None
-    warps = threads // 32
+    waves = threads // mma.lanes
 
     def legal(rows: int, columns: int) -> bool:
-        return warps % (rows * columns) == 0 and m % (16 * rows) == 0 and n % (8 * columns) == 0
+        return waves % (rows * columns) == 0 and m % (mma.m * rows) == 0 and n % (mma.n * columns) == 0
 
-    pairs = [(r, c) for r in range(1, warps + 1) for c in range(1, warps + 1) if legal(r, c)]
+    pairs = [(r, c) for r in range(1, waves + 1) for c in range(1, waves + 1) if legal(r, c)]
 
     def merit(pair: tuple[int, int]) -> tuple[float, ...]:
         rows, columns = pair
@@ -100,4 +102,15 @@ def tiling(mma: Mma, m: int, n: int, k: int, policy: int, threads: int) -> WarpT
         return (rows * columns, -(m / rows + n / columns), rows)
 
     rows, columns = max(pairs, key=merit)
-    return WarpTiling(mma, m, n, k, rows, columns, warps // (rows * columns), threads)
+    return WarpTiling(mma, m, n, k, rows, columns, waves // (rows * columns), threads)
+
+
+def fits(mma: MatrixMultiply, m: int, n: int, k: int) -> bool:
+    """Whether a tile is a multiple of the instruction's."""
+    return m % mma.m == 0 and n % mma.n == 0 and k % mma.k == 0
+
+
+def thread_counts(mma: MatrixMultiply, m: int, n: int, k: int) -> list[int]:
+    """The sizes of a block in which every wave has a part of the tile of its own."""
+    counts = range(mma.lanes, MAX_THREADS + 1, mma.lanes)
+    return [t for t in counts if (found := tiling(mma, m, n, k, GemmWarpPolicy.Square, t)) and found.copies == 1]

@@ -204,12 +204,12 @@ void tl_emu_stmatrix(void* row, const void* registers, int count, int transposed
   for_each_half(lanes, own, [](const uint16_t* reg, uint16_t* memory) { *memory = *reg; });
 }
 
-void tl_emu_mma(void* c, const void* a, const void* b, int a_type, int b_type, int depth, int f16_accumulator) {
+void tl_emu_mma(void* c, const void* a, const void* b, int a_type, int b_type, int depth, int form) {
   MmaOperands own{c, a, b};
   if (!meet(kMma, &own, TL_EMU_PC)) return;
   ++counters.mma;
   MmaOperands* operands[32];
   for (int lane = 0; lane < 32; ++lane) operands[lane] = (MmaOperands*)lanes_of_warp()[lane].operands;
-  multiply_accumulate(operands, (tl_emu_element)a_type, (tl_emu_element)b_type, depth, f16_accumulator);
+  multiply_accumulate(operands, (tl_emu_element)a_type, (tl_emu_element)b_type, depth, form);
 }
 }

@@ -18,7 +18,7 @@ void forget_last_hit();
 void reset_barriers();
 void record_traffic(const Space& space, const void* address, u32 size, const void* pc);
 void finish_traffic();
-void multiply_accumulate(MmaOperands* const* lanes, tl_emu_element a_type, tl_emu_element b_type, int depth, bool f16);
+void multiply_accumulate(MmaOperands* const* lanes, tl_emu_element a_type, tl_emu_element b_type, int depth, int form);
 
 // An operand that must lie in shared memory.
 void check_shared(const void* address, u32 size, Access access, const void* pc);

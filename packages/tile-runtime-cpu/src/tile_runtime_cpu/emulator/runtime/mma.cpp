@@ -1,9 +1,10 @@
 // mma.sync (PTX ISA, "Matrix multiply-accumulate operation using mma instruction").
 //
-// One rule covers the fragments of all shapes m16n8kK: with g = lane / 4, t = lane % 4 and n elements per register,
+// One rule covers the fragments of all shapes m16n8kK and m8n8kK: with g = lane / 4, t = lane % 4, n elements per register,
 //   a: element i of register j is row g + 8 * (j % 2), column K/2 * (j / 2) + n * t + i   (K if there are two registers)
 //   b: element i of register j is row K/2 * j + n * t + i, column g                       (K if there is one)
 //   c: element i is row g + 8 * (i / 2), column 2 * t + i % 2.
+// With 8 rows there is no second half: register j of a is column 4 * n * j, c has two elements.
 // Products of floats are exact in float here and summed in float in the order of k; chips sum in an order of their own.
 #include <immintrin.h>
 
@@ -92,16 +93,18 @@ static Number decode(const u32* registers, int j, int i, tl_emu_element type) {
 }
 
 template <class Number>
-static void multiply(MmaOperands* const* lanes, tl_emu_element a_type, tl_emu_element b_type, int depth, bool f16) {
+static void multiply(MmaOperands* const* lanes, tl_emu_element a_type, tl_emu_element b_type, int depth, int form) {
   Number a[16][kDepth], b[kDepth][8], c[16][8];
   int per_a = 32 / bits_of(a_type), per_b = 32 / bits_of(b_type);
   // A register of the warp covers 4 lanes times `per` columns; fewer columns than K: a second register follows.
   int halves = depth / (4 * per_a);
+  int high = form == TL_MMA_8_ROWS ? 1 : 2;  // groups of 8 rows
+  bool f16 = form == TL_MMA_F16;
   for (int lane = 0; lane < 32; ++lane) {
     int g = lane / 4, t = lane % 4;
-    for (int j = 0; j < 2 * halves; ++j) {
+    for (int j = 0; j < high * halves; ++j) {
       for (int i = 0; i < per_a; ++i) {
-        a[g + 8 * (j & 1)][(j >> 1) * 4 * per_a + per_a * t + i] = decode<Number>((const u32*)lanes[lane]->a, j, i, a_type);
+        a[g + 8 * (j % high)][j / high * 4 * per_a + per_a * t + i] = decode<Number>((const u32*)lanes[lane]->a, j, i, a_type);
       }
     }
     for (int j = 0; j < halves; ++j) {
@@ -109,14 +112,14 @@ static void multiply(MmaOperands* const* lanes, tl_emu_element a_type, tl_emu_el
         b[j * 4 * per_b + per_b * t + i][g] = decode<Number>((const u32*)lanes[lane]->b, j, i, b_type);
       }
     }
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 2 * high; ++i) {
       Number value;
       if (f16) value = (Number)_cvtsh_ss(((const uint16_t*)lanes[lane]->c)[i]);
       else memcpy(&value, (const u8*)lanes[lane]->c + 4 * i, 4);
       c[g + 8 * (i / 2)][2 * t + i % 2] = value;
     }
   }
-  for (int row = 0; row < 16; ++row) {
+  for (int row = 0; row < 8 * high; ++row) {
     Number sum[8];
     for (int n = 0; n < 8; ++n) sum[n] = c[row][n];
     for (int k = 0; k < depth; ++k) {
@@ -125,7 +128,7 @@ static void multiply(MmaOperands* const* lanes, tl_emu_element a_type, tl_emu_el
     for (int n = 0; n < 8; ++n) c[row][n] = sum[n];
   }
   for (int lane = 0; lane < 32; ++lane) {
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 2 * high; ++i) {
       Number value = c[lane / 4 + 8 * (i / 2)][2 * (lane % 4) + i % 2];
       if (f16) ((uint16_t*)lanes[lane]->c)[i] = _cvtss_sh((float)value, 0);
       else memcpy((u8*)lanes[lane]->c + 4 * i, &value, 4);
@@ -133,9 +136,9 @@ static void multiply(MmaOperands* const* lanes, tl_emu_element a_type, tl_emu_el
   }
 }
 
-void multiply_accumulate(MmaOperands* const* lanes, tl_emu_element a_type, tl_emu_element b_type, int depth, bool f16) {
-  if (a_type < TL_S8) multiply<float>(lanes, a_type, b_type, depth, f16);
-  else multiply<u32>(lanes, a_type, b_type, depth, false);  // sums of s32 wrap; unsigned may
+void multiply_accumulate(MmaOperands* const* lanes, tl_emu_element a_type, tl_emu_element b_type, int depth, int form) {
+  if (a_type < TL_S8) multiply<float>(lanes, a_type, b_type, depth, form);
+  else multiply<u32>(lanes, a_type, b_type, depth, form);  // sums of s32 wrap; unsigned may
 }
 
 }  // namespace emu

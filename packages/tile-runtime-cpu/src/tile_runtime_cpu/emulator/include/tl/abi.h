@@ -20,10 +20,11 @@ struct tl_emu_self_t {
   unsigned char* shared;
 };
 
-// Operands of a matrix multiply-accumulate: element types, depth, and whether the accumulator is f16.
+// Operands of a matrix multiply-accumulate: element types, depth, and the form of the accumulator.
 enum tl_emu_element {
   TL_F16, TL_BF16, TL_TF32, TL_XF32, TL_F32, TL_F64, TL_E4M3, TL_E5M2, TL_E4M3_FNUZ, TL_E5M2_FNUZ, TL_S8, TL_U8, TL_S4, TL_U4
 };
+enum tl_emu_mma_form { TL_MMA_16_ROWS, TL_MMA_F16, TL_MMA_8_ROWS };
 enum tl_emu_shuffle_mode { TL_SHUFFLE_XOR, TL_SHUFFLE_DOWN, TL_SHUFFLE_UP, TL_SHUFFLE_IDX };
 
 extern "C" {
@@ -36,7 +37,7 @@ uint64_t tl_emu_shuffle(uint64_t value, int mode, int argument);
 uint64_t tl_emu_ballot(int predicate);
 void tl_emu_ldmatrix(void* registers, const void* row, int count, int transposed);
 void tl_emu_stmatrix(void* row, const void* registers, int count, int transposed);
-void tl_emu_mma(void* c, const void* a, const void* b, int a_type, int b_type, int depth, int f16_accumulator);
+void tl_emu_mma(void* c, const void* a, const void* b, int a_type, int b_type, int depth, int form);
 void tl_emu_mfma(void* c, const void* a, const void* b, int rows, int depth, int blocks, int a_type, int b_type, int flush);
 void tl_emu_cp_async(void* shared, const void* global, int bytes, int valid);
 void tl_emu_cp_async_commit();

@@ -61,6 +61,27 @@ TL_DEVICE unsigned dp4a(unsigned a, unsigned b, unsigned c) {
   for (int i = 0; i < 32; i += 8) c += (a >> i & 255u) * (b >> i & 255u);
   return c;
 }
+#define TL_DOT4(name, a_type, b_type)                                                              \
+  TL_DEVICE void name(void* c, const void* a, const void* b) {                                     \
+    unsigned sum = *(unsigned*)c;                                                                  \
+    for (int i = 0; i < 4; ++i) sum += (unsigned)(((const a_type*)a)[i] * ((const b_type*)b)[i]);  \
+    *(unsigned*)c = sum;                                                                           \
+  }
+TL_DOT4(dot4_s8, int8_t, int8_t)
+TL_DOT4(dot4_u8, uint8_t, uint8_t)
+TL_DOT4(dot4_s8_u8, int8_t, uint8_t)
+TL_DOT4(dot4_u8_s8, uint8_t, int8_t)
+#undef TL_DOT4
+
+TL_DEVICE void fma_f32(void* c, const void* a, const void* b) {
+  *(float*)c = __builtin_fmaf(*(const float*)a, *(const float*)b, *(float*)c);
+}
+TL_DEVICE void fma_f64(void* c, const void* a, const void* b) {
+  *(double*)c = __builtin_fma(*(const double*)a, *(const double*)b, *(double*)c);
+}
+TL_DEVICE void mad_s32(void* c, const void* a, const void* b) {
+  *(unsigned*)c += *(const unsigned*)a * *(const unsigned*)b;
+}
 
 // To nearest, ties away from zero: half of the last kept bit is added to the magnitude.
 TL_DEVICE float to_tf32(float x) {

@@ -6,6 +6,26 @@ namespace tl {
 // c + the sum of the four products of signed bytes (PTX ISA, "Integer Arithmetic Instructions: dp4a").
 TL_DEVICE int dp4a(int a, int b, int c) { return __dp4a(a, b, c); }
 TL_DEVICE unsigned dp4a(unsigned a, unsigned b, unsigned c) { return __dp4a(a, b, c); }
+// The same on arrays of four bytes, which may differ in sign: *c += a[0] * b[0] + ... + a[3] * b[3].
+#define TL_DOT4(name, text)                                                                   \
+  TL_DEVICE void name(void* c, const void* a, const void* b) {                                \
+    asm(text " %0, %1, %2, %0;" : "+r"(*(int*)c) : "r"(*(const int*)a), "r"(*(const int*)b)); \
+  }
+TL_DOT4(dot4_s8, "dp4a.s32.s32")
+TL_DOT4(dot4_u8, "dp4a.u32.u32")
+TL_DOT4(dot4_s8_u8, "dp4a.s32.u32")
+TL_DOT4(dot4_u8_s8, "dp4a.u32.s32")
+#undef TL_DOT4
+
+// *c += *a * *b, rounded once (PTX ISA: fma.rn.f32, fma.rn.f64, mad.lo.s32).
+#define TL_MULTIPLY_ADD(name, type, letter, text)                                                        \
+  TL_DEVICE void name(void* c, const void* a, const void* b) {                                           \
+    asm(text " %0, %1, %2, %0;" : "+" letter(*(type*)c) : letter(*(const type*)a), letter(*(const type*)b)); \
+  }
+TL_MULTIPLY_ADD(fma_f32, float, "f", "fma.rn.f32")
+TL_MULTIPLY_ADD(fma_f64, double, "d", "fma.rn.f64")
+TL_MULTIPLY_ADD(mad_s32, int, "r", "mad.lo.s32")
+#undef TL_MULTIPLY_ADD
 
 #if TL_HAS(800)
 // A float rounded to tf32, to nearest, ties away from zero; mma ignores the lower bits of operands not rounded.

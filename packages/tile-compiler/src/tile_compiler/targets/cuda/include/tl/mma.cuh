@@ -2,13 +2,15 @@
 // instruction": its figures define which lane and register hold which element; a is row, b is column major).
 //
 // Names: mma_<shape>_<accumulator>_<a>[_<b>]. c, a, b are the lane's registers of 32 bits, in local arrays.
+// targets/cuda/instructions/mma.py declares which element of a matrix each of them holds.
 #pragma once
 
 namespace tl {
 
 // Accumulator of four 32-bit registers: `type` float ("f") or int ("r").
 #define TL_MMA_C4_A4_B2(name, type, letter, text)                                                                  \
-  TL_DEVICE void name(type* c, const void* a_, const void* b_) {                                                   \
+  TL_DEVICE void name(void* c_, const void* a_, const void* b_) {                                                  \
+    type* c = (type*)c_;                                                                                           \
     const uint32_t* a = (const uint32_t*)a_;                                                                       \
     const uint32_t* b = (const uint32_t*)b_;                                                                       \
     asm volatile("mma.sync.aligned." text " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"       \
@@ -16,12 +18,23 @@ namespace tl {
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                              \
   }
 #define TL_MMA_C4_A2_B1(name, type, letter, text)                                                                  \
-  TL_DEVICE void name(type* c, const void* a_, const void* b_) {                                                   \
+  TL_DEVICE void name(void* c_, const void* a_, const void* b_) {                                                  \
+    type* c = (type*)c_;                                                                                           \
     const uint32_t* a = (const uint32_t*)a_;                                                                       \
     const uint32_t* b = (const uint32_t*)b_;                                                                       \
     asm volatile("mma.sync.aligned." text " {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"                   \
                  : "+" letter(c[0]), "+" letter(c[1]), "+" letter(c[2]), "+" letter(c[3])                          \
                  : "r"(a[0]), "r"(a[1]), "r"(b[0]));                                                               \
+  }
+// 8 rows: one register of a and b, two of c.
+#define TL_MMA_C2_A1_B1(name, type, letter, text)                                                                  \
+  TL_DEVICE void name(void* c_, const void* a_, const void* b_) {                                                  \
+    type* c = (type*)c_;                                                                                           \
+    const uint32_t* a = (const uint32_t*)a_;                                                                       \
+    const uint32_t* b = (const uint32_t*)b_;                                                                       \
+    asm volatile("mma.sync.aligned." text " {%0, %1}, {%2}, {%3}, {%0, %1};"                                       \
+                 : "+" letter(c[0]), "+" letter(c[1])                                                              \
+                 : "r"(a[0]), "r"(b[0]));                                                                          \
   }
 // Accumulator of four f16 in two registers.
 #define TL_MMA_C2_A4_B2(name, text)                                                                                \
@@ -46,6 +59,15 @@ namespace tl {
 TL_MMA_C4_A2_B1(mma_m16n8k8_f32_f16, float, "f", "m16n8k8.row.col.f32.f16.f16.f32")
 TL_MMA_C2_A2_B1(mma_m16n8k8_f16_f16, "m16n8k8.row.col.f16.f16.f16.f16")
 
+TL_MMA_C2_A1_B1(mma_m8n8k16_s32_s8, int, "r", "m8n8k16.row.col.s32.s8.s8.s32")
+TL_MMA_C2_A1_B1(mma_m8n8k16_s32_s8_u8, int, "r", "m8n8k16.row.col.s32.s8.u8.s32")
+TL_MMA_C2_A1_B1(mma_m8n8k16_s32_u8_s8, int, "r", "m8n8k16.row.col.s32.u8.s8.s32")
+TL_MMA_C2_A1_B1(mma_m8n8k16_s32_u8, int, "r", "m8n8k16.row.col.s32.u8.u8.s32")
+TL_MMA_C2_A1_B1(mma_m8n8k32_s32_s4, int, "r", "m8n8k32.row.col.s32.s4.s4.s32")
+TL_MMA_C2_A1_B1(mma_m8n8k32_s32_s4_u4, int, "r", "m8n8k32.row.col.s32.s4.u4.s32")
+TL_MMA_C2_A1_B1(mma_m8n8k32_s32_u4_s4, int, "r", "m8n8k32.row.col.s32.u4.s4.s32")
+TL_MMA_C2_A1_B1(mma_m8n8k32_s32_u4, int, "r", "m8n8k32.row.col.s32.u4.u4.s32")
+
 #if TL_HAS(800)
 TL_MMA_C4_A4_B2(mma_m16n8k16_f32_f16, float, "f", "m16n8k16.row.col.f32.f16.f16.f32")
 TL_MMA_C2_A4_B2(mma_m16n8k16_f16_f16, "m16n8k16.row.col.f16.f16.f16.f16")
@@ -54,11 +76,21 @@ TL_MMA_C4_A2_B1(mma_m16n8k8_f32_bf16, float, "f", "m16n8k8.row.col.f32.bf16.bf16
 TL_MMA_C4_A4_B2(mma_m16n8k8_f32_tf32, float, "f", "m16n8k8.row.col.f32.tf32.tf32.f32")
 TL_MMA_C4_A2_B1(mma_m16n8k4_f32_tf32, float, "f", "m16n8k4.row.col.f32.tf32.tf32.f32")
 TL_MMA_C4_A4_B2(mma_m16n8k32_s32_s8, int, "r", "m16n8k32.row.col.s32.s8.s8.s32")
-TL_MMA_C4_A4_B2(mma_m16n8k32_s32_u8, int, "r", "m16n8k32.row.col.s32.u8.u8.s32")
 TL_MMA_C4_A4_B2(mma_m16n8k32_s32_s8_u8, int, "r", "m16n8k32.row.col.s32.s8.u8.s32")
 TL_MMA_C4_A4_B2(mma_m16n8k32_s32_u8_s8, int, "r", "m16n8k32.row.col.s32.u8.s8.s32")
+TL_MMA_C4_A4_B2(mma_m16n8k32_s32_u8, int, "r", "m16n8k32.row.col.s32.u8.u8.s32")
+TL_MMA_C4_A2_B1(mma_m16n8k16_s32_s8, int, "r", "m16n8k16.row.col.s32.s8.s8.s32")
+TL_MMA_C4_A2_B1(mma_m16n8k16_s32_s8_u8, int, "r", "m16n8k16.row.col.s32.s8.u8.s32")
+TL_MMA_C4_A2_B1(mma_m16n8k16_s32_u8_s8, int, "r", "m16n8k16.row.col.s32.u8.s8.s32")
+TL_MMA_C4_A2_B1(mma_m16n8k16_s32_u8, int, "r", "m16n8k16.row.col.s32.u8.u8.s32")
 TL_MMA_C4_A4_B2(mma_m16n8k64_s32_s4, int, "r", "m16n8k64.row.col.s32.s4.s4.s32")
+TL_MMA_C4_A4_B2(mma_m16n8k64_s32_s4_u4, int, "r", "m16n8k64.row.col.s32.s4.u4.s32")
+TL_MMA_C4_A4_B2(mma_m16n8k64_s32_u4_s4, int, "r", "m16n8k64.row.col.s32.u4.s4.s32")
 TL_MMA_C4_A4_B2(mma_m16n8k64_s32_u4, int, "r", "m16n8k64.row.col.s32.u4.u4.s32")
+TL_MMA_C4_A2_B1(mma_m16n8k32_s32_s4, int, "r", "m16n8k32.row.col.s32.s4.s4.s32")
+TL_MMA_C4_A2_B1(mma_m16n8k32_s32_s4_u4, int, "r", "m16n8k32.row.col.s32.s4.u4.s32")
+TL_MMA_C4_A2_B1(mma_m16n8k32_s32_u4_s4, int, "r", "m16n8k32.row.col.s32.u4.s4.s32")
+TL_MMA_C4_A2_B1(mma_m16n8k32_s32_u4, int, "r", "m16n8k32.row.col.s32.u4.u4.s32")
 #endif
 
 #if TL_HAS(890)
@@ -70,6 +102,7 @@ TL_MMA_C4_A4_B2(mma_m16n8k32_f32_e5m2_e4m3, float, "f", "m16n8k32.row.col.f32.e5
 
 #undef TL_MMA_C4_A4_B2
 #undef TL_MMA_C4_A2_B1
+#undef TL_MMA_C2_A1_B1
 #undef TL_MMA_C2_A4_B2
 #undef TL_MMA_C2_A2_B1
 

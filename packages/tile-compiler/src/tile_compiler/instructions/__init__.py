@@ -1,0 +1,8 @@
+"""Matrix instructions as declarations: one frozen, self-checking value for each, in one form for every vendor."""
+
+from tile_compiler.instructions.architectures import runs_on
+from tile_compiler.instructions.matrix_move import MatrixMove
+from tile_compiler.instructions.matrix_multiply import MatrixMultiply
+from tile_compiler.instructions.registry import declared, header_texts, matrix_moves, register
+
+__all__ = ["MatrixMove", "MatrixMultiply", "declared", "header_texts", "matrix_moves", "register", "runs_on"]

@@ -1,0 +1,46 @@
+"""The declared instructions: those of our targets, and those that users add."""
+
+from __future__ import annotations
+
+import importlib
+from functools import lru_cache
+
+from tile_compiler.instructions.matrix_move import MatrixMove
+from tile_compiler.instructions.matrix_multiply import MatrixMultiply
+
+_OWN = ("tile_compiler.targets.cuda.instructions", "tile_compiler.targets.hip.instructions")
+_added: list[MatrixMultiply] = []
+
+
+@lru_cache(maxsize=1)
+def _own() -> tuple[MatrixMultiply, ...]:
+    return tuple(d for module in _OWN for d in importlib.import_module(module).MULTIPLY)
+
+
+def declared() -> tuple[MatrixMultiply, ...]:
+    """Every declared multiply, users' first, in order of preference for the same element types."""
+    return (*reversed(_added), *_own())
+
+
+@lru_cache(maxsize=1)
+def matrix_moves() -> tuple[MatrixMove, ...]:
+    """Every declared move of matrices between shared memory and registers."""
+    return tuple(d for module in _OWN for d in importlib.import_module(module).MOVE)
+
+
+def register(instruction: MatrixMultiply) -> MatrixMultiply:
+    """Let `T.gemm` use an instruction of the user's own, before ours for the same element types.
+
+    ValueError if another one has its name already; registering an equal one again changes nothing.
+    """
+    same = next((d for d in declared() if d.name == instruction.name), None)
+    if same is not None and same != instruction:
+        raise ValueError(f"There is already an instruction {instruction.name} ({same.text}). Give yours another name.")
+    if same is None:
+        _added.append(instruction)
+    return instruction
+
+
+def header_texts(names: set[str]) -> list[str]:
+    """The device code of those registered instructions whose functions are called."""
+    return [d.header for d in _added if d.header and d.name in names]

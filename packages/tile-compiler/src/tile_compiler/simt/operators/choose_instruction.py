@@ -1,0 +1,81 @@
+"""Which instruction does a `T.gemm`: the first declared one that the types, the architecture, the tile and the block allow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tile_compiler.instructions import MatrixMultiply, declared
+from tile_compiler.simt.context import SimtContext
+from tile_compiler.simt.errors import ThreadsDoNotFit
+from tile_compiler.simt.operators.warps import WarpTiling, fits, thread_counts, tiling
+from tile_compiler.tileops.site import element_type
+from tilelang.ops import Gemm
+
+ALLOW_TF32 = "tl.allow_tf32"
+_NARROW = ("float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """`tiles`: the waves and their instruction, or None: then each thread works alone, by `dot` or by multiply-add.
+
+    `why` says what speaks against anything better, for the report.
+    """
+
+    tiles: WarpTiling | None
+    dot: MatrixMultiply | None
+    why: str = ""
+
+
+def choose_instruction(op: Gemm, threads: int, ctx: SimtContext, span: Any = None) -> Choice:
+    """The choice for one product. ThreadsDoNotFit if only the number of threads is in the way of an instruction."""
+    a, b, c = element_type(op.a), element_type(op.b), accumulator(op)
+    if a == b == "float32" and ctx.options.get(ALLOW_TF32):
+        a = b = "tfloat32"
+    same = [d for d in declared() if (d.a, d.b, d.c) == (a, b, c)]
+    together = [_for_rows(d) for d in same if d.lanes > 1]
+    here = [d for d in together if d.runs_on(ctx.arch.name)]
+    fitting = [p for d in here if fits(p := _packed(d, op), op.m, op.n, op.k)]
+    if fitting and all(threads % d.lanes for d in fitting):
+        raise ThreadsDoNotFit.of(fitting[0], op, threads, thread_counts(fitting[0], op.m, op.n, op.k), span)
+    tilings = [t for d in fitting if (t := tiling(d, op.m, op.n, op.k, op.policy, threads)) is not None]
+    if tilings:
+        return Choice(min(tilings, key=lambda t: t.copies), None)
+    types = f"{a} x {b} -> {c}"
+    if not together:
+        why = f"no architecture has a matrix instruction for {types}"
+    elif not here:
+        why = f"{ctx.arch.name} has no matrix instruction for {types}; {_where(together)} have"
+    else:
+        shapes = ", ".join(f"{d.m} x {d.n} x {d.k}" for d in here)
+        why = f"the tile {op.m} x {op.n} x {op.k} is no multiple of {shapes}"
+    if a == b == c == "float32" and any(d.a == "tfloat32" and d.runs_on(ctx.arch.name) for d in declared()):
+        why += f"; pass_configs={{'{ALLOW_TF32}': True}} rounds A and B to tf32, which has one"
+    alone = [d for d in same if d.lanes == 1 and d.k > 1 and d.runs_on(ctx.arch.name)]
+    dot = next((d for d in alone if op.k % d.k == 0), None)
+    if alone and dot is None:
+        why += f"; k = {op.k} is no multiple of {alone[0].k}, which {alone[0].text} takes at once"
+    return Choice(None, dot, why)
+
+
+def accumulator(op: Gemm) -> str:
+    """The type in which the product is summed: that of C, float32 at least."""
+    return "float32" if element_type(op.c) in _NARROW else element_type(op.c)
+
+
+def _for_rows(instruction: MatrixMultiply) -> MatrixMultiply:
+    """The form in which a lane holds more neighbours of a row of C, which memory wants."""
+    turned = instruction.transposed
+    wider = turned.c_fragment.vector_width(1) > instruction.c_fragment.vector_width(1)
+    return turned if wider else instruction
+
+
+def _packed(instruction: MatrixMultiply, op: Gemm) -> MatrixMultiply:
+    """With the user's `k_pack`, where the instruction can do that."""
+    return instruction.packed(op.k_pack or 1) or instruction
+
+
+def _where(instructions: Sequence[MatrixMultiply]) -> str:
+    return ", ".join(dict.fromkeys(d.where for d in instructions))

@@ -1,0 +1,1 @@
+"""The HIP target: facts about architectures, the device header, and the plugin that prints and builds."""
