@@ -20,7 +20,7 @@ CONSTRAINTS = ROOT / "constraints.txt"
 PACKAGES = sorted(path.parent for path in ROOT.glob("packages/*/pyproject.toml"))
 
 QUICKSTART = ["tile-lang[cpu]", "tile-compiler", "tile-runtime", "tile-runtime-cpu"]
-TOOLS = ["hypothesis", "import-linter", "mypy", "pytest", "pytest-xdist", "ruff", "ziglang"]
+TOOLS = ["hypothesis", "import-linter", "msgpack", "mypy", "pyelftools", "pytest", "pytest-xdist", "ruff"]
 
 nox.needs_version = ">=2024.4.15"
 nox.options.sessions = ["tests", "lint", "types", "imports", "docs"]
@@ -48,7 +48,7 @@ def environment(session: nox.Session, name: str, packages: Sequence[str], others
 
 def development(session: nox.Session) -> Path:
     """Python of the environment that all checks share."""
-    extras = {"tile-lang": "[cpu,vis]", "tile-runtime-cuda": "[compile]"}
+    extras = {"tile-lang": "[cpu,vis]", "tile-runtime-cuda": "[compile]", "tile-runtime-rocm": "[compile,hip]"}
     return environment(session, "dev", [path.name + extras.get(path.name, "") for path in PACKAGES], TOOLS)
 
 

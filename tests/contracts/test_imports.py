@@ -50,7 +50,7 @@ def test_asking_for_a_device_loads_neither_tvm_nor_compiler() -> None:
 
 @pytest.mark.parametrize(
     ("group", "names"),
-    [("tile_runtime.devices", {"cpu", "cuda", "rocm"}), ("tile_compiler.targets", {"cpu"})],
+    [("tile_runtime.devices", {"cpu", "cuda", "rocm"}), ("tile_compiler.targets", {"cpu", "cuda", "hip"})],
 )
 def test_installed_backends_are_found_by_entry_point(group: str, names: set[str]) -> None:
     found = {entry.name: entry for entry in importlib.metadata.entry_points(group=group)}

@@ -21,10 +21,10 @@ from tile_runtime.errors import (
     OutputError,
 )
 from tile_runtime.manifest import Manifest
+from tile_runtime.packed_arguments import narrow_bits
 from tile_runtime_cuda import plugin, profile
 from tile_runtime_cuda.driver import Driver
 from tile_runtime_cuda.launch import LaunchError, load, runs_on
-from tile_runtime_cuda.packing import narrow_bits
 
 from .fake_cuda import OnDevice, OnSecond, RecordingDriver, tensor
 

@@ -37,10 +37,23 @@ def test_devices_are_named_with_architecture_and_wave(machine: Any) -> None:
         {"node": 2, "arch": "gfx942", "wave": 64},
     ]
     assert plugin.DEVICE.arch() == "gfx942"
-    assert plugin.DEVICE.is_available() == (
-        False,
-        "found gfx942, gfx942, but this release compiles kernels for cpu; HIP code generation is not in it",
-    )
+
+
+@pytest.mark.parametrize(
+    ("version", "binding", "answer"),
+    [
+        (None, True, (False, "found gfx942, but the HIP runtime (libamdhip64) cannot be opened: install ROCm")),
+        ("7.0.2", False, (False, "found gfx942 and HIP 7.0.2, but hip-python is not installed: " + plugin.INSTALL)),
+        ("7.0.2", True, (True, "found gfx942, HIP 7.0.2")),
+    ],
+)
+def test_what_is_missing_is_named(
+    machine: Any, monkeypatch: pytest.MonkeyPatch, version: str | None, binding: bool, answer: tuple[bool, str]
+) -> None:
+    machine(MI300X)
+    monkeypatch.setattr(driver, "runtime_version", lambda: version)
+    monkeypatch.setattr(plugin, "find_spec", lambda name: object() if binding else None)
+    assert plugin.DEVICE.is_available() == answer
 
 
 def test_a_node_that_cannot_be_read_is_passed_over(machine: Any) -> None:

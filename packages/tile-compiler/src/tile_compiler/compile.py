@@ -95,6 +95,7 @@ def compile(func: tir.PrimFunc, target: Any, options: Any = None, *, key: str = 
         "workspace": signature.workspace(),
         "variants": [{"guard": None, "launches": _launches(module.func, built, signature)}],
         "binaries": [{"file": name, "kind": kind} for name, kind in kinds.items()],
+        "resources": built.resources,
         "assumed": list(module.context.report.assumed),
         "source": printed or SOURCE,
         "report": REPORT,

@@ -1,13 +1,7 @@
-"""The printer's HIP: kernels compile for gfx90a and gfx942 with clang alone, against a header of this test's own."""
+"""The printer's HIP: kernels compile for gfx90a and gfx942 with clang alone."""
 
 from __future__ import annotations
 
-import importlib.util
-import re
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,30 +10,13 @@ from tvm.tirx import AllocBuffer, BufferStore, SeqStmt
 
 from tile_compiler.cfamily.dialect import HIP
 from tile_compiler.cfamily.printer import KernelInput, print_source
+from tile_compiler.targets.hip.plugin import headers
+from tile_runtime import registry
 
 from . import simt_kernels as simt
 from .simt_kernels import UNROLLED, Load, at, buffer, do, local, loop, number, row, shared, var
 
-HEADER = Path(__file__).with_name("tiny_hip.h")
-# These work in clang 17 and newer and in zig's clang, without ROCm.
-FLAGS = ["-x", "hip", "--cuda-device-only", "-nogpuinc", "-nogpulib", "--no-gpu-bundle-output", "-O3", "-std=c++17"]
-
-
-def clang() -> list[str] | None:
-    """A clang with the amdgcn target: clang 17 and newer, else zig's."""
-    for version in range(24, 16, -1):
-        program = shutil.which(f"clang++-{version}")
-        if program:
-            targets = subprocess.run([program, "--print-targets"], capture_output=True, text=True, check=False).stdout
-            if "amdgcn" in targets:
-                return [program]
-    return [sys.executable, "-m", "ziglang", "clang"] if importlib.util.find_spec("ziglang") else None
-
-
-CLANG = clang()
-needs_clang = pytest.mark.skipif(
-    CLANG is None, reason="NO HIP COMPILER: neither clang++ 17 or newer nor ziglang is here"
-)
+device: Any = registry.device("rocm")
 
 
 def mfma_gemm(k: int = 256) -> KernelInput:
@@ -76,25 +53,13 @@ def mfma_gemm(k: int = 256) -> KernelInput:
     return KernelInput("mfma_kernel", (a, b, c), (), ((bx, number(4)),), ((tx, number(64)),), body)
 
 
-def assembly(text: str, arch: str, folder: Path) -> str:
-    (folder / HIP.header).write_text(HEADER.read_text())
-    (folder / "kernel.hip").write_text(text)
-    command = [*(CLANG or []), *FLAGS, f"--offload-arch={arch}", "-I.", "-S", "-o", "kernel.s", "kernel.hip"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return (folder / "kernel.s").read_text()
-
-
 def test_mfma_gemm(golden: Any) -> None:
     golden(print_source([mfma_gemm()], HIP))
 
 
-@needs_clang
 @pytest.mark.parametrize("arch", ["gfx90a", "gfx942"])
-def test_kernels_compile(arch: str, tmp_path: Path) -> None:
+def test_kernels_compile(arch: str) -> None:
     text = print_source([mfma_gemm(), simt.vector_add(var("n"), "float16", 8)], HIP)
-    made = assembly(text, arch, tmp_path)
-    assert "v_mfma_f32_16x16x16" in made
-    assert "global_load_dwordx4" in made
-    assert "ds_write_b128" in made
-    assert set(re.findall(r"\.vgpr_spill_count:\s+(\d+)", made)) == {"0"}
+    used = device.build(text, arch=arch, headers=headers()).resources
+    assert used.keys() == {"mfma_kernel", "add_kernel"}
+    assert all(kernel["spills"] == kernel["scratch"] == 0 for kernel in used.values())

@@ -19,9 +19,10 @@ from tile_runtime.errors import ArgumentDeviceError, DeviceUnavailable, LoadErro
 from tile_runtime.launch import LoadedKernel
 from tile_runtime.launch_source import LaunchSite
 from tile_runtime.manifest import Launch, Manifest
+from tile_runtime.packed_arguments import argument_format, argument_text, narrow_bits
 
 from .driver import Driver, DriverError
-from .packing import ATTRIBUTE_BYTES, CONFIG, CONVERTED, Slot, argument_format, attributes, narrow_bits
+from .packing import ATTRIBUTE_BYTES, CONFIG, Slot, attributes
 
 STATIC_SHARED = 48 << 10  # more than this a kernel must be allowed first (programming guide, "Shared Memory")
 _INVALID_CONTEXT, _NOT_INITIALIZED = 201, 3
@@ -111,10 +112,7 @@ class CudaBackend:
             self._set_up(site, namespace)
         block = attributes(launch, self._cluster(launch))
         place = ctypes.addressof(namespace[f"attributes{n}"]) if block else 0
-        values = [
-            f"narrow_bits({a.dtype!r}, {a.text})" if a.kind == "value" and a.dtype in CONVERTED else a.text
-            for a in site.arguments
-        ]
+        values = [argument_text(a) for a in site.arguments]
         size = f"{place}, {len(block) // ATTRIBUTE_BYTES}"
         fields = [*site.grid, *site.block, site.shared, "current_stream(device)", size, *values]
         return [

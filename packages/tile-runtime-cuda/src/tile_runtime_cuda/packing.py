@@ -12,11 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Sequence
 
-import numpy as np
-
-from tile_runtime.launch_source import Argument
 from tile_runtime.manifest import Launch
 
 CONFIG = "<7I4xQQI4x"
@@ -24,36 +20,6 @@ CONFIG_BYTES = struct.calcsize(CONFIG)
 _BUFFER_POINTER, _BUFFER_SIZE, _END = 1, 2, 0
 _ATTRIBUTE = "<I4x64s"
 _COOPERATIVE, _CLUSTER, _SERIALIZATION = 2, 4, 6  # CUlaunchAttributeID
-_CODES = {
-    "bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I", "int64": "q",
-    "uint64": "Q", "float32": "f", "tfloat32": "f", "float64": "d", "float16": "H", "bfloat16": "H",
-}  # fmt: skip
-CONVERTED = ("float16", "bfloat16")
-"""Scalars that are packed as bits, by `narrow_bits`."""
-
-
-def narrow_bits(dtype: str, value: float) -> int:
-    """A number as the bits of a float16 or bfloat16, rounded to nearest even."""
-    if dtype == "float16":
-        with np.errstate(over="ignore"):
-            return int(np.float16(value).view(np.uint16))
-    with np.errstate(over="ignore"):
-        bits = int(np.float32(value).view(np.uint32))
-    if bits & 0x7FFFFFFF > 0x7F800000:
-        return 0x7FFF
-    return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-
-
-def argument_format(arguments: Sequence[Argument]) -> str:
-    """The struct format of the arguments. KeyError for a type that no kernel takes by value."""
-    text, size = "", 0
-    for argument in arguments:
-        code = "Q" if argument.kind == "pointer" else _CODES[argument.dtype]
-        width = struct.calcsize(f"<{code}")
-        gap = -size % width
-        text += f"{gap}x{code}" if gap else code
-        size += gap + width
-    return text
 
 
 class Slot:

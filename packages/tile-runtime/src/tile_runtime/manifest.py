@@ -31,7 +31,7 @@ MAX_PARAMS = 256
 
 @dataclass(frozen=True)
 class Target:
-    """What the binaries run on: kind ("cpu", "cuda", "rocm"), arch ("x86-64-v3", "sm_90a") and further features."""
+    """What the binaries run on: kind ("cpu", "cuda", "hip"), arch ("x86-64-v3", "sm_90a") and further features."""
 
     kind: str
     arch: str = ""

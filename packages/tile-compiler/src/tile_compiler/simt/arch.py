@@ -7,12 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Arch:
-    """`shared_limit`: bytes of shared memory that one block may ask for. `number`: 80 for sm_80."""
+    """`shared_limit`: bytes of shared memory that one block may ask for. `number`: 80 for sm_80, 0 for AMD's.
+
+    `warp`: threads that run in step (AMD: a wave). `barriers`: how many a block has; with 1 it is that of all threads.
+    """
 
     name: str
     number: int
     shared_limit: int
     warp: int = 32
+    barriers: int = 16
 
     @property
     def has_cp_async(self) -> bool:
@@ -27,11 +31,17 @@ class Arch:
 _SHARED = {75: 64 << 10, 80: 163 << 10, 86: 99 << 10, 89: 99 << 10, 90: 227 << 10, 100: 227 << 10}
 
 
+# CDNA2 and CDNA3 ISA, "Data Share": 64 KB of LDS; waves of 64; S_BARRIER is the block's only barrier.
+_AMD = {name: Arch(name, 0, 64 << 10, warp=64, barriers=1) for name in ("gfx90a", "gfx942")}
+
+
 def arch_of(name: str) -> Arch:
-    """`sm_80` -> its facts; ValueError for an architecture that nobody described."""
+    """`sm_80`, `gfx942` -> its facts; ValueError for an architecture that nobody described."""
+    if name in _AMD:
+        return _AMD[name]
     digits = name.removeprefix("sm_").rstrip("af")
     number = int(digits) if name.startswith("sm_") and digits.isdigit() else 0
     if number not in _SHARED:
-        known = ", ".join(f"sm_{n}" for n in _SHARED)
+        known = ", ".join([*(f"sm_{n}" for n in _SHARED), *_AMD])
         raise ValueError(f"{name} is no architecture that this compiler knows. Use one of {known}.")
     return Arch(name, number, _SHARED[number])

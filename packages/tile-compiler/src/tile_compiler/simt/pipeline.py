@@ -1,4 +1,4 @@
-"""The order of the passes for CUDA; stated here and nowhere else."""
+"""The order of the passes for CUDA and HIP; stated here and nowhere else."""
 
 from __future__ import annotations
 
@@ -32,3 +32,6 @@ CUDA: tuple[tuple[str, Pass], ...] = (
     ("check_synchronization", check_synchronization),  # changes nothing: a race is an error
     ("lower_atomics", lower_atomics),  # from here on no calls of ours but those of the device header
 )
+
+HIP: tuple[tuple[str, Pass], ...] = CUDA
+"""The same: what differs is in the facts of the architecture, which the passes ask for."""

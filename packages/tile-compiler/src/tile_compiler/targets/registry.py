@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tvm import tirx as tir
@@ -22,13 +22,15 @@ class Built:
     """What a target makes of a lowered function.
 
     `binaries` are member files of the artifact: (name, kind, content). `launches` are manifest entries without grid
-    and args, by kernel index; `texts` are further forms to look at (`llvm`, `asm`).
+    and args, by kernel index; `texts` are further forms to look at (`llvm`, `asm`); `resources` are registers and the
+    like by symbol, for the manifest.
     """
 
     binaries: list[tuple[str, str, bytes]]
     launches: dict[int, dict[str, Any]]
     target: dict[str, Any]
     texts: dict[str, str]
+    resources: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
 class TargetPlugin(Protocol):

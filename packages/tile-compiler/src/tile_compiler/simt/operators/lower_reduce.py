@@ -134,14 +134,14 @@ def _exchanged(op: Reduce, low: Lowering, pattern: Butterfly, count: int, combin
         body += [_one(pattern.register, s, part, source, combine) for s in range(steps)]
     else:
         body.append(unrolled("s", steps, gather))
-    for mask in [m for m in pattern.masks if m < 32]:
+    for mask in [m for m in pattern.masks if m < low.ctx.arch.warp]:
 
         def exchange(r: Any, mask: int = mask) -> Any:
             other = call("tl::shfl_xor", load(part, r), int32(mask), dtype=combine.dtype)
             return store(part, combine.step(load(part, r), other), r)
 
         body.append(unrolled("r", count, exchange))
-    across = [m for m in pattern.masks if m >= 32]
+    across = [m for m in pattern.masks if m >= low.ctx.arch.warp]
     if across:
         body += _between_warps(low, part, count, across, combine, str(op.dst.source.name))
     body.append(unrolled("r", count, lambda r: _finish(op, low, combine, r, load(part, r))))

@@ -1,0 +1,51 @@
+"""A kernel's arguments as one block of bytes, each at a multiple of its size, as C lays out its parameters.
+
+CUDA's and HIP's launches take such a block. Addresses are 8 bytes; f16 and bf16 scalars go as their bits.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+
+from .launch_source import Argument
+
+_CODES = {
+    "bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I", "int64": "q",
+    "uint64": "Q", "float32": "f", "tfloat32": "f", "float64": "d", "float16": "H", "bfloat16": "H",
+}  # fmt: skip
+CONVERTED = ("float16", "bfloat16")
+"""Scalars that are packed as bits, by `narrow_bits`."""
+
+
+def narrow_bits(dtype: str, value: float) -> int:
+    """A number as the bits of a float16 or bfloat16, rounded to nearest even."""
+    if dtype == "float16":
+        with np.errstate(over="ignore"):
+            return int(np.float16(value).view(np.uint16))
+    with np.errstate(over="ignore"):
+        bits = int(np.float32(value).view(np.uint32))
+    if bits & 0x7FFFFFFF > 0x7F800000:
+        return 0x7FFF
+    return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+
+
+def argument_format(arguments: Sequence[Argument]) -> str:
+    """The struct format of the arguments. KeyError for a type that no kernel takes by value."""
+    text, size = "", 0
+    for argument in arguments:
+        code = "Q" if argument.kind == "pointer" else _CODES[argument.dtype]
+        width = struct.calcsize(f"<{code}")
+        gap = -size % width
+        text += f"{gap}x{code}" if gap else code
+        size += gap + width
+    return text
+
+
+def argument_text(argument: Argument) -> str:
+    """Python text of what `struct.pack` takes for an argument; it may call `narrow_bits`."""
+    if argument.kind == "value" and argument.dtype in CONVERTED:
+        return f"narrow_bits({argument.dtype!r}, {argument.text})"
+    return argument.text
