@@ -17,6 +17,7 @@ from tile_compiler.simt.lower_operators import lower_operators
 from tile_compiler.simt.materialize_threads import materialize_threads
 from tile_compiler.simt.plan_pipeline import plan_pipeline
 from tile_compiler.simt.plan_shared_memory import plan_shared_memory
+from tile_compiler.simt.split_addresses import split_addresses
 
 Pass = Callable[[tir.PrimFunc, SimtContext], tir.PrimFunc]
 
@@ -29,6 +30,7 @@ CUDA: tuple[tuple[str, Pass], ...] = (
     ("flatten_shared", flatten_shared),  # from here on shared buffers are 1-D, in physical order
     ("insert_barriers", insert_barriers),  # from here on synchronization is explicit and complete
     ("plan_shared_memory", plan_shared_memory),  # from here on shared buffers have offsets, at the kernel's start
+    ("split_addresses", split_addresses),  # what a thread computes once of a swizzled address stands before the loops
     ("check_synchronization", check_synchronization),  # changes nothing: a race is an error
     ("lower_atomics", lower_atomics),  # from here on no calls of ours but those of the device header
 )
