@@ -88,6 +88,8 @@ class Threads(Machine):
                     self.lanes.mask = outer
         elif name.startswith("tl::ldmatrix_x"):
             self._ldmatrix(int(name[14]), name.endswith("_trans"), *args)
+        elif name.startswith("tl::stmatrix_x"):
+            self._stmatrix(int(name[14]), name.endswith("_trans"), *args)
         elif name.startswith(("tl::mma_", "tl::mfma_", "tl::dot4")):
             self._multiply(next(d for d in declared() if d.name == name), *args)
         elif name == "tl::to_tf32":
@@ -132,6 +134,22 @@ class Threads(Machine):
         values = np.ascontiguousarray(pairs.reshape(self.lanes.count, 2 * count)).view(rows.dtype)
         target, into = self._place(dst, values.shape[1])
         self.write(target, into, values)
+
+    def _stmatrix(self, count: int, transposed: bool, dst: Any, src: Any) -> None:
+        size = self.buffer(dst.args[0].source).dtype.as_numpy().itemsize
+        source, from_ = self._place(src, count * 4 // size)
+        mask = self.lanes.mask
+        assert mask.all(), "stmatrix needs whole warps"
+        halves = np.ascontiguousarray(self.read(source, from_)).view(np.uint16)
+        matrices = halves.reshape(-1, 32, count, 2).swapaxes(1, 2).reshape(-1, count, 8, 8)
+        if transposed:
+            matrices = matrices.swapaxes(2, 3)
+        target, into = self._place(dst, 16 // size)
+        rows = np.zeros((len(matrices), 32, 8), np.uint16)
+        rows[:, : 8 * count] = matrices.reshape(-1, 8 * count, 8)
+        self.lanes.mask = np.arange(self.lanes.count) % 32 < 8 * count
+        self.write(target, into, rows.reshape(-1, 8).view(target.dtype.as_numpy()))
+        self.lanes.mask = mask
 
     def _multiply(self, mma: MatrixMultiply, *operands: Any) -> None:
         """A matrix instruction, executed on the whole matrices of each wave by its declared meaning."""

@@ -204,9 +204,24 @@ def _value(value: Any, digest: Any, seen: set[int]) -> None:
         raise _NoIdentity
 
 
-@lru_cache(maxsize=1)
+_extensions: list[str] = []
+
+
+def extended(identity: str) -> None:
+    """Note what a user added to the compiler: what was compiled without it is not what would be compiled with it."""
+    _extensions.append(identity)
+
+
 def toolchain() -> str:
-    """The identity of everything that turns a kernel into code: versions, and the state of our own source files.
+    """The identity of everything that turns a kernel into code: the installation, and what the user added to it."""
+    if not _extensions:
+        return _installation()
+    return hashlib.sha256("\0".join([_installation(), *sorted(_extensions)]).encode()).hexdigest()
+
+
+@lru_cache(maxsize=1)
+def _installation() -> str:
+    """Versions, and the state of our own source files.
 
     File sizes and times stand for contents, so an editable install notices edits; reading them all takes about 2 ms.
     """

@@ -3,6 +3,6 @@
 from tile_compiler.instructions.architectures import runs_on
 from tile_compiler.instructions.matrix_move import MatrixMove
 from tile_compiler.instructions.matrix_multiply import MatrixMultiply
-from tile_compiler.instructions.registry import declared, header_texts, matrix_moves, register
+from tile_compiler.instructions.registry import declared, matrix_moves, register
 
-__all__ = ["MatrixMove", "MatrixMultiply", "declared", "header_texts", "matrix_moves", "register", "runs_on"]
+__all__ = ["MatrixMove", "MatrixMultiply", "declared", "matrix_moves", "register", "runs_on"]

@@ -98,6 +98,13 @@ class MatrixMultiply:
         """The architectures in words."""
         return in_words(self.architectures)
 
+    @property
+    def identity(self) -> str:
+        """All that decides which code calls it, as text: equal declarations in two processes have equal ones."""
+        fragments = [f.to_json() for f in (self.a_fragment, self.b_fragment, self.c_fragment)]
+        types, shape = (self.a, self.b, self.c), (self.m, self.n, self.k, self.lanes, self.calls, self.swapped)
+        return repr((self.name, self.text, shape, types, fragments, self.architectures, self.header))
+
     def arguments(self, c: Any, a: Any, b: Any) -> tuple[Any, Any, Any]:
         """The operands in the order of the function."""
         return (c, b, a) if self.swapped else (c, a, b)

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from tile_compiler.instructions.matrix_move import MatrixMove
 from tile_compiler.instructions.matrix_multiply import MatrixMultiply
+from tilelang import fingerprint
 
 _OWN = ("tile_compiler.targets.cuda.instructions", "tile_compiler.targets.hip.instructions")
 _added: list[MatrixMultiply] = []
@@ -29,18 +30,15 @@ def matrix_moves() -> tuple[MatrixMove, ...]:
 
 
 def register(instruction: MatrixMultiply) -> MatrixMultiply:
-    """Let `T.gemm` use an instruction of the user's own, before ours for the same element types.
+    """Let `T.gemm` use an instruction of the user's own, before ours for the same element types; returns it.
 
-    ValueError if another one has its name already; registering an equal one again changes nothing.
+    Kernels that are compiled afterwards may use it; one in the cache is found again only by a process that registered
+    the same. ValueError if another instruction has its name; registering an equal one again changes nothing.
     """
     same = next((d for d in declared() if d.name == instruction.name), None)
-    if same is not None and same != instruction:
+    if same is not None and same.identity != instruction.identity:
         raise ValueError(f"There is already an instruction {instruction.name} ({same.text}). Give yours another name.")
     if same is None:
         _added.append(instruction)
+        fingerprint.extended(instruction.identity)
     return instruction
-
-
-def header_texts(names: set[str]) -> list[str]:
-    """The device code of those registered instructions whose functions are called."""
-    return [d.header for d in _added if d.header and d.name in names]

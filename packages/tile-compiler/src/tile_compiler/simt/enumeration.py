@@ -278,10 +278,12 @@ class Block(ThreadValues):
             index = target.indices[0] if is_load else None
             if name.startswith("tl::cp_async<"):
                 self._touch("async", memory, index, int(name[13:-1]) // memory.unit, stmt, buffer)
-            elif name.startswith("tl::ldmatrix_x"):
+            elif name.startswith(("tl::ldmatrix_x", "tl::stmatrix_x")):
                 outer = self.mask
                 self.mask = outer & (self.lane % 32 < 8 * int(name[14]))
-                self._touch("read", memory, index, 16 // memory.unit, stmt, buffer)
+                self._touch(
+                    "write" if name.startswith("tl::st") else "read", memory, index, 16 // memory.unit, stmt, buffer
+                )
                 self.mask = outer
             elif not name.startswith("tl::"):
                 self.ctx.report.assume(stmt.span, f"{name} accesses {memory.name} in step with the barriers around it")

@@ -13,6 +13,7 @@ from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.loops.conflicts import check_conflicts
 from tile_compiler.passes.lower_tile_ops import alias_roots, is_tile_operator
 from tile_compiler.ranges import RangeRewriter, Ranges
+from tile_compiler.rewrite import is_call
 from tile_compiler.simt.accesses import collect
 from tile_compiler.simt.annotations import annotated
 from tile_compiler.simt.context import SimtContext
@@ -79,10 +80,14 @@ class _Inference(RangeRewriter):
         return self.found
 
     def _known(self) -> Solution:
-        """What is settled before inference: the user's annotations; views need one order of elements."""
+        """What is settled before inference: the user's annotations; row-major order where others count on it.
+
+        Those are views of a buffer, and functions of the user that get its address.
+        """
         known = annotated(self.kernel, self.found.buffers, self.threads)
+        views, addressed = {*self.roots, *self.roots.values()}, _addressed(self.kernel)
         for buffer, unknown in self.found.buffers.items():
-            if is_shared(buffer) and (buffer in self.roots or buffer in self.roots.values()):
+            if is_shared(buffer) and (buffer in views or (buffer in addressed and unknown not in known.values)):
                 known.values[unknown] = make_linear_layout(unknown.shape)
         return known
 
@@ -165,6 +170,16 @@ class _Inference(RangeRewriter):
         if rule is not None:
             self.found.rules.append(rule(op, RuleSite(self._unknown, self.threads, self.ctx, span)))
         return node
+
+
+def _addressed(kernel: tile_ir.Kernel) -> set[Any]:
+    """The buffers whose address a function of the user gets."""
+    found: set[Any] = set()
+    for node in tile_ir.walk(kernel.body):
+        if is_call(node, "tirx.call_extern"):
+            places = [a.args[0] for a in node.args[1:] if is_call(a, "tirx.address_of", "tirx.buffer_data")]
+            found |= {p.source if isinstance(p, ir.TensorLoad) else p for p in places}
+    return found
 
 
 def _check_types(kernel: tile_ir.Kernel) -> None:

@@ -76,9 +76,9 @@ def _called(node: Any, note: Any, visit: Any) -> None:
         if name.startswith("tl::cp_async<"):
             width = int(name[13:-1]) // size
             note("async" if position == 0 else "read", buffer, indices, width)
-        elif name.startswith("tl::ldmatrix"):
+        elif name.startswith(("tl::ldmatrix", "tl::stmatrix")):
             note("write" if position == 0 else "read", buffer, indices, 16 // size)
-        elif name.startswith(("tl::mma", "tl::shfl")):
+        elif name.startswith(("tl::mma", "tl::mfma", "tl::dot4", "tl::shfl")):
             note("write", buffer, ())
         else:  # an extern may do anything with the memory that it is given
             note("read", buffer, ())

@@ -13,15 +13,13 @@ from tvm import tirx as tir
 from tile_compiler.instructions import MatrixMove, matrix_moves
 from tile_compiler.simt.distribution import of_fragment
 from tile_compiler.simt.lowering import Lowering
+from tile_compiler.simt.operators.matrix_corners import REGISTER_BITS, ROW_BYTES, corners
 from tile_compiler.simt.operators.nests import address, int32, local, run, store, unrolled
 from tile_compiler.simt.terms import Ints, is_formula, to_tir
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of
 from tilelang.layout import Fragment, Layout, placeholders
 from tilelang.layout.fit import expr_of_values
-
-REGISTER_BITS = 32
-CHUNK_BYTES = 16  # a row of ldmatrix, and the widest vector
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,7 @@ class OperandLoad:
 
     def _moves(self) -> list[MatrixMove]:
         """`ldmatrix` plain and transposed, where the architecture has it and rows of 16 bytes lie together."""
-        chunk = CHUNK_BYTES * 8 // self.bits
+        chunk = ROW_BYTES * 8 // self.bits
         if self._vector_limit(chunk) < chunk:
             return []
         known = [m for m in matrix_moves() if not m.store and m.lanes == self.lanes]
@@ -100,23 +98,8 @@ class OperandLoad:
 
     def _matrices(self, move: MatrixMove) -> Matrices | None:
         """The corners by which `move` puts every byte where the instruction wants it; None if it cannot."""
-        rows, columns = self._places
-        if self.size * self.bits % REGISTER_BITS:
-            return None
-        halves = of_fragment(move.fragment, self.lanes).held  # of one matrix: (lane, half of a register)
-        byte = np.arange(REGISTER_BITS // 8)
-        row, pair = np.divmod(halves[:, byte // 2], 8)
-        moved = np.stack([row, pair * 2 + byte % 2])  # (row, byte in the row) by lane and byte of a register
-        element = byte * 8 // self.bits
-        corners = []
-        for q in range(self.size * self.bits // REGISTER_BITS):
-            registers = q * REGISTER_BITS // self.bits + element
-            wanted = np.stack([rows[:, registers], columns[:, registers] * self.bits // 8 + byte % (self.bits // 8)])
-            corner = wanted.min(axis=(1, 2))
-            if corner[1] % CHUNK_BYTES or (wanted - corner[:, None, None] != moved).any():
-                return None
-            corners.append((int(corner[0]), int(corner[1]) * 8 // self.bits))
-        return Matrices(tuple(corners), move.transposed)
+        found = corners(move, *self._places, self.bits)
+        return None if found is None else Matrices(tuple((int(r), int(c)) for r, c in found), move.transposed)
 
     def _by_matrices(self, matrices: Matrices, at: tuple[Any, Any]) -> list[Any]:
         """Four matrices at a time: parts of a block, or several blocks; what is left by two and one."""
@@ -129,11 +112,11 @@ class OperandLoad:
         per_group = max(1, len(group) // count)
         turns, rest = divmod(self.blocks, per_group)
 
-        def parts(b: Any, corners: Sequence[tuple[int, int]]) -> list[Any]:
+        def parts(b: Any, places: Sequence[tuple[int, int]]) -> list[Any]:
             out, done = [], 0
-            while done < len(corners):
-                width = next(w for w in (4, 2, 1) if w <= len(corners) - done)
-                out.append(self._move(corners[done : done + width], done, b, at, matrices.transposed))
+            while done < len(places):
+                width = next(w for w in (4, 2, 1) if w <= len(places) - done)
+                out.append(self._move(places[done : done + width], done, b, at, matrices.transposed))
                 done += width
             return out
 
@@ -143,15 +126,15 @@ class OperandLoad:
         return out + (parts(int32(turns * per_group), every[: rest * count]) if rest else [])
 
     def _move(
-        self, corners: Sequence[tuple[int, int]], first: int, block: Any, at: tuple[Any, Any], transposed: bool
+        self, places: Sequence[tuple[int, int]], first: int, block: Any, at: tuple[Any, Any], transposed: bool
     ) -> Any:
         """One `ldmatrix` for the registers from `first` on of block number `block`."""
-        number = self.lane // 8 if len(corners) * 8 == self.lanes else self.lane // 8 % len(corners)
-        row, column = (self._choice([c[axis] for c in corners], number) for axis in (0, 1))
+        number = self.lane // 8 if len(places) * 8 == self.lanes else self.lane // 8 % len(places)
+        row, column = (self._choice([p[axis] for p in places], number) for axis in (0, 1))
         down, along = self._block_step
         place = (at[0] + block * down + row + self.lane % 8, at[1] + block * along + column)
         registers = block * self.size + first * REGISTER_BITS // self.bits
-        name = f"tl::ldmatrix_x{len(corners)}{'_trans' if transposed else ''}"
+        name = f"tl::ldmatrix_x{len(places)}{'_trans' if transposed else ''}"
         source = tir.address_of(tir.BufferLoad(self.region.source, self._index(place)))
         return run(name, address(self.held, self.low.simplify(registers)), source, span=self.low.span)
 
@@ -174,7 +157,7 @@ class OperandLoad:
     def _width(self) -> int:
         """Registers that every lane fills from aligned neighbours of a row."""
         rows, columns = self._places
-        width, limit = 1, min(self.size, self._vector_limit(CHUNK_BYTES * 8 // self.bits))
+        width, limit = 1, min(self.size, self._vector_limit(ROW_BYTES * 8 // self.bits))
         while width < limit and self.size % (2 * width) == 0:
             r, c = (x.reshape(self.lanes, -1, 2 * width) for x in (rows, columns))
             neighbours = (r == r[..., :1]).all() and (c == c[..., :1] + np.arange(2 * width)).all()

@@ -25,13 +25,20 @@ from tile_compiler.simt.operators.nests import (
 from tile_compiler.simt.operators.warps import WarpTiling
 from tile_compiler.tileops.site import element_type
 from tilelang.ir import tile_ir
+from tilelang.ir.dtypes import dtype_of
 from tilelang.ops import Gemm
+
+# What is left of a thread's registers (255 on NVIDIA, 512 on CDNA) beside addresses and operands, by lanes of a wave.
+MOST_REGISTERS = {32: 224, 64: 448}
 
 Place = Callable[[Any, Any], Any]  # (block, step along k) -> first register
 
 
 def lower_gemm(op: Gemm, choice: Choice, low: Lowering) -> Any:
     """`tl.gemm(a, b, c)` -> `for k_block: load(a); load(b); mma(c, a, b)`, or sums of products."""
+    chosen = choice.dot if choice.tiles is None else choice.tiles.mma
+    if chosen is not None and chosen.header and chosen.header not in low.ctx.sources:
+        low.ctx.sources.append(chosen.header)
     if choice.tiles is not None:
         return _ByWaves(op, choice.tiles, low).lower()
     if choice.dot is not None:
@@ -127,6 +134,14 @@ class _ByWaves:
         tiles, mma = self.tiles, self.mma
         repeated = f", computed {tiles.copies} times" if tiles.copies > 1 else ""
         self.low.ctx.report.note(self.low.span, f"gemm: {mma.label}, {tiles.rows} x {tiles.columns} warps{repeated}")
+        held = tiles.row_blocks * tiles.column_blocks * mma.c_fragment.local_size
+        registers = held * dtype_of(element_type(self.op.c)).bits // 32
+        if registers > MOST_REGISTERS[mma.lanes]:
+            self.low.ctx.report.note(
+                self.low.span,
+                f"gemm: {self.op.c.source.name} alone takes {registers} registers of a thread, more than it can have: "
+                f"use {2 * self.low.threads} threads or a smaller tile",
+            )
         if self.op.k_pack not in (None, 1) and mma.calls == 1:
             self.low.ctx.report.note(
                 self.low.span, f"gemm: k_pack has no effect, as a lane's elements of {mma.label} are no neighbours"

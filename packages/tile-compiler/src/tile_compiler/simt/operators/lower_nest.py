@@ -29,6 +29,7 @@ from tile_compiler.simt.operators.nests import (
     unrolled,
 )
 from tile_compiler.simt.operators.parallel import NestRule
+from tile_compiler.simt.operators.store_matrices import MatrixStore
 from tile_compiler.simt.terms import Ints, from_tir, is_formula, names, tile_values, to_tir
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of
@@ -61,6 +62,7 @@ class _Nest:
         if not loop.emittable:
             raise UnsupportedOnTarget(f"{rule.text} over an irregular distribution {loop.describe()}", at=rule.span)
         self.nest = rule.nest
+        self._bound: dict[Any, Any] = {}
         self.axis, self.width = self._vector()
 
     def _access_width(self, access: WideAccess, axis: int) -> int:
@@ -78,8 +80,42 @@ class _Nest:
         return best
 
     def lower(self) -> Any:
-        loop, low, width = self.loop, self.low, self.width
-        return unrolled("c", loop.steps // width, self._group, low.span)
+        by_matrices = self._by_matrices()
+        if by_matrices is not None:
+            return by_matrices
+        return unrolled("c", self.loop.steps // self.width, self._group, self.low.span)
+
+    def _by_matrices(self) -> Any | None:
+        """`stmatrix`, if all that the nest does is to store values of registers to shared memory."""
+        body, accesses = tile_ir.statements(self.nest.body), self.rule.accesses
+        if len(body) != 1 or not isinstance(body[0], tir.BufferStore) or len(accesses.wide) != 1:
+            return None
+        statement, (written,) = body[0], accesses.wide
+        maps = [
+            self.rule.register_map(n, self.loop, self.low.distribution(a.buffer))
+            for n, a in enumerate(accesses.fragments)
+        ]
+        if is_fragment(statement.buffer) or any(m is None for m in maps):
+            return None
+
+        def value(step: Any) -> Any:
+            def register(node: Any) -> Any:
+                n = next(
+                    n
+                    for n, a in enumerate(accesses.fragments)
+                    if a.buffer.same_as(node.source) and self._indices_of(n, node.indices)
+                )
+                return load(self.low.registers(node.source), self._register(n, step, {}))
+
+            return tvm_ffi.structural_map(statement.value, (ir.TensorLoad, register))
+
+        if any(n in self.nest.loop_vars for n in tile_ir.walk(tir.Evaluate(value(int32(0)))) if isinstance(n, ir.Var)):
+            return None
+
+        def width(axis: int) -> int:
+            return self._access_width(written, axis)
+
+        return MatrixStore(statement, self.loop, tuple(self.nest.loop_vars), value, width, self.low).lower()
 
     def _group(self, c: Any) -> Any:
         """The statements of one group of `width` steps."""

@@ -22,7 +22,8 @@ from tile_compiler.simt.distribution import (
     spread,
 )
 from tile_compiler.simt.layout.equations import Level, Rule, Unknown, Value
-from tile_compiler.simt.operators.nests import is_global
+from tile_compiler.simt.operators.bank_conflicts import less_conflicting
+from tile_compiler.simt.operators.nests import is_global, is_shared
 from tile_compiler.simt.terms import Ints, is_formula, tile_values
 from tilelang.ir import tile_ir
 
@@ -32,7 +33,8 @@ class NestRule(Rule):
     """A nest runs where the fragments that it touches are; fragments lie where the nest runs.
 
     common: a known fragment that each iteration touches elsewhere gives the loop; a known loop gives its fragments.
-    free:   coalesced, or spread over the threads that hold a replicated fragment.
+    free:   coalesced, or spread over the threads that hold a replicated fragment; a shared buffer that its threads
+            would meet in the same banks of is swizzled.
     """
 
     nest: tile_ir.ParallelNest
@@ -83,6 +85,18 @@ class NestRule(Rule):
                     value = self._tile_of(loop, n, unknown, flat)
                     if value is not None:
                         yield unknown, value
+        elif level == Level.FREE:
+            yield from self._swizzled(known)
+
+    def _swizzled(self, known: Mapping[Unknown, Value]) -> Iterator[tuple[Unknown, Value]]:
+        loop = known[self.loop]
+        assert isinstance(loop, Distribution)
+        for access in self.accesses.wide:
+            unknown = self.buffers.get(access.buffer) if is_shared(access.buffer) else None
+            if unknown is not None and unknown not in known:
+                layout = less_conflicting(access, self.nest.loop_vars, loop, unknown.shape)
+                if layout is not None:
+                    yield unknown, layout
 
     def _tile_of(self, loop: Distribution, n: int, unknown: Unknown, flat: Ints) -> Distribution | None:
         if loop.shape == unknown.shape and np.array_equal(flat.ravel(), np.arange(flat.size)):

@@ -1,0 +1,64 @@
+"""Large tiles keep within a thread's registers, and the report says when they cannot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tilelang.language as T
+from tile_compiler.cfamily.dialect import CUDA as DIALECT
+from tile_compiler.cfamily.launches import kernel_launches
+from tile_compiler.cfamily.printer import print_source
+from tile_compiler.signature import signature_of
+from tile_compiler.targets.cuda.plugin import headers
+from tile_runtime import registry
+
+
+def gemm(m: int, n: int, k: int, threads: int, trans: bool) -> Any:
+    shape_b = (1024, 512) if trans else (512, 1024)
+
+    @T.prim_func
+    def product(
+        A: T.Tensor((1000, 512), "float16"), B: T.Tensor(shape_b, "float16"), C: T.Tensor((1000, 1024), "float16")
+    ):
+        with T.Kernel(T.ceildiv(1024, n), T.ceildiv(1000, m), threads=threads) as (bx, by):
+            a = T.alloc_shared((m, k), "float16")
+            b = T.alloc_shared((n, k) if trans else (k, n), "float16")
+            c = T.alloc_fragment((m, n), "float32")
+            T.clear(c)
+            for step in T.Pipelined(512 // k, num_stages=3):
+                T.copy(A[by * m, step * k], a)
+                if trans:
+                    T.copy(B[bx * n, step * k], b)
+                else:
+                    T.copy(B[step * k, bx * n], b)
+                T.gemm(a, b, c, transpose_B=trans)
+            T.copy(c, C[by * m, bx * n])
+
+    return product
+
+
+@pytest.mark.parametrize("trans", [False, True], ids=["nn", "nt"])
+@pytest.mark.parametrize(
+    ("arch", "tile", "threads"),
+    [("sm_90", (128, 256, 32), 256), ("sm_90", (128, 128, 64), 128), ("sm_80", (128, 256, 64), 256)],
+)
+def test_no_spills(lower: Any, arch: str, tile: tuple[int, int, int], threads: int, trans: bool) -> None:
+    func = gemm(*tile, threads, trans)
+    trace, ctx = lower(func, arch)
+    final = trace.steps[-1].after
+    (launch,) = kernel_launches(final, signature_of(func, final))
+    device: Any = registry.device("cuda")
+    built = device.build(print_source([launch.kernel], DIALECT), arch=arch, headers=headers())
+    used = built.resources[launch.kernel.symbol]
+    assert used["spills"] == used["stack"] == 0
+    assert not any("registers of a thread" in text for _, text in ctx.report.notes)
+
+
+def test_accumulators_that_cannot_fit_are_reported(lower: Any) -> None:
+    _, ctx = lower(gemm(128, 256, 32, 128, False), "sm_90")
+    (found,) = {text for _, text in ctx.report.notes if "registers of a thread" in text}
+    assert found == (
+        "gemm: c alone takes 256 registers of a thread, more than it can have: use 256 threads or a smaller tile"
+    )
