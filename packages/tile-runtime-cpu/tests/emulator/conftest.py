@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tile_runtime_cpu import emulator
-from tile_runtime_cpu.emulator import Buffer, EmulatedModule, Report
+from tile_runtime_cpu.emulator import Buffer, EmulatedModule, Report, TensorMap
 
 KERNELS = Path(__file__).parent / "kernels"
 HEADERS = {"cuda": '#include "tl_cuda.cuh"\n', "hip": '#include "tl_hip.h"\n'}
@@ -102,6 +102,17 @@ def run_wave(run_body: Callable[..., Report]) -> Callable[..., Report]:
         return run_body(parameters, body, args, threads, vendor="hip", **options)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def tensor_map() -> Callable[..., TensorMap]:
+    """tensor_map(array, box, ...): of a C-contiguous or strided array; the box's fastest extent comes first."""
+
+    def describe(array: np.ndarray[Any, Any], box: tuple[int, ...], **more: Any) -> TensorMap:
+        shape, strides = array.shape[::-1], array.strides[-2::-1]
+        return TensorMap(array.ctypes.data, more.pop("dtype", str(array.dtype)), shape, strides, box, **more)
+
+    return describe
 
 
 @pytest.fixture(scope="session")

@@ -20,12 +20,13 @@ EVERYTHING_HIP = (Path(__file__).parent / "kernels" / "everything.hip").read_tex
 def preprocessed_names(folder):
     """Names in namespace tl that a header defines, macros expanded by reading them: name(s) after TL_ macros or TL_DEVICE."""
     text = "\n".join(p.read_text() for p in sorted((folder / "tl").glob("*.cuh")))
-    text = re.sub(r"//[^\n]*", "", text).replace("\\\n", "\n")
     text = re.sub(r"namespace detail \{.*?\n\}  // namespace detail", "", text, flags=re.S)
+    text = re.sub(r"//[^\n]*", "", text).replace("\\\n", "\n")
     names = set(re.findall(r"TL_DEVICE [\w:<>, ]*?[&*]? ?(\w+)\((?!\))", text)) | set(
         re.findall(r"TL_DEVICE [\w:*]+ (\w+)\(\)", text)
     )
-    names |= {n for macro, n in re.findall(r"^(TL_[A-Z0-9_]+)\((\w+),", text, flags=re.M) if macro != "TL_LIMITS"}
+    names |= {n for macro, n in re.findall(r"^(TL_[A-Z0-9_]+)\((\w+),", text, flags=re.M) if macro != "TL_LIMITS" and not n.isdigit()}
+    names |= set(re.findall(r"^TL_WGMMA\w*\(\w+, (\w+_rs),", text, flags=re.M))
     for count in re.findall(r"^TL_MATRIX\((\d)\)", text, flags=re.M):
         names |= {f"{kind}matrix_x{count}{suffix}" for kind in ("ld", "st") for suffix in ("", "_trans")}
     return {n for n in names if not n.startswith(("TL_", "narrow_float", "operator", "name", "__", "from_bits"))}

@@ -12,6 +12,7 @@ from __future__ import annotations
 from .compiler import CompileError, NoCompilerError, host_compiler
 from .module import Buffer, EmulatedModule, compile
 from .report import EmulationError, Finding, Report
+from tile_runtime.tensor_map import TensorMap
 
 __all__ = [
     "Buffer",
@@ -21,6 +22,7 @@ __all__ = [
     "Finding",
     "NoCompilerError",
     "Report",
+    "TensorMap",
     "compile",
     "host_compiler",
 ]

@@ -14,13 +14,16 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from tile_runtime.errors import ArgumentCountError, ArgumentTypeError, ScalarRangeError
+from tile_runtime.tensor_map import BYTES, TensorMap
 
 from . import compiler
 from .placement import Placement
 from .report import COUNTERS, Finding, RawFinding, Report, explain, standing
+from .tensor_map import encode
 
 _MAX_FINDINGS = 16
 _SHARED_BYTES = 232448
+_CLUSTER_BLOCKS, _CLUSTER_THREADS = 16, 4096
 
 Hook: TypeAlias = "Callable[[tuple[int, int, int], np.ndarray[Any, Any]], None]"
 _HOOK = ctypes.CFUNCTYPE(None, ctypes.c_uint, ctypes.c_uint, ctypes.c_uint, ctypes.c_void_p)
@@ -55,6 +58,7 @@ class _Settings(ctypes.Structure):
         ("warp_size", ctypes.c_int),
         ("unused", ctypes.c_int),
         ("timeout_seconds", ctypes.c_double),
+        ("cluster", ctypes.c_uint * 3),
     )
 
 
@@ -108,10 +112,11 @@ class EmulatedModule:
         buffers: Sequence[tuple[Any, ...]] | None = None,
         hook: Hook | None = None,
         timeout_seconds: float = 120.0,
+        cluster: Sequence[int] = (1, 1, 1),
     ) -> Report:
-        """Run all blocks; stop at the first block with findings.
+        """Run all blocks; stop at the first block with findings. Blocks of a `cluster` run at the same time.
 
-        `args` are numpy arrays, addresses, integers and floats in the order of the kernel's parameters. `buffers` lists all
+        `args` are numpy arrays, addresses, integers, floats and TensorMaps in the order of the kernel's parameters. `buffers` lists all
         global memory as (address, bytes, name, writable[, initialized]); by default it is the arrays among `args`, all
         writable unless numpy says otherwise. The kernel works on copies of them. `seed` 0 runs blocks in order, others
         shuffle them. `mode` says when asynchronous copies move their data: "early", at the issue, or "late", at the wait.
@@ -126,10 +131,19 @@ class EmulatedModule:
             raise ValueError(f"a block of {threads} threads; 1 to 1024 are possible")
         if not 0 <= dynamic_shared_bytes <= _SHARED_BYTES:
             raise ValueError(f"{dynamic_shared_bytes} bytes of shared memory; 0 to {_SHARED_BYTES} are possible")
+        together = _three(cluster)
+        if any(n < 1 or extent % n for n, extent in zip(together, extents)):
+            raise ValueError(f"clusters of {together} blocks in a grid of {extents}; they must divide it")
+        resident = int(np.prod(together)) * -(-int(np.prod(threads)) // self.warp_size) * self.warp_size
+        if np.prod(together) > _CLUSTER_BLOCKS or resident > _CLUSTER_THREADS:
+            raise ValueError(
+                f"clusters of {together} blocks with {threads} threads; the emulator runs {_CLUSTER_BLOCKS} blocks with "
+                f"{_CLUSTER_THREADS} threads in all at a time"
+            )
         watched = [Buffer(*b) for b in buffers] if buffers is not None else _arrays(args)
         cells = self._cells(symbol, args)
         pointers = (ctypes.c_void_p * max(len(cells), 1))(*[ctypes.addressof(cell) for cell in cells])
-        settings = _Settings(seed, mode == "late", checks, self.warp_size, 0, timeout_seconds)
+        settings = _Settings(seed, mode == "late", checks, self.warp_size, 0, timeout_seconds, together)
         failure: list[BaseException] = []
         callback = _callback(hook, dynamic_shared_bytes, failure) if hook else None
         entry = ctypes.cast(getattr(self._library, f"tl_emu_entry_{symbol}"), ctypes.c_void_p)
@@ -138,6 +152,8 @@ class EmulatedModule:
             for cell in cells:
                 if isinstance(cell, ctypes.c_void_p) and cell.value is not None:
                     cell.value = placement.moved(cell.value)
+                elif isinstance(cell, _TensorMapCell):
+                    cell.encode(placement)
             start = time.perf_counter()
             status = self._runtime.tl_emu_launch(
                 entry,
@@ -188,7 +204,8 @@ class EmulatedModule:
         ]
         where: list[str] = []
         if any(f.kind in ("deadlock", "divergence", "exited-lane", "timeout", "barrier-count") for f in errors):
-            operations, barriers, places = (ctypes.c_int * 1024)(), (ctypes.c_int * 1024)(), (ctypes.c_uint64 * 1024)()
+            room = _CLUSTER_THREADS
+            operations, barriers, places = (ctypes.c_int * room)(), (ctypes.c_int * room)(), (ctypes.c_uint64 * room)()
             n = self._runtime.tl_emu_standing(operations, barriers, places)
             where = standing(list(zip(operations[:n], barriers[:n], places[:n])), self._line)
         output = self._runtime.tl_emu_output().decode(errors="replace")
@@ -227,7 +244,24 @@ def _arrays(args: Sequence[Any]) -> list[Buffer]:
     return [Buffer(a.ctypes.data, a.nbytes, f"argument {i}", bool(a.flags.writeable)) for i, a in found]
 
 
+class _TensorMapCell(ctypes.Structure):
+    """The parameter of type tl::tensor_map."""
+
+    _fields_ = (("opaque", ctypes.c_ubyte * BYTES),)
+    value: TensorMap
+
+    def encode(self, placement: Placement) -> None:
+        data = encode(self.value, placement.moved(self.value.address))
+        ctypes.memmove(ctypes.addressof(self), data, BYTES)
+
+
 def _cell(code: str, value: Any, what: str) -> Any:
+    if code == "T":
+        if not isinstance(value, TensorMap):
+            raise ArgumentTypeError(f"{what} is a tensor map; give a TensorMap, not {type(value).__name__}")
+        cell = _TensorMapCell()
+        cell.value = value.check(what)
+        return cell
     if code == "p":
         if isinstance(value, np.ndarray):
             return ctypes.c_void_p(value.ctypes.data)

@@ -80,6 +80,58 @@ KINDS: list[tuple[str, str, str]] = [
         "calls a matrix instruction in a wave of fewer than 64 threads",
         "let the number of threads of a block be a multiple of 64",
     ),
+        "mbarrier-not-initialized",
+        "uses {where} as an mbarrier, {mbarrier}",
+        "let one thread call tl::mbarrier_init once, then tl::fence_mbarrier_init() and a barrier of the block or cluster",
+    ),
+    (
+        "mbarrier-over-arrival",
+        "arrives at {where}, an mbarrier{over_arrival}",
+        "wait for the phase's end before arriving again (is a wait on the empty mbarrier missing?), or initialize it with the right count",
+    ),
+    ("mbarrier-as-data", "accesses {where}, an mbarrier, like data", "leave mbarriers to their functions until tl::mbarrier_inval"),
+    (
+        "mbarrier-transaction-count",
+        "brings the outstanding bytes of {where}, an mbarrier, to {code}",
+        "keep them below 2^20: expect the bytes of one phase only",
+    ),
+    (
+        "missing-proxy-fence",
+        "lets an asynchronous operation use {where}, which {other} wrote{other_line} through ordinary stores",
+        "let each writer call tl::fence_proxy_async() after its stores and before the barrier (after mbarrier_init: tl::fence_mbarrier_init())",
+    ),
+    (
+        "write-under-asynchronous-read",
+        "writes {where} while an asynchronous operation that {other} started may still read it",
+        "wait first: tl::wgmma_wait before a stage is released, tl::bulk_wait_read before a store's buffer is reused",
+    ),
+    (
+        "register-in-flight",
+        "touches registers that a wgmma under way uses",
+        "call tl::wgmma_wait for its group before",
+    ),
+    (
+        "missing-wgmma-fence",
+        "issues a wgmma whose accumulator or registers ordinary instructions have touched",
+        "call tl::wgmma_fence() after the last such instruction, before the wgmma",
+    ),
+    ("bad-wgmma", "{bad_wgmma}", "see the statement"),
+    (
+        "register-limit",
+        "lets each thread give up registers that it does not have: it has {code}",
+        "decrease to less than it has; the sum over the block's warpgroups is fixed at launch",
+    ),
+    (
+        "exit-in-flight",
+        "ends while an asynchronous copy that uses shared memory is under way",
+        "wait for it: on its mbarrier, or by tl::bulk_wait_read<0>() in the thread that issued it",
+    ),
+    (
+        "block-has-ended",
+        "uses shared memory of block {code} of its cluster, threads of which have left the kernel",
+        "end with tl::cluster_sync(), so that no block leaves while others need it",
+    ),
+    ("bad-tensor-map", "{bad_map}", "give the kernel the tensor map that the statement expects"),
 ]
 
 OPERATIONS = [
@@ -93,14 +145,35 @@ OPERATIONS = [
     "mma",
     "tl::load_to_lds",
     "finished",
+    "tl::mbarrier_wait",
+    "tl::cluster_wait",
+    "wgmma",
+    "tl::wgmma_commit",
+    "tl::wgmma_wait",
+    "a change of the register limit",
+    "a change of the register limit, for registers that others must give up first",
+]
+_MBARRIER = [
+    "which it is not: nobody has initialized it",
+    "whose initialization by {other} it may not have seen",
+    "initializing it again",
+    "making it invalid while {other} waits",
+]
+_BAD_WGMMA = [
+    "issues a wgmma in a warpgroup that is not 128 threads of the block",
+    "issues a wgmma with a descriptor whose base offset is not 0: start each operand at a multiple of 1024 bytes",
+    "issues a wgmma with operands that differ from those of {other}, of the same warpgroup",
+    "names a block that its cluster does not have",
 ]
 _AT_BARRIER, _DONE = 1, OPERATIONS.index("finished")
+_AT_MBARRIER = OPERATIONS.index("tl::mbarrier_wait")
 _SIGNALS = {4: "an illegal instruction", 7: "a bus error", 8: "an arithmetic error", 11: "a memory fault"}
 
 COUNTERS = (
     "blocks switches accesses global_read_bytes global_written_bytes shared_read_bytes shared_written_bytes barriers "
     "warp_barriers shuffles votes ldmatrix ldmatrix_wavefronts stmatrix stmatrix_wavefronts mma cp_async cp_async_bytes atomics "
-    "global_requests global_sectors shared_requests shared_wavefronts direct_loads"
+    "global_requests global_sectors shared_requests shared_wavefronts direct_loads "
+    "mbarrier_arrivals mbarrier_waits tma_loads tma_stores tma_bytes wgmma"
 ).split()
 
 
@@ -129,6 +202,8 @@ class RawFinding(ctypes.Structure):
         ("offset", ctypes.c_int64),
         ("pc", ctypes.c_uint64),
         ("other_pc", ctypes.c_uint64),
+        ("other_rank", ctypes.c_int),
+        ("unused", ctypes.c_int),
     )
 
 
@@ -219,7 +294,7 @@ def explain(
     block = (raw.block[0], raw.block[1], raw.block[2])
     fields: dict[str, Any] = {
         "where": _where(raw, names, sizes, shared_bytes),
-        "other": "the same thread" if raw.other == raw.thread else f"thread {raw.other}",
+        "other": _other(raw),
         "other_line": f" (line {other_line})" if other_line else "",
         "block": "",
         "size": raw.size,
@@ -232,6 +307,15 @@ def explain(
     if kind == "race-between-blocks" and raw.code > 0:
         number = raw.code - 1
         fields["block"] = f" {(number % grid[0], number // grid[0] % grid[1], number // grid[0] // grid[1])}"
+    fields["mbarrier"] = _choose(_MBARRIER, raw.code).format(**fields)
+    fields["over_arrival"] = {
+        -1: ", which can count 1 to 2^20 - 1 arrivals",
+        -2: ", and ends a phase while nobody has waited for the one before",
+    }.get(raw.code, f" that has all {raw.code} arrivals of its phase already")
+    fields["bad_wgmma"] = _choose(_BAD_WGMMA, raw.code).format(**fields)
+    fields["bad_map"] = (
+        f"uses a tensor map of rank {raw.code} with another number of coordinates" if raw.code else "uses no tensor map as one"
+    )
     message = f"thread {raw.thread} of block {block} {sentence.format(**fields)}"
     if raw.repeats > 1:
         message += f" (and {raw.repeats - 1} more like it)"
@@ -253,6 +337,16 @@ def explain(
     )
 
 
+def _other(raw: RawFinding) -> str:
+    if raw.other_rank >= 0:
+        return f"thread {raw.other} of block {raw.other_rank} of the cluster"
+    return "the same thread" if raw.other == raw.thread else f"thread {raw.other}"
+
+
+def _choose(texts: list[str], code: int) -> str:
+    return texts[code] if 0 <= code < len(texts) else ""
+
+
 def _origin(source: list[str], line: int | None) -> str:
     """The nearest comment line above, within 20 lines: the printer puts the user's statement there."""
     for text in reversed(source[max(0, (line or 0) - 20) : line or 0]):
@@ -265,13 +359,14 @@ def standing(threads: Sequence[tuple[int, int, int]], lines: Callable[[int], int
     """Where threads (operation, barrier, place) stand, equal ones together."""
     groups: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     for number, (operation, barrier, place) in enumerate(threads):
-        key = (operation, barrier if operation == _AT_BARRIER else 0, 0 if operation in (0, _DONE) else place)
+        key = (operation, barrier if operation in (_AT_BARRIER, _AT_MBARRIER) else 0, 0 if operation in (0, _DONE) else place)
         groups[key].append(number)
     texts = []
     for (operation, barrier, place), members in groups.items():
         line = lines(place) if place else None
         state = OPERATIONS[operation] if operation in (0, _DONE) else f"wait in {OPERATIONS[operation]}"
         detail = f" (barrier {barrier})" if operation == _AT_BARRIER and barrier else ""
+        detail = f" (mbarrier at offset {barrier} of shared memory)" if operation == _AT_MBARRIER else detail
         texts.append(f"{_ranges(members)}: {state}{detail}" + (f", line {line}" if line else ""))
     return texts
 

@@ -36,7 +36,7 @@ void tl_emu_cp_async(void* shared, const void* global, int bytes, int valid) {
     if (space) record_traffic(*space, global, (u32)bytes, pc);
   }
   check_shared_range(shared, (u32)bytes, pc);
-  if (settings.checks) mark_in_flight(shared_space, copy.destination, (u32)bytes, pc);
+  if (settings.checks) mark_in_flight(own_shared(), copy.destination, (u32)bytes, pc);
   if (settings.late) memset(shared, 0xff, (size_t)bytes);
   else move(copy);
   current->open.push_back(copy);
@@ -58,7 +58,7 @@ void tl_emu_cp_async_wait(int pending) {
       if (settings.late) std::swap(group[n - 1], group[random_number() % n]);
       const Copy& copy = group[n - 1];
       if (settings.late) move(copy);
-      if (settings.checks) land(shared_space, copy.destination, (u32)copy.bytes);
+      if (settings.checks) land(own_shared(), copy.destination, (u32)copy.bytes);
     }
   }
   self->groups.erase(self->groups.begin(), self->groups.begin() + finished);

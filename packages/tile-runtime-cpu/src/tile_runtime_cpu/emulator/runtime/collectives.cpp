@@ -6,13 +6,21 @@
 namespace emu {
 
 struct Barrier {
-  int count;
+  int count, arrived;  // arrived: without waiting
+  Row* past;           // of those
   std::vector<Thread*> members;
 };
-static Barrier barriers[16];
+static Barrier barriers[kMaxBlocks][16];
 
 void reset_barriers() {
-  for (Barrier& b : barriers) b.members.clear();
+  for (auto& of_block : barriers) {
+    for (Barrier& b : of_block) {
+      b.members.clear();
+      b.arrived = 0;
+      drop_row(b.past);
+      b.past = nullptr;
+    }
+  }
 }
 
 // True for the last lane, with the others released (they run when this one waits next).
@@ -49,6 +57,32 @@ static bool meet(Operation operation, void* operands, const void* pc) {
   }
   make_lanes_runnable(self->warp, others);
   return true;
+}
+
+static Barrier& barrier_of(int number, int count) {
+  Thread* self = current;
+  if (number < 0 || number > 15) fail(kBadBarrier, self->pc, -1, number);
+  Barrier& b = barriers[self->rank][number];
+  if (b.members.empty() && !b.arrived) b.count = count;
+  if (b.count != count || count > block.threads || (count % 32 && count != block.threads)) {
+    fail(kBadBarrier, self->pc, b.members.empty() ? -1 : b.members[0]->id, number);
+  }
+  return b;
+}
+
+static void open_barrier_if_complete(Barrier& b) {
+  if ((int)b.members.size() + b.arrived < b.count) return;
+  ++counters.barriers;
+  if (!b.members.empty()) join_clocks(b.members.data(), (int)b.members.size());
+  for (Thread* t : b.members) {
+    if (b.past) acquire(*t, b.past);
+    t->at = kRunning;
+    if (t != current) make_runnable(t);
+  }
+  b.members.clear();
+  b.arrived = 0;
+  drop_row(b.past);
+  b.past = nullptr;
 }
 
 static Thread* lanes_of_warp() { return &threads[current->warp * settings.warp_size]; }
@@ -119,24 +153,29 @@ void tl_emu_sync_threads(int number, int count) {
   Thread* self = current;
   self->pc = TL_EMU_PC;
   if (count == 0) count = block.threads;
-  Barrier& b = barriers[number];
-  if (b.members.empty()) b.count = count;
-  if (b.count != count || count > block.threads) fail(kBadBarrier, self->pc, b.members.empty() ? -1 : b.members[0]->id, number);
+  Barrier& b = barrier_of(number, count);
   b.members.push_back(self);
-  if ((int)b.members.size() < count) {
+  if ((int)b.members.size() + b.arrived < count) {
     self->at = kAtBarrier;
     self->barrier = number;
     wait_here();
     return;
   }
-  ++counters.barriers;
-  join_clocks(b.members.data(), count);
-  for (Thread* t : b.members) {
-    t->at = kRunning;
-    if (t != self) make_runnable(t);
-  }
-  b.members.clear();
+  open_barrier_if_complete(b);
   give_way();  // who was last must not always be first
+}
+
+void tl_emu_arrive_threads(int number, int count) {
+  settle_same_value();
+  current->pc = TL_EMU_PC;
+  Barrier& b = barrier_of(number, count);
+  ++b.arrived;
+  if (!b.past) {
+    b.past = new_row();
+    b.past->references = 1;
+  }
+  release_to(*b.past, *current);
+  open_barrier_if_complete(b);
 }
 
 void tl_emu_sync_warp() {

@@ -39,7 +39,7 @@ void tl_emu_load_to_lds(void* shared, const void* global, int bytes) {
   Space* space = check_access(global, (u32)bytes, kRead, pc, true);
   if (space) record_traffic(*space, global, (u32)bytes, pc);
   check_shared_range(load.destination, (u32)bytes, pc);
-  if (settings.checks) mark_in_flight(shared_space, load.destination, (u32)bytes, pc);
+  if (settings.checks) mark_in_flight(own_shared(), load.destination, (u32)bytes, pc);
   if (settings.late) memset(load.destination, 0xff, (size_t)bytes);
   else move(load);
   current->loads.push_back(load);
@@ -51,7 +51,7 @@ void tl_emu_wait_loads(int pending) {
   for (; self->landed + (size_t)pending < self->loads.size(); ++self->landed) {
     const Copy& load = self->loads[self->landed];
     if (settings.late) move(load);
-    if (settings.checks) land(shared_space, load.destination, (u32)load.bytes);
+    if (settings.checks) land(own_shared(), load.destination, (u32)load.bytes);
   }
   if (self->landed == self->loads.size()) reset_loads(*self);
 }

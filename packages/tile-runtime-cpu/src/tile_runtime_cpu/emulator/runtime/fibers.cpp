@@ -4,6 +4,7 @@
 // warp takes over earlier. Detection does not need particular schedules (it follows happens-before), results may.
 #include <sys/mman.h>
 
+#include "hopper.h"
 #include "state.h"
 
 extern "C" void tl_emu_switch(void** save, void* to);
@@ -46,34 +47,48 @@ static bool abandoned;
 
 bool on_stacks(const void* p) { return (const u8*)p >= stacks && (const u8*)p < stacks_end; }
 
-void map_stacks() {
-  if (stacks) return;
-  size_t bytes = kStackBytes * kMaxThreads;
-  void* area = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (area == MAP_FAILED) return;
-  stacks = (u8*)area;
-  stacks_end = stacks + bytes;
+void map_stacks(int count) {
+  static int mapped;
+  if (!stacks) {
+    size_t bytes = kStackBytes * kMaxResident;
+    void* area = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (area == MAP_FAILED) return;
+    stacks = (u8*)area;
+    stacks_end = stacks + bytes;
+  }
   // The lowest page of each stack: an overflow is a fault of its thread, not damage to its neighbour.
-  for (int t = 0; t < kMaxThreads; ++t) mprotect(stacks + t * kStackBytes, 4096, PROT_NONE);
+  for (; mapped < count; ++mapped) mprotect(stacks + mapped * kStackBytes, 4096, PROT_NONE);
 }
 
 void make_lanes_runnable(int warp, u64 lanes) {
   if (!lanes) return;
   warps[warp].runnable |= lanes;
-  block.runnable_warps |= 1ull << warp;
+  block.runnable_warps[warp / 64] |= 1ull << warp % 64;
 }
 
 void make_runnable(Thread* thread) { make_lanes_runnable(thread->warp, 1ull << thread->lane); }
 
 static int random_warp() {
-  u64 candidates = block.runnable_warps;
-  for (u32 skip = random_number() % (u32)__builtin_popcountll(candidates); skip; --skip) candidates &= candidates - 1;
-  return __builtin_ctzll(candidates);
+  u64 count = 0;
+  for (u64 word : block.runnable_warps) count += (u64)__builtin_popcountll(word);
+  u32 skip = random_number() % (u32)count;
+  for (int i = 0;; ++i) {
+    u64 candidates = block.runnable_warps[i];
+    u32 here = (u32)__builtin_popcountll(candidates);
+    if (skip >= here) {
+      skip -= here;
+      continue;
+    }
+    for (; skip; --skip) candidates &= candidates - 1;
+    return i * 64 + __builtin_ctzll(candidates);
+  }
 }
 
 // The next thread, no longer marked runnable; null if there is none.
 static Thread* next_thread() {
-  if (!block.runnable_warps) return nullptr;
+  bool none = true;
+  for (u64 word : block.runnable_warps) none = none && !word;
+  if (none) return nullptr;
   Warp* warp = &warps[running_warp];
   if (!warp->runnable || (random_number() & 255) == 0) {
     running_warp = random_warp();
@@ -81,7 +96,7 @@ static Thread* next_thread() {
   }
   int lane = __builtin_ctzll(warp->runnable);
   warp->runnable &= warp->runnable - 1;
-  if (!warp->runnable) block.runnable_warps &= ~(1ull << running_warp);
+  if (!warp->runnable) block.runnable_warps[running_warp / 64] &= ~(1ull << running_warp % 64);
   return &threads[running_warp * settings.warp_size + lane];
 }
 
@@ -95,8 +110,9 @@ static void switch_to(Thread* next) {
 
 void wait_here() {
   Thread* next = next_thread();
+  while (!next && let_time_pass()) next = next_thread();
   if (!next) {  // tell it of one that waits: this one may just have finished
-    for (int t = 0; t < block.threads && current->at == kDone; ++t) {
+    for (int t = 0; t < block.slots && current->at == kDone; ++t) {
       if (threads[t].at != kDone) current = &threads[t];
     }
     fail(kDeadlock, current->pc);
@@ -131,19 +147,28 @@ static void thread_main() {
       }
     }
   }
+  end_asynchronous_work();
   void* unused;
-  if (++block.finished == block.threads) tl_emu_switch(&unused, launcher_stack);
+  if (++block.finished == block.threads * block.size) {
+    end_block();
+    tl_emu_switch(&unused, launcher_stack);
+  }
   wait_here();
   __builtin_unreachable();
 }
 
-void start_block_threads(void (*entry)(void**), void** arguments, const tl_emu_self_t& common) {
+void prepare_threads(void (*entry)(void**), void** arguments) {
   kernel_entry = entry;
   kernel_arguments = arguments;
   block.finished = 0;
-  block.runnable_warps = 0;
+  for (u64& word : block.runnable_warps) word = 0;
   for (int w = 0; w < block.warps; ++w) warps[w] = Warp{};
-  for (int t = 0; t < block.threads; ++t) {
+  for (int t = 0; t < block.slots; ++t) threads[t].at = kDone;  // also those that fill up a block's last warp
+}
+
+void start_block_threads(int rank, const tl_emu_self_t& common) {
+  for (int i = 0; i < block.threads; ++i) {
+    int t = rank * (block.slots / block.size) + i;
     Thread& thread = threads[t];
     // Tops are spread over the sets of the cache: stacks at a stride of a power of two would share one.
     u8* top = stacks + (size_t)(t + 1) * kStackBytes - 128 - (size_t)(t * 5 % 64) * 64;
@@ -151,12 +176,13 @@ void start_block_threads(void (*entry)(void**), void** arguments, const tl_emu_s
     thread.self = (tl_emu_self_t*)top;
     *thread.self = common;
     unsigned x = common.block_size.x, y = common.block_size.y;
-    thread.self->thread_index = {(unsigned)t % x, (unsigned)t / x % y, (unsigned)t / (x * y)};
+    thread.self->thread_index = {(unsigned)i % x, (unsigned)i / x % y, (unsigned)i / (x * y)};
     void** stack = (void**)top - 2;  // aligned to 16, as at a call
     stack[0] = (void*)thread_main;
     for (int i = 1; i <= 6; ++i) stack[-i] = nullptr;
     thread.stack_pointer = stack - 6;
     thread.id = t;
+    thread.rank = rank;
     thread.warp = t / settings.warp_size;
     thread.lane = t % settings.warp_size;
     thread.at = kRunning;

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "hopper.h"
 #include "launch.h"
 #include "state.h"
 
@@ -16,11 +17,11 @@ namespace emu {
 
 Settings settings;
 Counters counters;
-Thread threads[kMaxThreads];
+Thread threads[kMaxResident];
 Warp warps[kMaxWarps];
 Block block;
 Thread* current;
-Space shared_space;
+Space shared_spaces[kMaxBlocks];
 std::vector<Space> spaces;
 bool launched;
 
@@ -58,8 +59,10 @@ bool add_finding(Kind kind, const Space* space, const void* address, int size, i
   f.space = space ? space->index : -2;
   f.offset = space && address ? (const u8*)address - space->low : (int64_t)address;
   f.size = size;
-  f.thread = current ? current->id : -1;
-  f.other = other;
+  int per_block = block.size ? block.slots / block.size : 1, rank = current ? current->rank : 0;
+  f.thread = current ? current->id - rank * per_block : -1;
+  f.other = other < 0 ? other : other % per_block;
+  f.other_rank = other < 0 || other / per_block == rank ? -1 : other / per_block;
   f.code = code;
   f.repeats = 1;
   if (current) {
@@ -80,6 +83,7 @@ void fail(Kind kind, const void* pc, int other, int code) {
 
 void check_shared_range(const void* address, u32 size, const void* pc) {
   const u8* p = (const u8*)address;
+  Space& shared_space = own_shared();
   if (p < shared_space.low || p + size > shared_space.high) {
     add_finding(kOutOfBounds, &shared_space, address, (int)size, -1, pc, 0, kWrite);
     abandon();
@@ -156,18 +160,25 @@ static int visit_image(dl_phdr_info* info, size_t, void* data) {
   return 1;
 }
 
-static bool prepare_shared() {
-  if (shared_space.low) return true;
-  // Unmapped pages around it: what misses shared memory by little must not hit a neighbour.
-  u64 guard = 1 << 20;
-  void* area = mmap(nullptr, kSharedBytes + 2 * guard, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (area == MAP_FAILED) return false;
-  shared_space.low = (u8*)area + guard;
-  mprotect(shared_space.low, kSharedBytes, PROT_READ | PROT_WRITE);
-  shared_space.granules = (Granule*)calloc(kSharedBytes / 16, sizeof(Granule));
-  shared_space.writable = true;
-  shared_space.index = -1;
-  return shared_space.granules != nullptr;
+static bool prepare_shared(int count) {
+  // Unmapped pages around each: what misses shared memory by little must not hit a neighbour.
+  constexpr u64 stride = 1ull << kSharedStrideBits;
+  static u8* area;
+  if (!area) {
+    void* mapped = mmap(nullptr, (kMaxBlocks + 1) * stride, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapped == MAP_FAILED) return false;
+    area = (u8*)mapped + stride;
+  }
+  for (int rank = 0; rank < count; ++rank) {
+    Space& space = shared_spaces[rank];
+    if (space.low) continue;
+    space.granules = (Granule*)calloc(kSharedBytes / 16, sizeof(Granule));
+    if (!space.granules || mprotect(area + rank * stride, kSharedBytes, PROT_READ | PROT_WRITE)) return false;
+    space.low = area + rank * stride;
+    space.writable = true;
+    space.index = -1;
+  }
+  return true;
 }
 
 static void release_spaces() {
@@ -208,11 +219,15 @@ int tl_emu_launch(void (*entry)(void**), void** arguments, const unsigned* grid,
   u64 count = (u64)size[0] * size[1] * size[2];
   if (count == 0 || count > kMaxThreads) return -1;
   if (shared_bytes > kSharedBytes) return -2;
-  map_stacks();
-  if (!prepare_shared()) return -3;
+  const unsigned* cluster = settings.cluster;
+  u64 per_block = (count + settings.warp_size - 1) / settings.warp_size * settings.warp_size;
+  u64 together = (u64)cluster[0] * cluster[1] * cluster[2];
+  if (together > kMaxBlocks || together * per_block > kMaxResident) return -4;
+  map_stacks((int)(together * per_block));
+  if (!prepare_shared((int)together)) return -3;
   ImageQuery query{(u64)entry};
   dl_iterate_phdr(visit_image, &query);
-  shared_space.high = shared_space.low + shared_bytes;
+  for (u64 rank = 0; rank < together; ++rank) shared_spaces[rank].high = shared_spaces[rank].low + shared_bytes;
 
   for (int i = 0; i < buffer_count; ++i) {
     Space s = {};
@@ -234,10 +249,13 @@ int tl_emu_launch(void (*entry)(void**), void** arguments, const unsigned* grid,
   }
   forget_last_hit();
   block.threads = (int)count;
-  block.warps = (int)((count + settings.warp_size - 1) / settings.warp_size);
+  block.size = (int)together;
+  block.slots = (int)(together * per_block);
+  block.warps = block.slots / settings.warp_size;
   block.shared_bytes = shared_bytes;
 
-  std::vector<u64> order((u64)grid[0] * grid[1] * grid[2]);
+  const u64 clusters[3] = {grid[0] / cluster[0], grid[1] / cluster[1], grid[2] / cluster[2]};
+  std::vector<u64> order(clusters[0] * clusters[1] * clusters[2]);
   for (u64 i = 0; i < order.size(); ++i) order[i] = i;
   if (settings.seed) {
     for (u64 i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random_number() % i]);
@@ -245,26 +263,37 @@ int tl_emu_launch(void (*entry)(void**), void** arguments, const unsigned* grid,
   FaultGuard guard;
   start_clock();
   for (u64 number : order) {
-    tl_emu_self_t common = {};
-    common.block_index = {(unsigned)(number % grid[0]), (unsigned)(number / grid[0] % grid[1]),
-                          (unsigned)(number / grid[0] / grid[1])};
-    common.block_size = {size[0], size[1], size[2]};
-    common.grid_size = {grid[0], grid[1], grid[2]};
-    common.shared = shared_space.low;
-    block.number = (u32)number + 1;
-    memset(shared_space.low, 0xff, shared_bytes);
-    if (settings.checks) reset_shadow(shared_space, shared_bytes);
+    const u64 first[3] = {number % clusters[0] * cluster[0], number / clusters[0] % clusters[1] * cluster[1],
+                          number / clusters[0] / clusters[1] * cluster[2]};
+    block.number = (u32)(first[0] + grid[0] * (first[1] + grid[1] * first[2])) + 1;
     forget_pending();
     reset_barriers();
     reset_clocks();
-    start_block_threads(entry, arguments, common);
+    reset_asynchronous_work();
+    prepare_threads(entry, arguments);
+    std::vector<tl_emu_self_t> blocks(together);
+    for (u32 rank = 0; rank < together; ++rank) {
+      tl_emu_self_t& common = blocks[rank];
+      common.block_index = {(unsigned)first[0] + rank % cluster[0], (unsigned)first[1] + rank / cluster[0] % cluster[1],
+                            (unsigned)first[2] + rank / cluster[0] / cluster[1]};
+      common.block_size = {size[0], size[1], size[2]};
+      common.grid_size = {grid[0], grid[1], grid[2]};
+      common.shared = shared_spaces[rank].low;
+      common.cluster_rank = rank;
+      common.cluster_size = (unsigned)together;
+      memset(common.shared, 0xff, shared_bytes);
+      if (settings.checks) reset_shadow(shared_spaces[rank], shared_bytes);
+      start_block_threads((int)rank, common);
+    }
     launched = true;
     bool finished = run_block();
     launched = false;
     finish_traffic();
     if (!finished || !findings.empty()) break;
-    ++counters.blocks;
-    if (hook) hook(common.block_index.x, common.block_index.y, common.block_index.z, shared_space.low);
+    counters.blocks += together;
+    for (const tl_emu_self_t& b : blocks) {
+      if (hook) hook(b.block_index.x, b.block_index.y, b.block_index.z, b.shared);
+    }
   }
   release_spaces();
   return 0;
@@ -282,12 +311,12 @@ const char* tl_emu_output() { return output.c_str(); }
 
 // Where each thread of the last block stands: operation, barrier, place.
 int tl_emu_standing(int* operations, int* barrier_numbers, u64* places) {
-  for (int t = 0; t < block.threads; ++t) {
+  for (int t = 0; t < block.slots; ++t) {
     operations[t] = threads[t].at;
     barrier_numbers[t] = threads[t].barrier;
     places[t] = (u64)threads[t].pc;
   }
-  return block.threads;
+  return block.slots;
 }
 
 void tl_emu_print(const char* text) {

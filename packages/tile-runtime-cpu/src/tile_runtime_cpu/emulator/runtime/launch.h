@@ -22,6 +22,8 @@ void multiply_accumulate(MmaOperands* const* lanes, tl_emu_element a_type, tl_em
 
 // An operand that must lie in shared memory.
 void check_shared(const void* address, u32 size, Access access, const void* pc);
+Space* global_space(const u8* address);
+void check_global_range(const u8* address, u32 size, Access access, const void* pc);
 void check_shared_range(const void* address, u32 size, const void* pc);  // bounds and alignment only
 
 }  // namespace emu

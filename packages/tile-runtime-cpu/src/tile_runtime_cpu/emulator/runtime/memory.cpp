@@ -4,6 +4,7 @@
 // clang emit. libtsan is never linked: these functions take its place.
 #include <ctime>
 
+#include "hopper.h"
 #include "launch.h"
 #include "state.h"
 
@@ -61,8 +62,8 @@ Space* check_access(const void* address, u32 size, Access access, const void* pc
   const u8* p = (const u8*)address;
   bool write = access != kRead;
   Space* space;
-  if ((u64)(p - shared_space.low) < kSharedBytes) {
-    space = &shared_space;
+  if ((space = shared_at(p)) && p < space->low + kSharedBytes) {
+    if (space != &own_shared()) check_remote(*space, pc);
     (write ? counters.shared_written_bytes : counters.shared_read_bytes) += size;
   } else {
     space = last_hit && p >= last_hit->low && p < last_hit->high ? last_hit : find_space(p);
@@ -91,8 +92,30 @@ Space* check_access(const void* address, u32 size, Access access, const void* pc
   return space;
 }
 
+// The buffer of an address, or the one that it has missed.
+Space* global_space(const u8* p) {
+  Space* space = last_hit && p >= last_hit->low && p < last_hit->high ? last_hit : find_space(p);
+  if (space) last_hit = space;
+  return space ? space : nearest_space(p);
+}
+
+void check_global_range(const u8* p, u32 size, Access access, const void* pc) {
+  Space* space = shared_at(p);
+  if (space) return;
+  space = global_space(p);
+  if (!space || p < space->low || p + size > space->high) {
+    add_finding(kOutOfBounds, space, p, (int)size, -1, pc, 0, access);
+    abandon();
+  }
+  if (access != kRead && !space->writable) {
+    add_finding(kReadOnly, space, p, (int)size, -1, pc, 0, access);
+    abandon();
+  }
+}
+
 static inline void hook(const void* address, u32 size, Access access, const void* pc, bool aligned) {
-  if (!launched || on_stacks(address)) return;
+  if (!launched) return;
+  if (on_stacks(address)) return check_registers(address, size, pc);
   Space* space = check_access(address, size, access, pc, aligned);
   if (space) record_traffic(*space, address, size, pc);
 }

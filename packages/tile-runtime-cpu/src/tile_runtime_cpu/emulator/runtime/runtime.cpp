@@ -8,4 +8,8 @@
 #include "mfma.cpp"
 #include "async_copy.cpp"
 #include "direct_load.cpp"
+#include "mbarrier.cpp"
+#include "tma.cpp"
+#include "wgmma.cpp"
+#include "cluster.cpp"
 #include "launch.cpp"

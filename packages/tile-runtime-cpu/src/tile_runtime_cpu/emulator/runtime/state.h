@@ -1,4 +1,5 @@
-// What the parts of the runtime share. One block runs at a time, in one host thread; a thread of the block is a fiber.
+// What the parts of the runtime share. One cluster of blocks runs at a time (most often of one block), in one host thread; a
+// thread is a fiber. Threads are numbered through the cluster, each block's from a multiple of the warp size.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,12 @@ typedef uint8_t u8;
 typedef uint32_t u32;
 typedef uint64_t u64;
 
-constexpr int kMaxThreads = 1024;
-constexpr int kMaxWarps = kMaxThreads / 32;
+constexpr int kMaxThreads = 1024;   // of a block
+constexpr int kMaxResident = 4096;  // of a cluster
+constexpr int kMaxWarps = kMaxResident / 32;
+constexpr int kMaxBlocks = 16;      // of a cluster
+constexpr int kMaxAgents = 1000;    // asynchronous actors: mbarriers, warpgroups
+constexpr int kMaxColumns = kMaxResident + kMaxAgents;
 constexpr u32 kSharedBytes = 232448;  // what one block of sm_90 may have; smaller chips are the compiler's to check
 
 // ---- findings --------------------------------------------------------------------------------------------------------
@@ -23,6 +28,8 @@ enum Kind : int {
   kUninitialized, kReadAfterWrite, kWriteAfterWrite, kWriteAfterRead, kReadInFlight, kWriteInFlight, kBetweenBlocks,
   kOutOfBounds, kReadOnly, kMisaligned, kDiverged, kDeadlock, kAssert, kFault, kTimeout, kLimit, kExited, kBadBarrier,
   kNotUniform, kPartialWave,
+  kNoMbarrier, kOverArrival, kMbarrierAsData, kTransactionCount, kProxyFence, kWriteUnderRead, kRegisterInFlight,
+  kWgmmaFence, kBadDescriptor, kRegisterLimit, kExitInFlight, kBlockHasEnded, kBadTensorMap,
   kKinds
 };
 
@@ -32,12 +39,14 @@ struct Finding {  // read by report.py
   u32 repeats;
   int64_t offset;
   u64 pc, other_pc;
+  int other_rank, unused;  // its block in the cluster, if not the thread's own
 };
 
 struct Settings {  // written by module.py
   u64 seed;
   int late, checks, warp_size, unused;
   double timeout_seconds;
+  unsigned cluster[3];
 };
 
 struct Counters {  // read by report.py, in this order
@@ -45,20 +54,22 @@ struct Counters {  // read by report.py, in this order
   u64 barriers, warp_barriers, shuffles, votes, ldmatrix, ldmatrix_wavefronts, stmatrix, stmatrix_wavefronts;
   u64 mma, cp_async, cp_async_bytes, atomics, global_requests, global_sectors, shared_requests, shared_wavefronts;
   u64 direct_loads;
+  u64 mbarrier_arrivals, mbarrier_waits, tma_loads, tma_stores, tma_bytes, wgmma;
 };
 
 // ---- memory under watch ------------------------------------------------------------------------------------------------
-// An epoch names a moment of a thread: atomic flag, thread + 1, clock. 0: never.
+// An epoch names a moment of an actor: atomic flag, actor + 1, clock. 0: never. Actors are the threads and, after them, the
+// agents of asynchronous work; how many bits the clock has depends on how many there may be.
 typedef u32 Epoch;
 constexpr u32 kAtomic = 0x80000000u;
-constexpr u32 kClockBits = 20, kClockMask = (1u << kClockBits) - 1;
+extern u32 clock_bits, clock_mask;
 
 struct Cell {  // last write and the reads since, of 1 to 16 bytes
   Epoch write;
   Epoch read[3];  // or kManyReads, index of a list of clocks per thread
   u32 write_block, read_block;  // block + 1; read_block has kOtherBlocks if further blocks have read
   u32 write_pc;                 // relative to the kernel's image
-  u32 unused;
+  u32 asynchronous;             // written through the asynchronous proxy
 };
 constexpr u32 kManyReads = 0xffffffffu, kOtherBlocks = 0x80000000u;
 
@@ -66,8 +77,10 @@ struct Granule {  // 16 bytes; one cell for all of them until someone touches a 
   Cell whole;
   Cell* parts;
   u8 level;            // 2^level cells
+  u8 mbarriers;        // halves that hold one
   uint16_t in_flight;  // bytes that an asynchronous copy is about to write
-  uint16_t issuer;     // its thread
+  uint16_t issuer;     // the thread that started the asynchronous access
+  uint16_t readers;    // asynchronous operations that still read here
 };
 
 struct Space {
@@ -80,7 +93,9 @@ struct Space {
 // ---- threads -----------------------------------------------------------------------------------------------------------
 struct Row {  // what a thread knows of the others' clocks; shared by those that met at a barrier
   int references;
-  u32 clock[kMaxThreads];
+  int columns;  // actors that it knows of; the clock of others is 0
+  u32 clock[kMaxColumns];
+  u32 at(int actor) const { return actor < columns ? clock[actor] : 0; }
 };
 
 struct Copy {
@@ -92,13 +107,14 @@ struct Copy {
 };
 
 enum Operation : int {
-  kRunning, kAtBarrier, kSyncWarp, kShuffle, kBallot, kLdmatrix, kStmatrix, kMma, kDirectLoad, kDone
+  kRunning, kAtBarrier, kSyncWarp, kShuffle, kBallot, kLdmatrix, kStmatrix, kMma, kDirectLoad, kDone,
+  kAtMbarrier, kAtCluster, kWgmma, kWgmmaCommit, kWgmmaWait, kSetRegisters, kAwaitRegisters
 };
 
 struct Thread {
   tl_emu_self_t* self;
   void* stack_pointer;
-  int id, warp, lane;
+  int id, warp, lane, rank;  // rank: of its block in the cluster
   Operation at;     // what it waits for
   int barrier;
   void* operands;   // of the collective that it waits in
@@ -117,20 +133,31 @@ struct Warp {
 };
 
 struct Block {
-  int threads, warps, finished;
-  u32 number;  // + 1; unique in the launch
-  u64 runnable_warps;
+  int threads, warps;    // of one block; of the cluster
+  int size, slots;       // blocks of the cluster; numbers of its threads end before this one
+  int agents, finished;  // asynchronous actors so far; threads that have ended
+  u32 number;  // + 1; of the cluster; unique in the launch
+  u64 runnable_warps[kMaxWarps / 64];
   u32 shared_bytes;
+  int columns() const { return slots + agents; }
 };
 
 extern Settings settings;
 extern Counters counters;
-extern Thread threads[kMaxThreads];
+extern Thread threads[kMaxResident];
 extern Warp warps[kMaxWarps];
 extern Block block;
 extern Thread* current;
-extern Space shared_space;
 extern bool launched;
+
+// Shared memory of the cluster's blocks: one after the other, at this distance.
+constexpr int kSharedStrideBits = 20;
+extern Space shared_spaces[kMaxBlocks];
+inline Space& own_shared() { return shared_spaces[current->rank]; }
+inline Space* shared_at(const void* p) {
+  u64 offset = (u64)((const u8*)p - shared_spaces[0].low);
+  return offset < (u64)block.size << kSharedStrideBits ? &shared_spaces[offset >> kSharedStrideBits] : nullptr;
+}
 
 // launch.cpp
 u32 random_number();
@@ -145,17 +172,38 @@ void wait_here();             // run others until someone makes this thread runn
 void give_way();              // let others run once
 void make_runnable(Thread* thread);
 void make_lanes_runnable(int warp, u64 lanes);
-void map_stacks();
-void start_block_threads(void (*entry)(void**), void** arguments, const tl_emu_self_t& common);
+void map_stacks(int count);
+void prepare_threads(void (*entry)(void**), void** arguments);
+void start_block_threads(int rank, const tl_emu_self_t& common);
 bool run_block();             // false: abandoned
 bool on_stacks(const void* p);
 
 // shadow.cpp
+struct Actor {  // who accesses: what it has seen, whose own accesses it knows (-1: nobody's), and the moment
+  const Row* row;
+  int self;
+  Epoch epoch;
+};
+Actor this_thread();
+Epoch epoch_of(int actor, u32 clock);
+int new_agent();               // its number among the actors
 void reset_clocks();
 void join_clocks(Thread* const* members, int count);
+void tick(Thread& thread);     // what it does from now on is not part of what it has released
+Row* new_row();
+void drop_row(Row* row);
+void set_row(Thread& thread, Row* row);
+void merge(Row& into, const Row& from);
+void release_to(Row& row, Thread& thread);   // the thread's past becomes part of the row
+void acquire(Thread& thread, Row* row);      // and the reverse
 void check_cells(Space& space, const u8* address, u32 size, bool write, bool atomic, const void* pc);
 void mark_in_flight(Space& space, const u8* address, u32 size, const void* pc);
 void land(Space& space, const u8* address, u32 size);
+// Asynchronous accesses of any size: checked and marked at the issue, unmarked when the operation is known to have ended.
+void begin_write(Space& space, const u8* address, u32 size, const Actor& actor, const void* pc, bool atomic = false);
+void end_write(Space& space, const u8* address, u32 size, Epoch epoch);
+void begin_read(Space& space, const u8* address, u32 size, const Actor& actor, const void* pc);
+void end_read(Space& space, const u8* address, u32 size, const Actor& actor);
 void reset_shadow(Space& space, u32 bytes);
 void settle_same_value();
 void forget_pending();

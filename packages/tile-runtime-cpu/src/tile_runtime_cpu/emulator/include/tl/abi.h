@@ -18,6 +18,7 @@ struct tl_emu_index {
 struct tl_emu_self_t {
   tl_emu_index thread_index, block_index, block_size, grid_size;
   unsigned char* shared;
+  unsigned cluster_rank, cluster_size;
 };
 
 // Operands of a matrix multiply-accumulate: element types, depth, and the form of the accumulator.
@@ -44,6 +45,39 @@ void tl_emu_cp_async_commit();
 void tl_emu_cp_async_wait(int pending);
 void tl_emu_load_to_lds(void* shared, const void* global, int bytes);
 void tl_emu_wait_loads(int pending);
+void tl_emu_arrive_threads(int barrier, int count);
+
+void tl_emu_mbarrier_init(void* barrier, unsigned count);
+void tl_emu_mbarrier_inval(void* barrier);
+void tl_emu_mbarrier_arrive(void* barrier, int rank, unsigned count, unsigned bytes, int arrives);  // rank -1: own block
+int tl_emu_mbarrier_wait(void* barrier, unsigned parity, int mode);                                 // test, try, wait
+void tl_emu_cp_async_mbarrier_arrive(void* barrier);
+void tl_emu_fence(int proxy);  // 0: of mbarrier initializations, 1: of the asynchronous proxy
+
+// Copies. blocks: a bit for each of the cluster, 0 for the own one alone. operation -1: a store, else of tl::reduction.
+void tl_emu_tma_load(void* shared, const void* map, void* barrier, const int* at, int rank, unsigned blocks);
+void tl_emu_tma_store(const void* map, const void* shared, const int* at, int rank, int operation);
+void tl_emu_tma_prefetch(const void* map, int rank);
+void tl_emu_bulk_load(void* shared, const void* global, unsigned bytes, void* barrier, unsigned blocks);
+void tl_emu_bulk_copy_cluster(void* to, const void* from, unsigned bytes, void* barrier, unsigned rank);
+void tl_emu_bulk_store(void* global, const void* shared, unsigned bytes, int type, int operation);
+void tl_emu_bulk_prefetch(const void* global, unsigned bytes);
+void tl_emu_bulk_commit();
+void tl_emu_bulk_wait(int pending, int reads_only);
+
+// types: of a, of b << 4, f16 accumulator << 8. majors: of a, of b << 1; 1 is MN-major. a: registers, or null.
+void tl_emu_wgmma(void* d, const void* a, uint64_t a_descriptor, uint64_t b_descriptor, int n, int types, int majors,
+                  int scale_d);
+void tl_emu_wgmma_fence();
+void tl_emu_wgmma_commit();
+void tl_emu_wgmma_wait(int pending);
+void tl_emu_set_registers(int count, int increase);
+
+void tl_emu_cluster_arrive(int releases);
+void tl_emu_cluster_wait();
+void* tl_emu_map(const void* shared, unsigned rank);
+int tl_emu_elect();
+
 void tl_emu_atomic(const void* address, int bytes);  // checks; the header then does the operation
 void tl_emu_print(const char* text);
 void tl_emu_assert_failed(int code);

@@ -9,6 +9,14 @@ TL_DEVICE void sync_threads() {
   static_assert(count > 0 && count % 32 == 0, "whole warps meet at a barrier");
   tl_emu_sync_threads(barrier, count);
 }
+template <int barrier, int count>
+TL_DEVICE void arrive_threads() {
+  static_assert(barrier >= 0 && barrier < 16, "a block has 16 barriers");
+  static_assert(count > 0 && count % 32 == 0, "whole warps meet at a barrier");
+  tl_emu_arrive_threads(barrier, count);
+}
+TL_DEVICE void sync_barrier(int barrier, int count) { tl_emu_sync_threads(barrier, count); }
+TL_DEVICE void arrive_barrier(int barrier, int count) { tl_emu_arrive_threads(barrier, count); }
 
 template <int bytes>
 TL_DEVICE void cp_async(void* shared, const void* global, bool valid = true) {

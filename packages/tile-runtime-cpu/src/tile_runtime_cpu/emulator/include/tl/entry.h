@@ -2,6 +2,10 @@
 // Included after the kernel's text by emulator/compiler.py.
 #pragma once
 
+namespace tl {
+struct tensor_map;  // CUDA's alone
+}
+
 namespace tl_emu {
 
 template <class T>
@@ -11,6 +15,10 @@ struct code {
 template <class T>
 struct code<T*> {
   static constexpr char value = 'p';
+};
+template <>
+struct code<tl::tensor_map> {
+  static constexpr char value = 'T';
 };
 template <>
 struct code<float> {

@@ -32,3 +32,9 @@ typedef unsigned long long uint64_t;
 #endif
 // The host pass of nvcc parses kernels too and must find every name.
 #define TL_HAS(arch) (TL_ARCH == 0 || TL_ARCH >= (arch))
+// Instructions of sm_90a alone.
+#if TL_ARCH == 0 || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define TL_HAS_SM90A 1
+#else
+#define TL_HAS_SM90A 0
+#endif

@@ -1,4 +1,4 @@
-// Barriers (PTX ISA, "Parallel Synchronization and Communication Instructions: bar, bar.warp.sync").
+// Barriers (PTX ISA, "Parallel Synchronization and Communication Instructions: bar.sync, bar.arrive, bar.warp.sync").
 #pragma once
 
 namespace tl {
@@ -11,6 +11,20 @@ TL_DEVICE void sync_threads() {
   static_assert(barrier >= 0 && barrier < 16, "a block has 16 barriers");
   static_assert(count > 0 && count % 32 == 0, "whole warps meet at a barrier");
   asm volatile("bar.sync %0, %1;" ::"n"(barrier), "n"(count) : "memory");
+}
+
+// The same for warps that need not wait: they count as having come, and what they wrote is visible to those who wait.
+template <int barrier, int count>
+TL_DEVICE void arrive_threads() {
+  static_assert(barrier >= 0 && barrier < 16, "a block has 16 barriers");
+  static_assert(count > 0 && count % 32 == 0, "whole warps meet at a barrier");
+  asm volatile("bar.arrive %0, %1;" ::"n"(barrier), "n"(count) : "memory");
+}
+
+// Both with a barrier that is known at run time only.
+TL_DEVICE void sync_barrier(int barrier, int count) { asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(count) : "memory"); }
+TL_DEVICE void arrive_barrier(int barrier, int count) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(count) : "memory");
 }
 
 TL_DEVICE void sync_warp() { __syncwarp(); }

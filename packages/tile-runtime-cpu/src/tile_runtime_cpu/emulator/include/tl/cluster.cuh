@@ -1,0 +1,29 @@
+// Clusters, one lane of a warp, dependent launches (which are always over before a launch begins here).
+#pragma once
+
+namespace tl {
+
+TL_DEVICE uint32_t cluster_rank() { return tl_emu_self()->cluster_rank; }
+TL_DEVICE uint32_t cluster_size() { return tl_emu_self()->cluster_size; }
+
+TL_DEVICE void cluster_arrive() { tl_emu_cluster_arrive(1); }
+TL_DEVICE void cluster_arrive_relaxed() { tl_emu_cluster_arrive(0); }
+TL_DEVICE void cluster_wait() { tl_emu_cluster_wait(); }
+TL_DEVICE void cluster_sync() {
+  tl_emu_cluster_arrive(1);
+  tl_emu_cluster_wait();
+}
+
+template <class T>
+TL_DEVICE T* cluster_map(T* shared, uint32_t rank) { return (T*)tl_emu_map(shared, rank); }
+template <class T>
+TL_DEVICE T cluster_load(const T* shared, uint32_t rank) { return *cluster_map(shared, rank); }
+template <class T>
+TL_DEVICE void cluster_store(T* shared, uint32_t rank, T value) { *cluster_map(shared, rank) = value; }
+
+TL_DEVICE bool elect_one() { return tl_emu_elect(); }
+
+TL_DEVICE void grid_dependency_wait() {}
+TL_DEVICE void grid_dependency_launch() {}
+
+}  // namespace tl

@@ -1,0 +1,75 @@
+"""Whole kernels of sm_90a: right against numpy, without a false alarm, over seeds and both modes of asynchronous work."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+MODES = [(seed, mode) for seed in (0, 1, 2) for mode in ("early", "late")]
+
+
+def operands(m, n, k, dtype="float16"):
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((rows, k)).astype(dtype) for rows in (m, n))
+    return a, b, a.astype("f8") @ b.astype("f8").T
+
+
+@pytest.mark.parametrize(("seed", "mode"), MODES)
+def test_gemm_by_tma_and_wgmma(kernel_file, tensor_map, watched, seed, mode):
+    m, n, k = 128, 256, 320
+    a, b, expected = operands(m, n, k)
+    c = np.full((m, n), np.nan, "f4")
+    args = [tensor_map(a, (64, 64), swizzle=128), tensor_map(b, (64, 128), swizzle=128), c, n, k]
+    module, buffers = kernel_file("hopper_gemm.cu"), watched(A=a, B=b, O=c)
+    module.launch(
+        "gemm", (n // 128, m // 64), (256,), 2 * 24576 + 64, args, seed=seed, mode=mode, buffers=buffers
+    ).check()
+    np.testing.assert_allclose(c, expected, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(("seed", "mode"), MODES)
+@pytest.mark.parametrize(("m", "n", "k"), [(256, 256, 192), (200, 328, 136), (8, 8, 64)])
+def test_persistent_gemm_with_stores_by_tma(kernel_file, tensor_map, watched, m, n, k, seed, mode):
+    a, b, expected = operands(m, n, k)
+    c = np.full((m, n), np.nan, "f2")
+    maps = [
+        tensor_map(a, (64, 128), swizzle=128),
+        tensor_map(b, (64, 128), swizzle=128),
+        tensor_map(c, (64, 64), swizzle=128),
+    ]
+    module, buffers = kernel_file("hopper_persistent.cu"), watched(A=a, B=b, O=c)
+    shared = 3 * 32768 + 2 * 8192 + 64
+    module.launch(
+        "gemm", (2,), (384,), shared, [*maps, m, n, k], seed=seed, mode=mode, buffers=buffers
+    ).check()
+    np.testing.assert_allclose(c.astype("f8"), expected, rtol=1e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize(("seed", "mode"), MODES)
+@pytest.mark.parametrize(("m", "n", "k"), [(256, 256, 192), (120, 136, 64)])
+def test_gemm_by_clusters_with_multicast(kernel_file, tensor_map, watched, m, n, k, seed, mode):
+    a, b, expected = operands(m, n, k, ml_dtypes.bfloat16)
+    c = np.full((m, n), np.nan, "f4")
+    args = [tensor_map(a, (64, 64), swizzle=128), tensor_map(b, (64, 64), swizzle=128), c, m, n, k]
+    module, buffers = kernel_file("hopper_cluster.cu"), watched(A=a, B=b, O=c)
+    grid = (-(-n // 128), -(-m // 128) * 2)
+    more = {"seed": seed, "mode": mode, "buffers": buffers, "cluster": (1, 2)}
+    module.launch("gemm", grid, (256,), 2 * 24576 + 64, args, **more).check()
+    np.testing.assert_allclose(c, expected, rtol=0, atol=1e-4)
+
+
+def test_speed_of_a_checked_gemm_by_wgmma(kernel_file, tensor_map, watched, only_emulated):
+    """256^3 with checks: 0.1 s on one core is the aim; the bound leaves room for a busy machine."""
+    n = 256
+    a, b, _ = operands(n, n, n)
+    c = np.zeros((n, n), "f4")
+    args = [tensor_map(a, (64, 64), swizzle=128), tensor_map(b, (64, 128), swizzle=128), c, n, n]
+    module, buffers = kernel_file("hopper_gemm.cu"), watched(A=a, B=b, O=c)
+    launch = lambda: module.launch("gemm", (2, 4), (256,), 49216, args, mode="late", buffers=buffers)  # noqa: E731
+    reports = [launch().check() for _ in range(3)]
+    assert min(report.seconds for report in reports) < 0.5
+    counters = reports[0].counters
+    assert counters["wgmma"] == n**3 // (64 * 128 * 16)
+    assert counters["tma_bytes"] == counters["global_read_bytes"] == 2 * 4 * n * (64 + 128) * 2
+    assert counters["tma_loads"] == 2 * 8 * 4
