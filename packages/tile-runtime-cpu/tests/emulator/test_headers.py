@@ -25,7 +25,11 @@ def preprocessed_names(folder):
     names = set(re.findall(r"TL_DEVICE [\w:<>, ]*?[&*]? ?(\w+)\((?!\))", text)) | set(
         re.findall(r"TL_DEVICE [\w:*]+ (\w+)\(\)", text)
     )
-    names |= {n for macro, n in re.findall(r"^(TL_[A-Z0-9_]+)\((\w+),", text, flags=re.M) if macro != "TL_LIMITS" and not n.isdigit()}
+    names |= {
+        n
+        for macro, n in re.findall(r"^(TL_[A-Z0-9_]+)\((\w+),", text, flags=re.M)
+        if macro != "TL_LIMITS" and not n.isdigit()
+    }
     names |= set(re.findall(r"^TL_WGMMA\w*\(\w+, (\w+_rs),", text, flags=re.M))
     for count in re.findall(r"^TL_MATRIX\((\d)\)", text, flags=re.M):
         names |= {f"{kind}matrix_x{count}{suffix}" for kind in ("ld", "st") for suffix in ("", "_trans")}

@@ -199,9 +199,7 @@ def test_reductions(run_body, tensor_map, both_modes, operation, dtype):
     ):
         y = first.copy()
         buffers = [(tile.ctypes.data, tile.nbytes, "X", False), (y.ctypes.data, y.nbytes, "O", True)]
-        parameters = (
-            f"const __grid_constant__ tl::tensor_map O, {C_TYPES[dtype]}* P, const unsigned char* X, int bytes"
-        )
+        parameters = f"const __grid_constant__ tl::tensor_map O, {C_TYPES[dtype]}* P, const unsigned char* X, int bytes"
         args = [tensor_map(y, (16, 8)), y, tile, tile.nbytes]
         body = STORE.format(store=store)
         run_body(parameters, body, args, shared=SHARED, grid=(2,), buffers=buffers, mode=both_modes).check()
@@ -213,7 +211,9 @@ def test_bulk_copies_without_a_tensor_map(run_body, both_modes):
     y = np.zeros(4096, "u1")
     load = """tl::bulk_prefetch(X + 1024, 2048);
       tl::bulk_load(s, X + 1024, 2048, bar);"""
-    body = LOAD.format(load=load).replace("bytes", "2048") + """
+    body = (
+        LOAD.format(load=load).replace("bytes", "2048")
+        + """
   tl::sync_warp();
   if (threadIdx.x == 0) {
     tl::bulk_store(O + 2048, s + 16, 1024);
@@ -224,6 +224,7 @@ def test_bulk_copies_without_a_tensor_map(run_body, both_modes):
     tl::bulk_wait_read<0>();
     tl::bulk_wait<0>();
   }"""
+    )
     buffers = [(x.ctypes.data, x.nbytes, "X", False), (y.ctypes.data, y.nbytes, "O", True)]
     parameters = "const unsigned char* X, unsigned char* O"
     run_body(parameters, body, [x, y], shared=SHARED, buffers=buffers, mode=both_modes).check()

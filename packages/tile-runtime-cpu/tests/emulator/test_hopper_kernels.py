@@ -40,9 +40,7 @@ def test_persistent_gemm_with_stores_by_tma(kernel_file, tensor_map, watched, m,
     ]
     module, buffers = kernel_file("hopper_persistent.cu"), watched(A=a, B=b, O=c)
     shared = 3 * 32768 + 2 * 8192 + 64
-    module.launch(
-        "gemm", (2,), (384,), shared, [*maps, m, n, k], seed=seed, mode=mode, buffers=buffers
-    ).check()
+    module.launch("gemm", (2,), (384,), shared, [*maps, m, n, k], seed=seed, mode=mode, buffers=buffers).check()
     np.testing.assert_allclose(c.astype("f8"), expected, rtol=1e-3, atol=1e-2)
 
 

@@ -9,10 +9,11 @@ docs/internals/emulator.md describes it, and says what it does not model.
 
 from __future__ import annotations
 
+from tile_runtime.tensor_map import TensorMap
+
 from .compiler import CompileError, NoCompilerError, host_compiler
 from .module import Buffer, EmulatedModule, compile
 from .report import EmulationError, Finding, Report
-from tile_runtime.tensor_map import TensorMap
 
 __all__ = [
     "Buffer",

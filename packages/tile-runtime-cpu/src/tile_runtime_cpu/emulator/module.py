@@ -116,7 +116,7 @@ class EmulatedModule:
     ) -> Report:
         """Run all blocks; stop at the first block with findings. Blocks of a `cluster` run at the same time.
 
-        `args` are numpy arrays, addresses, integers, floats and TensorMaps in the order of the kernel's parameters. `buffers` lists all
+        `args` are numpy arrays, addresses, numbers and TensorMaps in the order of the kernel's parameters. `buffers` lists all
         global memory as (address, bytes, name, writable[, initialized]); by default it is the arrays among `args`, all
         writable unless numpy says otherwise. The kernel works on copies of them. `seed` 0 runs blocks in order, others
         shuffle them. `mode` says when asynchronous copies move their data: "early", at the issue, or "late", at the wait.

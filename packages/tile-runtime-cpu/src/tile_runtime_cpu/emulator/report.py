@@ -80,6 +80,7 @@ KINDS: list[tuple[str, str, str]] = [
         "calls a matrix instruction in a wave of fewer than 64 threads",
         "let the number of threads of a block be a multiple of 64",
     ),
+    (
         "mbarrier-not-initialized",
         "uses {where} as an mbarrier, {mbarrier}",
         "let one thread call tl::mbarrier_init once, then tl::fence_mbarrier_init() and a barrier of the block or cluster",
@@ -87,9 +88,14 @@ KINDS: list[tuple[str, str, str]] = [
     (
         "mbarrier-over-arrival",
         "arrives at {where}, an mbarrier{over_arrival}",
-        "wait for the phase's end before arriving again (is a wait on the empty mbarrier missing?), or initialize it with the right count",
+        "wait for the phase's end before arriving again (is a wait on the empty mbarrier missing?), or initialize it with "
+        "the right count",
     ),
-    ("mbarrier-as-data", "accesses {where}, an mbarrier, like data", "leave mbarriers to their functions until tl::mbarrier_inval"),
+    (
+        "mbarrier-as-data",
+        "accesses {where}, an mbarrier, like data",
+        "leave mbarriers to their functions until tl::mbarrier_inval",
+    ),
     (
         "mbarrier-transaction-count",
         "brings the outstanding bytes of {where}, an mbarrier, to {code}",
@@ -98,7 +104,8 @@ KINDS: list[tuple[str, str, str]] = [
     (
         "missing-proxy-fence",
         "lets an asynchronous operation use {where}, which {other} wrote{other_line} through ordinary stores",
-        "let each writer call tl::fence_proxy_async() after its stores and before the barrier (after mbarrier_init: tl::fence_mbarrier_init())",
+        "let each writer call tl::fence_proxy_async() after its stores and before the barrier (after mbarrier_init: "
+        "tl::fence_mbarrier_init())",
     ),
     (
         "write-under-asynchronous-read",
@@ -128,7 +135,7 @@ KINDS: list[tuple[str, str, str]] = [
     ),
     (
         "block-has-ended",
-        "uses shared memory of block {code} of its cluster, threads of which have left the kernel",
+        "uses shared memory of block {code} of its cluster, which may have left the kernel by then",
         "end with tl::cluster_sync(), so that no block leaves while others need it",
     ),
     ("bad-tensor-map", "{bad_map}", "give the kernel the tensor map that the statement expects"),
@@ -314,7 +321,9 @@ def explain(
     }.get(raw.code, f" that has all {raw.code} arrivals of its phase already")
     fields["bad_wgmma"] = _choose(_BAD_WGMMA, raw.code).format(**fields)
     fields["bad_map"] = (
-        f"uses a tensor map of rank {raw.code} with another number of coordinates" if raw.code else "uses no tensor map as one"
+        f"uses a tensor map of rank {raw.code} with another number of coordinates"
+        if raw.code
+        else "uses no tensor map as one"
     )
     message = f"thread {raw.thread} of block {block} {sentence.format(**fields)}"
     if raw.repeats > 1:
@@ -359,7 +368,11 @@ def standing(threads: Sequence[tuple[int, int, int]], lines: Callable[[int], int
     """Where threads (operation, barrier, place) stand, equal ones together."""
     groups: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     for number, (operation, barrier, place) in enumerate(threads):
-        key = (operation, barrier if operation in (_AT_BARRIER, _AT_MBARRIER) else 0, 0 if operation in (0, _DONE) else place)
+        key = (
+            operation,
+            barrier if operation in (_AT_BARRIER, _AT_MBARRIER) else 0,
+            0 if operation in (0, _DONE) else place,
+        )
         groups[key].append(number)
     texts = []
     for (operation, barrier, place), members in groups.items():

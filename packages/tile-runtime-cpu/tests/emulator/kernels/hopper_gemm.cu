@@ -4,7 +4,7 @@
 
 constexpr int kStages = 2, kTileA = 64 * 128, kTileB = 128 * 128, kStage = kTileA + kTileB;
 
-extern "C" __global__ void __launch_bounds__(256) gemm(const __grid_constant__ tl::tensor_map A,
+extern "C" __global__ void __launch_bounds__(256, 1) gemm(const __grid_constant__ tl::tensor_map A,
                                                        const __grid_constant__ tl::tensor_map B, float* C, int N, int K) {
   unsigned char* shared = tl::shared_memory();
   uint64_t* full = (uint64_t*)(shared + kStages * kStage);

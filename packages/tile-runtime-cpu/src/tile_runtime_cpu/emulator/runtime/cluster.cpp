@@ -19,6 +19,12 @@ static ClusterBarrier cluster_barrier;
 static u32 arrived_in[kMaxResident];   // phase + 1 of each thread's last arrival
 static int ended_in_block[kMaxBlocks];
 
+struct RemoteAccess {  // a thread's last one to a block
+  u32 clock;
+  const void* pc;
+};
+static std::vector<RemoteAccess> remote_accesses[kMaxBlocks];  // by thread
+
 int issuer_of(int agent) { return issuers[agent - block.slots]; }
 void set_issuer(int agent, int thread) { issuers[agent - block.slots] = thread; }
 
@@ -34,6 +40,7 @@ void reset_cluster() {
   b.waiting.clear();
   for (u32& phase : arrived_in) phase = 0;
   for (int& count : ended_in_block) count = 0;
+  for (int rank = 0; rank < block.size; ++rank) remote_accesses[rank].assign((size_t)block.slots, {});
 }
 
 // Threads that have ended are not waited for.
@@ -66,7 +73,23 @@ void leave_cluster() {
 
 void check_remote(const Space& space, const void* pc) {
   int rank = (int)(&space - shared_spaces);
-  if (settings.checks && ended_in_block[rank]) fail(kBlockHasEnded, pc, -1, rank);
+  if (ended_in_block[rank] == block.threads) fail(kBlockHasEnded, pc, -1, rank);
+  remote_accesses[rank][current->id] = {current->clock, pc};
+}
+
+// Each access to another block must be over for one of its threads, which then keeps the block alive until it has ended.
+static void check_lifetimes() {
+  int per_block = block.slots / block.size;
+  for (int rank = 0; rank < block.size; ++rank) {
+    for (int t = 0; t < block.slots; ++t) {
+      const RemoteAccess& access = remote_accesses[rank][t];
+      bool seen = access.clock == 0;
+      for (int i = 0; i < block.threads && !seen; ++i) seen = threads[rank * per_block + i].row->at(t) >= access.clock;
+      if (seen) continue;
+      current = &threads[t];
+      fail(kBlockHasEnded, access.pc, -1, rank);
+    }
+  }
 }
 
 bool let_time_pass() { return complete_some_transfer() || let_one_give_up(); }
@@ -93,7 +116,10 @@ void end_asynchronous_work() {
   leave_cluster();
 }
 
-void end_block() { check_nothing_under_way(); }
+void end_block() {
+  check_nothing_under_way();
+  if (settings.checks && block.size > 1) check_lifetimes();
+}
 
 }  // namespace emu
 

@@ -192,7 +192,6 @@ Mbarrier* remote_mbarrier(void* barrier, int rank, const void* pc) {
   if ((u32)rank >= (u32)block.size) fail(kBadDescriptor, pc, -1, rank);
   u64 offset = (u64)((u8*)barrier - own_shared().low);
   Space& space = shared_spaces[rank];
-  if (rank != current->rank) check_remote(space, pc);
   return find_mbarrier(space.low + offset, pc);
 }
 
@@ -253,6 +252,7 @@ void tl_emu_mbarrier_arrive(void* address, int rank, unsigned count, unsigned by
   const void* pc = TL_EMU_PC;
   settle_same_value();
   Mbarrier* b = rank < 0 ? find_mbarrier(address, pc) : remote_mbarrier(address, rank, pc);
+  if (b->rank != current->rank) check_remote(shared_spaces[b->rank], pc);
   expect_bytes(*b, bytes, pc);
   if (!arrives) return;
   ++counters.mbarrier_arrivals;
