@@ -20,7 +20,17 @@ CONSTRAINTS = ROOT / "constraints.txt"
 PACKAGES = sorted(path.parent for path in ROOT.glob("packages/*/pyproject.toml"))
 
 QUICKSTART = ["tile-lang[cpu]", "tile-compiler", "tile-runtime", "tile-runtime-cpu"]
-TOOLS = ["hypothesis", "import-linter", "msgpack", "mypy", "nvidia-cuda-nvdisasm", "pyelftools", "pytest", "pytest-xdist", "ruff"]
+TOOLS = [
+    "hypothesis",
+    "import-linter",
+    "msgpack",
+    "mypy",
+    "nvidia-cuda-nvdisasm",
+    "pyelftools",
+    "pytest",
+    "pytest-xdist",
+    "ruff",
+]
 
 nox.needs_version = ">=2024.4.15"
 nox.options.sessions = ["tests", "lint", "types", "imports", "docs"]
