@@ -110,10 +110,10 @@ def test_text_is_in_the_header(instruction: Any) -> None:
 
 
 @functools.cache
-def emulated() -> Any:
+def emulated(header: str, declarations: tuple[MatrixMultiply, ...]) -> Any:
     """A kernel for each multiply: its lanes' registers from memory, one call, C's registers back."""
     kernels = []
-    for d in cuda.MULTIPLY:
+    for d in declarations:
         held = ((d.a_fragment, d.a), (d.b_fragment, d.b), (d.c_fragment, d.c))
         counts = [f.local_size * dtype_of(t).bits // 32 for f, t in held]
         a, b, c = (
@@ -124,11 +124,18 @@ def emulated() -> Any:
         back = f"for (int i = 0; i < {counts[2]}; ++i) C[threadIdx.x * {counts[2]} + i] = c[i];\n"
         head = f'extern "C" __global__ void run_{label(d)}(const uint32_t* A, const uint32_t* B, uint32_t* C) {{\n'
         kernels.append(f"{head}{a}{b}{c}{d.name}(c, a, b);\n{back}}}\n")
-    return emulator.compile('#include "tl_cuda.cuh"\n' + "".join(kernels))
+    return emulator.compile(f'#include "{header}"\n' + "".join(kernels))
 
 
-@pytest.mark.parametrize("instruction", cuda.MULTIPLY, ids=label)
-def test_meaning_agrees_with_the_emulated_function(instruction: MatrixMultiply) -> None:
+@pytest.mark.parametrize(
+    ("header", "vendor", "instruction"),
+    [
+        pytest.param(header, vendor, d, id=f"{header.split('.')[0]}-{label(d)}")
+        for header, vendor in (("tl_cuda.cuh", cuda), ("tl_hip.h", hip))
+        for d in vendor.MULTIPLY
+    ],
+)
+def test_meaning_agrees_with_the_emulated_function(header: str, vendor: Any, instruction: MatrixMultiply) -> None:
     rng = np.random.default_rng(instruction.k)
     d, threads = instruction, instruction.lanes * WAVES
     a, b, c = (
@@ -139,7 +146,7 @@ def test_meaning_agrees_with_the_emulated_function(instruction: MatrixMultiply) 
         words(matrix, fragment, dtype, d.lanes)
         for matrix, fragment, dtype in ((a, d.a_fragment, d.a), (b, d.b_fragment, d.b), (c, d.c_fragment, d.c))
     ]
-    emulated().launch(f"run_{label(d)}", (1, 1, 1), (threads, 1, 1), 0, held).check()
+    emulated(header, vendor.MULTIPLY).launch(f"run_{label(d)}", (1, 1, 1), (threads, 1, 1), 0, held).check()
     got = matrices(held[2], d.c_fragment, d.c, d.lanes)
     want = np.stack([d.compute(*operands) for operands in zip(c, a, b)])
     if want.dtype.kind in "iu":

@@ -1,11 +1,11 @@
-"""Names of architectures in declarations: `gfx942` is that one, `sm_80+` is that one and what came after it."""
+"""Names of architectures in declarations: `gfx942` is that one, `sm_80+` and `x86-64-v3+` are those and later ones."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-_NAME = re.compile(r"([a-z_]+)(\d+[0-9a-f]*?)([af]?)(\+?)")
+_NAME = re.compile(r"(gfx|sm_|x86-64-v)(\d+[0-9a-f]*?)([af]?)(\+?)")
 
 
 def _parts(name: str) -> tuple[str, str, bool]:

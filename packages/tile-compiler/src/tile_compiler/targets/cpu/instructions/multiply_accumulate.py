@@ -20,24 +20,30 @@ from typing import Any
 
 import numpy as np
 
+from tile_compiler.instructions.matrix_multiply import MatrixMultiply
 from tilelang.ir.dtypes import dtype_of
+from tilelang.layout import Fragment
 
 from ..features import CpuFeatures
 from ..llvm_text import Function, Value, bits_of, split, vector
 
 Array = np.ndarray[Any, Any]
+SOURCE = "Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2"
 
 
 @dataclass(frozen=True)
 class MultiplyAccumulate:
     """`acc[lane] += sum over g < group of a[g] * b[lane, g]`; `a` is one group broadcast to every lane.
 
+    How LLVM writes it, beside what every target says of its instructions (`declaration`).
+
     `acc`, `a`, `b` are dtypes of the elements; `group` elements of `a` (or `b`) fill one accumulator lane, so that
     memory holds them as one `unit`. `write(f, acc, a, b)` emits the instruction on vectors of units. `extra` is the
-    LLVM feature it needs. `meaning(acc, a, b)` takes arrays [lanes], [group], [lanes, group].
+    LLVM feature it needs. `meaning(acc, a, b)` takes arrays [lanes], [group], [lanes, group]. `text` is the mnemonic.
     """
 
     name: str
+    text: str
     acc: str
     a: str
     b: str
@@ -59,6 +65,21 @@ class MultiplyAccumulate:
     def lanes(self, features: CpuFeatures) -> int:
         """Accumulators in one register."""
         return features.lanes(dtype_of(self.acc).bits)
+
+    def declaration(self, lanes: int) -> MatrixMultiply:
+        """One instruction on a vector of `lanes` accumulators: a row of A times a matrix B, by one thread."""
+        row = Fragment((1, self.group), lambda i, k: (0, k))
+        matrix = Fragment((self.group, lanes), lambda k, j: (0, j * self.group + k))
+        sums = Fragment((1, lanes), lambda i, j: (0, j))
+
+        def meaning(c: Array, a: Array, b: Array) -> Array:
+            return self.meaning(c[0], a[0], b.T)[None]
+
+        levels = ("x86-64-v3+",) if lanes * dtype_of(self.acc).bits <= 256 and not self.extra else ("x86-64-v4+",)
+        types = (self.a, self.b, self.acc)
+        return MatrixMultiply(
+            self.name, self.text, 1, lanes, self.group, *types, row, matrix, sums, 1, levels, SOURCE, meaning
+        )
 
     @property
     def acc_type(self) -> str:
@@ -112,18 +133,21 @@ def _sum_of_products(acc: Array, a: Array, b: Array) -> Array:
     return np.asarray(total.astype(acc.dtype))
 
 
-FMA_F32 = MultiplyAccumulate("f32", "float32", "float32", "float32", 1, _fma, _sum_of_products)
-FMA_F64 = MultiplyAccumulate("f64", "float64", "float64", "float64", 1, _fma, _sum_of_products)
-MAC_I32 = MultiplyAccumulate("i32", "int32", "int32", "int32", 1, _multiply_add, _sum_of_products)
-MAC_I64 = MultiplyAccumulate("i64", "int64", "int64", "int64", 1, _multiply_add, _sum_of_products)
-VPMADDWD = MultiplyAccumulate("i16", "int32", "int16", "int16", 2, _dot_i16, _sum_of_products)
+FMA_F32 = MultiplyAccumulate("f32", "vfmadd231ps", "float32", "float32", "float32", 1, _fma, _sum_of_products)
+FMA_F64 = MultiplyAccumulate("f64", "vfmadd231pd", "float64", "float64", "float64", 1, _fma, _sum_of_products)
+MAC_I32 = MultiplyAccumulate("i32", "vpmulld + vpaddd", "int32", "int32", "int32", 1, _multiply_add, _sum_of_products)
+MAC_I64 = MultiplyAccumulate("i64", "vpmullq + vpaddq", "int64", "int64", "int64", 1, _multiply_add, _sum_of_products)
+VPMADDWD = MultiplyAccumulate("i16", "vpmaddwd", "int32", "int16", "int16", 2, _dot_i16, _sum_of_products)
 # Flushes denormal inputs and results to zero and rounds to nearest even after each product pair.
 VDPBF16PS = MultiplyAccumulate(
-    "bf16", "float32", "bfloat16", "bfloat16", 2, _dot_bf16, _sum_of_products, extra="avx512bf16"
+    "bf16", "vdpbf16ps", "float32", "bfloat16", "bfloat16", 2, _dot_bf16, _sum_of_products, extra="avx512bf16"
 )
-VPDPBUSD = MultiplyAccumulate("u8s8", "int32", "uint8", "int8", 4, _dot_i8, _sum_of_products, extra="avx512vnni")
+VPDPBUSD = MultiplyAccumulate(
+    "u8s8", "vpdpbusd", "int32", "uint8", "int8", 4, _dot_i8, _sum_of_products, extra="avx512vnni"
+)
 VPDPBUSD_SWAPPED = MultiplyAccumulate(
     "s8u8",
+    "vpdpbusd",
     "int32",
     "int8",
     "uint8",
