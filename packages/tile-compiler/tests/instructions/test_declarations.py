@@ -212,7 +212,7 @@ def test_architectures() -> None:
 
 
 def broken(**changes: Any) -> Callable[[], MatrixMultiply]:
-    return lambda: dataclasses.replace(declared()[0], **changes)
+    return lambda: dataclasses.replace(cuda.MULTIPLY[0], **changes)
 
 
 @pytest.mark.parametrize(

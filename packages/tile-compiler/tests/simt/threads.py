@@ -90,6 +90,8 @@ class Threads(Machine):
             self._ldmatrix(int(name[14]), name.endswith("_trans"), *args)
         elif name.startswith("tl::stmatrix_x"):
             self._stmatrix(int(name[14]), name.endswith("_trans"), *args)
+        elif name == "tl::transpose_quad":
+            self._transpose_quad(*args)
         elif name.startswith(("tl::mma_", "tl::mfma_", "tl::dot4")):
             self._multiply(next(d for d in declared() if d.name == name), *args)
         elif name == "tl::to_tf32":
@@ -150,6 +152,14 @@ class Threads(Machine):
         self.lanes.mask = np.arange(self.lanes.count) % 32 < 8 * count
         self.write(target, into, rows.reshape(-1, 8).view(target.dtype.as_numpy()))
         self.lanes.mask = mask
+
+    def _transpose_quad(self, words: Any) -> None:
+        size = self.buffer(words.args[0].source).dtype.as_numpy().itemsize
+        buffer, place = self._place(words, 16 // size)
+        assert self.lanes.mask.all(), "transpose_quad needs whole warps"
+        rows = np.ascontiguousarray(self.read(buffer, place))
+        turned = np.ascontiguousarray(rows.view(np.uint32).reshape(-1, 4, 4).swapaxes(1, 2)).reshape(-1, 4)
+        self.write(buffer, place, turned.view(rows.dtype))
 
     def _multiply(self, mma: MatrixMultiply, *operands: Any) -> None:
         """A matrix instruction, executed on the whole matrices of each wave by its declared meaning."""

@@ -293,6 +293,18 @@ def test_atomic_add_of_packed_pairs(run_body):
         np.testing.assert_array_equal(x.astype("f4"), [0, 0, 32, 64])
 
 
+def test_transpose_quad(run_body):
+    words = np.random.default_rng(2).integers(0, 2**32, (32, 4), dtype="u4")
+    out = words.copy()
+    body = """
+      uint32_t w[4];
+      for (int i = 0; i < 4; ++i) w[i] = X[threadIdx.x * 4 + i];
+      tl::transpose_quad(w);
+      for (int i = 0; i < 4; ++i) X[threadIdx.x * 4 + i] = w[i];"""
+    run_body("uint32_t* X", body, [out]).check()
+    np.testing.assert_array_equal(out.reshape(8, 4, 4), words.reshape(8, 4, 4).swapaxes(1, 2))
+
+
 def test_dp4a(run_body):
     rng = np.random.default_rng(0)
     a, b, c = rng.integers(0, 256, (32, 4), "u1"), rng.integers(0, 256, (32, 4), "u1"), rng.integers(-99, 99, 32, "i4")

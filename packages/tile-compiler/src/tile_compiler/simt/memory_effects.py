@@ -78,7 +78,7 @@ def _called(node: Any, note: Any, visit: Any) -> None:
             note("async" if position == 0 else "read", buffer, indices, width)
         elif name.startswith(("tl::ldmatrix", "tl::stmatrix")):
             note("write" if position == 0 else "read", buffer, indices, 16 // size)
-        elif name.startswith(("tl::mma", "tl::mfma", "tl::dot4", "tl::shfl")):
+        elif name.startswith(("tl::mma", "tl::mfma", "tl::dot4", "tl::shfl", "tl::transpose_quad")):
             note("write", buffer, ())
         else:  # an extern may do anything with the memory that it is given
             note("read", buffer, ())

@@ -73,6 +73,7 @@ extern "C" __global__ void __launch_bounds__(128) everything(const tl::half_t* A
   tl::stmatrix_x2_trans(s + t*16, a);
   tl::stmatrix_x1(s + t*16, a);
 #endif
+  tl::transpose_quad(a);
   float x = tl::shfl_xor(c[0], 1) + tl::shfl_down(c[1], 2) + tl::shfl_idx(c[2], 3) + tl::shfl_up(c[3], 1) + (float)tl::shfl_xor(A[t], 4) + (float)tl::shfl_xor((double)c[0], 2);
   if (tl::vote_any(x > 0) && tl::vote_all(x < 3)) x += tl::vote_ballot(x > 1);
   tl::atomic_add(C, x);

@@ -15,6 +15,7 @@ from tile_compiler.rewrite import is_call, substitute
 from tile_compiler.simt.accesses import WideAccess, addressed
 from tile_compiler.simt.distribution import Distribution
 from tile_compiler.simt.lowering import Lowering
+from tile_compiler.simt.operators.exchange_lanes import QuadStore
 from tile_compiler.simt.operators.nests import (
     ASYNC,
     REGISTERS,
@@ -80,13 +81,13 @@ class _Nest:
         return best
 
     def lower(self) -> Any:
-        by_matrices = self._by_matrices()
-        if by_matrices is not None:
-            return by_matrices
+        together = self._together()
+        if together is not None:
+            return together
         return unrolled("c", self.loop.steps // self.width, self._group, self.low.span)
 
-    def _by_matrices(self) -> Any | None:
-        """`stmatrix`, if all that the nest does is to store values of registers to shared memory."""
+    def _together(self) -> Any | None:
+        """By lanes that work together, if all that the nest does is to store values of registers to memory."""
         body, accesses = tile_ir.statements(self.nest.body), self.rule.accesses
         if len(body) != 1 or not isinstance(body[0], tir.BufferStore) or len(accesses.wide) != 1:
             return None
@@ -115,7 +116,8 @@ class _Nest:
         def width(axis: int) -> int:
             return self._access_width(written, axis)
 
-        return MatrixStore(statement, self.loop, tuple(self.nest.loop_vars), value, width, self.low).lower()
+        how = (statement, self.loop, tuple(self.nest.loop_vars), value, width, self.low)
+        return MatrixStore(*how).lower() or QuadStore(*how).lower()
 
     def _group(self, c: Any) -> Any:
         """The statements of one group of `width` steps."""

@@ -85,6 +85,21 @@ TL_MMA(mma_m16n8k32_f32_e4m3_e5m2, TL_E4M3, TL_E5M2, 32, TL_MMA_16_ROWS)
 TL_MMA(mma_m16n8k32_f32_e5m2_e4m3, TL_E5M2, TL_E4M3, 32, TL_MMA_16_ROWS)
 #undef TL_MMA
 
+// The 4 x 4 matrix of 32-bit words that four neighbouring lanes hold as rows, transposed: word r of lane t becomes word t
+// of lane r (of their four).
+TL_DEVICE void transpose_quad(void* words) {
+  uint32_t* w = (uint32_t*)words;
+  for (int s = 1; s < 4; s *= 2) {
+    bool upper = (threadIdx.x & s) != 0;
+    for (int r = 0; r < 4; ++r) {
+      if (r & s) continue;
+      uint32_t other = shfl_xor(upper ? w[r] : w[r | s], s);
+      if (upper) w[r] = other;
+      else w[r | s] = other;
+    }
+  }
+}
+
 TL_DEVICE uint32_t vote_ballot(bool x) { return (uint32_t)tl_emu_ballot(x); }
 
 }  // namespace tl

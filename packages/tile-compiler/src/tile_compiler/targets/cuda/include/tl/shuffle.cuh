@@ -33,6 +33,23 @@ TL_SHUFFLE(shfl_up, __shfl_up_sync, delta)     // of lane own - delta, own value
 TL_SHUFFLE(shfl_idx, __shfl_sync, lane)        // of lane (lane % 32)
 #undef TL_SHUFFLE
 
+// The 4 x 4 matrix of 32-bit words that four neighbouring lanes hold as rows, transposed: word r of lane t becomes word t
+// of lane r (of their four).
+TL_DEVICE void transpose_quad(void* words) {
+  uint32_t* w = (uint32_t*)words;
+#pragma unroll
+  for (int s = 1; s < 4; s *= 2) {
+    bool upper = (threadIdx.x & s) != 0;
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      if (r & s) continue;
+      uint32_t other = shfl_xor(upper ? w[r] : w[r | s], s);
+      if (upper) w[r] = other;
+      else w[r | s] = other;
+    }
+  }
+}
+
 TL_DEVICE bool vote_any(bool x) { return __any_sync(0xffffffffu, x); }
 TL_DEVICE bool vote_all(bool x) { return __all_sync(0xffffffffu, x); }
 TL_DEVICE uint32_t vote_ballot(bool x) { return __ballot_sync(0xffffffffu, x); }
