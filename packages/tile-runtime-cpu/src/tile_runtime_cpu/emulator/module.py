@@ -56,8 +56,9 @@ class _Settings(ctypes.Structure):
         ("late", ctypes.c_int),
         ("checks", ctypes.c_int),
         ("warp_size", ctypes.c_int),
-        ("unused", ctypes.c_int),
+        ("processes", ctypes.c_int),
         ("timeout_seconds", ctypes.c_double),
+        ("worthwhile_seconds", ctypes.c_double),
         ("cluster", ctypes.c_uint * 3),
     )
 
@@ -70,6 +71,9 @@ class _Buffer(ctypes.Structure):
         ("initialized", ctypes.c_int),
     )
 
+
+#: Work, in seconds of one core, that is worth asking other processes for: each costs about 10 ms.
+_WORTHWHILE_SECONDS = 0.1
 
 #: The runtime runs one block at a time, in one thread; a process has one.
 _ONE_LAUNCH = threading.Lock()
@@ -113,6 +117,7 @@ class EmulatedModule:
         hook: Hook | None = None,
         timeout_seconds: float = 120.0,
         cluster: Sequence[int] = (1, 1, 1),
+        processes: int | None = None,
     ) -> Report:
         """Run all blocks; stop at the first block with findings. Blocks of a `cluster` run at the same time.
 
@@ -120,7 +125,9 @@ class EmulatedModule:
         global memory as (address, bytes, name, writable[, initialized]); by default it is the arrays among `args`, all
         writable unless numpy says otherwise. The kernel works on copies of them. `seed` 0 runs blocks in order, others
         shuffle them. `mode` says when asynchronous copies move their data: "early", at the issue, or "late", at the wait.
-        `hook(block, shared)` is called after each block with its index and its shared memory as bytes.
+        `hook(block, shared)` is called after each block with its index and its shared memory as bytes. `processes` run the
+        blocks, for the same results and findings as one of them (a hook wants one); by default
+        TILELANG_EMULATE_PROCESSES, else as many as there are cores, for launches that take long enough.
         """
         if mode not in ("early", "late"):
             raise ValueError(f"mode is {mode!r}; it must be 'early' or 'late'")
@@ -143,7 +150,10 @@ class EmulatedModule:
         watched = [Buffer(*b) for b in buffers] if buffers is not None else _arrays(args)
         cells = self._cells(symbol, args)
         pointers = (ctypes.c_void_p * max(len(cells), 1))(*[ctypes.addressof(cell) for cell in cells])
-        settings = _Settings(seed, mode == "late", checks, self.warp_size, 0, timeout_seconds, together)
+        worthwhile = _WORTHWHILE_SECONDS if processes is None else 0.0
+        settings = _Settings(
+            seed, mode == "late", checks, self.warp_size, processes or _processes(), timeout_seconds, worthwhile, together
+        )
         failure: list[BaseException] = []
         callback = _callback(hook, dynamic_shared_bytes, failure) if hook else None
         entry = ctypes.cast(getattr(self._library, f"tl_emu_entry_{symbol}"), ctypes.c_void_p)
@@ -155,7 +165,7 @@ class EmulatedModule:
                 elif isinstance(cell, _TensorMapCell):
                     cell.encode(placement)
             start = time.perf_counter()
-            status = self._runtime.tl_emu_launch(
+            call = (
                 entry,
                 pointers,
                 (ctypes.c_uint * 3)(*extents),
@@ -166,6 +176,11 @@ class EmulatedModule:
                 len(watched),
                 ctypes.cast(callback, ctypes.c_void_p) if callback else None,
             )
+            status = self._runtime.tl_emu_launch(*call)
+            if status > 0:  # blocks met: their order has to be that of one process
+                settings.processes = 1
+                placement.copy_in()
+                status = self._runtime.tl_emu_launch(*call)
             seconds = time.perf_counter() - start
             if status:
                 raise MemoryError(f"the emulator could not get its memory (status {status})")
@@ -209,7 +224,7 @@ class EmulatedModule:
             n = self._runtime.tl_emu_standing(operations, barriers, places)
             where = standing(list(zip(operations[:n], barriers[:n], places[:n])), self._line)
         output = self._runtime.tl_emu_output().decode(errors="replace")
-        return Report(errors, dict(zip(COUNTERS, numbers)), output, seconds, where)
+        return Report(errors, dict(zip(COUNTERS, numbers)), output, seconds, where, self._runtime.tl_emu_processes())
 
 
 def compile(source: str, *, include_dirs: Sequence[str | os.PathLike[str]] = (), arch: str = "") -> EmulatedModule:
@@ -232,6 +247,12 @@ def _distinct(buffers: list[Buffer], placement: Placement) -> Any:
         entry.writable = any(a.writable for a in sharing)
         entry.initialized = any(a.initialized for a in sharing)
     return table
+
+
+def _processes() -> int:
+    """How many processes run a launch's blocks, as far as that pays."""
+    chosen = os.environ.get("TILELANG_EMULATE_PROCESSES", "")
+    return int(chosen) if chosen else len(os.sched_getaffinity(0))
 
 
 def _three(extents: Sequence[int]) -> tuple[int, int, int]:

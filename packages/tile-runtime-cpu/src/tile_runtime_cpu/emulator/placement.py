@@ -1,7 +1,8 @@
 """Copies of a launch's buffers, far from each other, so that an access past one cannot land in the next.
 
 Arrays of a host program lie side by side in its heap. A kernel that writes past one of them would hit another buffer
-that it may touch, and nobody would notice; here it hits nothing. Buffers that share bytes stay together.
+that it may touch, and nobody would notice; here it hits nothing. Buffers that share bytes stay together. The copies
+are shared by the processes that run a launch's blocks.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Placement:
             elif size:
                 self._ranges.append(_Range(address, address + size))
         total = GAP + sum(r.high - r.low + GAP + 2 * _ALIGNMENT for r in self._ranges)
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
+        flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
         self._memory = mmap.mmap(-1, total, flags=flags)
 
     def __enter__(self) -> Placement:
@@ -47,9 +48,14 @@ class Placement:
         for r in self._ranges:
             cursor = -(-cursor // _ALIGNMENT) * _ALIGNMENT + r.low % _ALIGNMENT
             r.shift = cursor - r.low
-            ctypes.memmove(cursor, r.low, r.high - r.low)
             cursor += r.high - r.low + GAP
+        self.copy_in()
         return self
+
+    def copy_in(self) -> None:
+        """Fill the copies with what the buffers hold."""
+        for r in self._ranges:
+            ctypes.memmove(r.low + r.shift, r.low, r.high - r.low)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -248,6 +248,7 @@ class Report:
     output: str = ""  # of tl::print
     seconds: float = 0.0
     standing: list[str] = field(default_factory=list)  # where the threads stood when a block was stopped
+    processes: int = 1  # that ran the blocks
 
     @property
     def ok(self) -> bool:

@@ -1,4 +1,4 @@
-// The launcher: blocks one after the other in seeded random order, findings, faults, and the functions Python calls.
+// The launcher: blocks in seeded random order, each scheduled by a seed of its own, findings, faults, and the functions Python calls.
 #include <link.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -40,6 +40,12 @@ u32 random_number() {  // xorshift64*
   random_state ^= random_state << 25;
   random_state ^= random_state >> 27;
   return (u32)(random_state * 0x2545f4914f6cdd1dull >> 32);
+}
+
+// For the launch (0), or for a block: no block's schedule depends on what others did.
+static void seed_random(u64 block_number) {
+  random_state = (settings.seed * 0x9e3779b97f4a7c15ull + 0x1234567) ^ block_number * 0xd1342543de82ef95ull;
+  if (random_state == 0) random_state = 1;
 }
 
 u64 image_base() { return image_low; }
@@ -207,7 +213,7 @@ struct tl_emu_buffer {  // written by module.py
   int writable, initialized;
 };
 
-// 0: done, findings or not; below 0: it could not start.
+// 0: done, findings or not; 1: to be done again by one process (processes.cpp); below 0: it could not start.
 int tl_emu_launch(void (*entry)(void**), void** arguments, const unsigned* grid, const unsigned* size, unsigned shared_bytes,
                   const Settings* chosen, const tl_emu_buffer* buffers, int buffer_count, block_hook hook) {
   settings = *chosen;
@@ -215,7 +221,8 @@ int tl_emu_launch(void (*entry)(void**), void** arguments, const unsigned* grid,
   findings.clear();
   output.clear();
   repeats = 0;
-  random_state = settings.seed * 0x9e3779b97f4a7c15ull + 0x1234567;
+  forget_crew();
+  seed_random(0);
   u64 count = (u64)size[0] * size[1] * size[2];
   if (count == 0 || count > kMaxThreads) return -1;
   if (shared_bytes > kSharedBytes) return -2;
@@ -262,7 +269,9 @@ int tl_emu_launch(void (*entry)(void**), void** arguments, const unsigned* grid,
   }
   FaultGuard guard;
   start_clock();
-  for (u64 number : order) {
+  auto run_one = [&](u64 number) {
+    seed_random(number + 1);
+    look_at_clock_later();
     const u64 first[3] = {number % clusters[0] * cluster[0], number / clusters[0] % clusters[1] * cluster[1],
                           number / clusters[0] / clusters[1] * cluster[2]};
     block.number = (u32)(first[0] + grid[0] * (first[1] + grid[1] * first[2])) + 1;
@@ -289,14 +298,23 @@ int tl_emu_launch(void (*entry)(void**), void** arguments, const unsigned* grid,
     bool finished = run_block();
     launched = false;
     finish_traffic();
-    if (!finished || !findings.empty()) break;
+    if (!finished || !findings.empty()) return false;
     counters.blocks += together;
     for (const tl_emu_self_t& b : blocks) {
       if (hook) hook(b.block_index.x, b.block_index.y, b.block_index.z, b.shared);
     }
+    return true;
+  };
+  double began = processor_seconds();
+  u64 done = 0;
+  bool good = true;
+  while (done < order.size() && run_one(order[done])) {
+    if (++done == order.size() || hook || !worth_a_crew(done, order.size(), processor_seconds() - began)) continue;
+    good = run_crew(order, done, run_one);
+    break;
   }
   release_spaces();
-  return 0;
+  return good ? 0 : 1;
 }
 
 int tl_emu_findings(Finding* out, int room) {
@@ -307,6 +325,7 @@ int tl_emu_findings(Finding* out, int room) {
 
 void tl_emu_counters(Counters* out) { *out = counters; }
 u64 tl_emu_image_base() { return image_low; }
+int tl_emu_processes() { return crew_size; }  // that ran blocks of the last launch
 const char* tl_emu_output() { return output.c_str(); }
 
 // Where each thread of the last block stands: operation, barrier, place.
@@ -320,6 +339,7 @@ int tl_emu_standing(int* operations, int* barrier_numbers, u64* places) {
 }
 
 void tl_emu_print(const char* text) {
+  order_matters();
   if (output.size() < (1u << 20)) output += text;
 }
 

@@ -1,6 +1,8 @@
 // What only some parts of the runtime need from each other.
 #pragma once
 
+#include <functional>
+
 #include "state.h"
 
 namespace emu {
@@ -14,6 +16,11 @@ extern std::vector<Space> spaces;  // global buffers
 
 bool in_image(const void* p);      // of the kernel's shared object
 void start_clock();
+void look_at_clock_later();
+double processor_seconds();  // of this thread
+void forget_crew();
+bool worth_a_crew(u64 done, u64 all, double seconds_so_far);
+bool run_crew(const std::vector<u64>& order, u64 done, const std::function<bool(u64)>& run_one);
 void forget_last_hit();
 void reset_barriers();
 void record_traffic(const Space& space, const void* address, u32 size, const void* pc);

@@ -13,14 +13,19 @@ namespace emu {
 static u32 until_clock;  // accesses until the next look at the clock
 static double deadline;
 
-static double seconds() {
+static double read_clock(clockid_t clock) {
   timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
+  clock_gettime(clock, &t);
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+static double seconds() { return read_clock(CLOCK_MONOTONIC); }
+double processor_seconds() { return read_clock(CLOCK_THREAD_CPUTIME_ID); }
+
+void look_at_clock_later() { until_clock = 1u << 20; }
+
 void start_clock() {
-  until_clock = 1u << 20;
+  look_at_clock_later();
   deadline = seconds() + settings.timeout_seconds;
 }
 
@@ -68,7 +73,10 @@ Space* check_access(const void* address, u32 size, Access access, const void* pc
   } else {
     space = last_hit && p >= last_hit->low && p < last_hit->high ? last_hit : find_space(p);
     if (!space) {
-      if (in_image(p)) return nullptr;  // constants and tables of the kernel's own
+      if (in_image(p)) {  // constants and tables of the kernel's own
+        if (write) order_matters();
+        return nullptr;
+      }
       add_finding(kOutOfBounds, nearest_space(p), address, (int)size, -1, pc, 0, access);
       abandon();
     }

@@ -12,4 +12,5 @@
 #include "tma.cpp"
 #include "wgmma.cpp"
 #include "cluster.cpp"
+#include "processes.cpp"
 #include "launch.cpp"

@@ -334,6 +334,7 @@ static inline void check_granule(Granule& g, u32 first, u32 count, const Site& s
 }
 
 void check_cells(Space& space, const u8* address, u32 size, bool write, bool atomic, const void* pc) {
+  note_access(space, address, size, write, atomic);
   Site site{space, address, size, pc, this_thread(), write && !atomic && size <= 64 && pc != nullptr, false};
   for_each_cell(
       space, address, size, [&](Granule& g, u32 first, u32 count) { check_granule(g, first, count, site, write); },
@@ -345,6 +346,7 @@ void check_cells(Space& space, const u8* address, u32 size, bool write, bool ato
 
 void begin_write(Space& space, const u8* address, u32 size, const Actor& actor, const void* pc, bool atomic) {
   if (!settings.checks || !space.granules) return;
+  note_access(space, address, size, true, atomic);
   Site site{space, address, size, pc, actor, false, true};
   for_each_cell(
       space, address, size,
@@ -368,6 +370,7 @@ void end_write(Space& space, const u8* address, u32 size, Epoch epoch) {
 
 void begin_read(Space& space, const u8* address, u32 size, const Actor& actor, const void* pc) {
   if (!settings.checks || !space.granules) return;
+  note_access(space, address, size, false, false);
   Site site{space, address, size, pc, actor, false, true};
   for_each_cell(
       space, address, size,

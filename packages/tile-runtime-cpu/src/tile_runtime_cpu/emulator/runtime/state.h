@@ -44,8 +44,8 @@ struct Finding {  // read by report.py
 
 struct Settings {  // written by module.py
   u64 seed;
-  int late, checks, warp_size, unused;
-  double timeout_seconds;
+  int late, checks, warp_size, processes;
+  double timeout_seconds, worthwhile_seconds;  // the latter: work for which other processes are asked
   unsigned cluster[3];
 };
 
@@ -83,9 +83,12 @@ struct Granule {  // 16 bytes; one cell for all of them until someone touches a 
   uint16_t readers;    // asynchronous operations that still read here
 };
 
+struct Mark;
+
 struct Space {
   u8 *low, *high;
   Granule* granules;
+  Mark* marks;  // where several processes run blocks; see processes.cpp
   bool writable, initialized, global;
   int index;  // in the launch's list of buffers; -1: shared memory
 };
@@ -211,6 +214,10 @@ void forget_pending();
 // memory.cpp
 enum Access { kRead, kWrite, kAtomicUpdate };
 Space* check_access(const void* address, u32 size, Access access, const void* pc, bool aligned);
+
+// processes.cpp
+void note_access(Space& space, const u8* address, u32 size, bool write, bool atomic);
+void order_matters();
 
 // async_copy.cpp
 void reset_copies(Thread& thread);
