@@ -152,7 +152,14 @@ class EmulatedModule:
         pointers = (ctypes.c_void_p * max(len(cells), 1))(*[ctypes.addressof(cell) for cell in cells])
         worthwhile = _WORTHWHILE_SECONDS if processes is None else 0.0
         settings = _Settings(
-            seed, mode == "late", checks, self.warp_size, processes or _processes(), timeout_seconds, worthwhile, together
+            seed,
+            mode == "late",
+            checks,
+            self.warp_size,
+            processes or _processes(),
+            timeout_seconds,
+            worthwhile,
+            together,
         )
         failure: list[BaseException] = []
         callback = _callback(hook, dynamic_shared_bytes, failure) if hook else None
