@@ -9,7 +9,7 @@ import pytest
 import threads as simt
 
 import tilelang.language as T
-from tile_compiler.simt.errors import LayoutConflict, ThreadsDoNotFit
+from tile_compiler.simt.errors import ThreadsDoNotFit
 
 
 def tiles(rng: Any, dtype: str, *shapes: tuple[int, int]) -> list[Any]:
@@ -235,30 +235,6 @@ def test_result_of_one_product_is_operand_of_the_next(rng: Any, check: Any) -> N
         args = [*tiles(rng, "float16", (64, 64), (64, 64)), np.zeros((64, 64), "float32")]
         _, ctx = check(chain, args, rtol=1e-2, atol=1e-2)
         assert any("through shared memory" in text for _, text in ctx.report.notes) == exchanged
-
-
-def test_conflict_names_both_lines_and_the_repair(lower: Any) -> None:
-    @T.prim_func
-    def conflict(A: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 64), "float32")):
-        with T.Kernel(1, threads=128) as bx:
-            a = T.alloc_shared((64, 64), "float16")
-            p = T.alloc_fragment((64, 64), "float16")
-            s = T.alloc_fragment((64, 64), "float32")
-            T.copy(A, a)
-            T.copy(A, p)
-            T.gemm(a, a, s, clear_accum=True)
-            for i, j in T.Parallel(64, 64):
-                p[i, j] = s[j, i]
-            T.gemm(p, a, s)
-            T.copy(s, C)
-
-    with pytest.raises(LayoutConflict) as caught:
-        lower(conflict)
-    text = str(caught.value)
-    assert "T.Parallel" in text
-    assert "T.gemm" in text
-    assert text.count("thread") >= 2
-    assert "shared" in text
 
 
 def test_operands_in_global_memory_and_shared_result(rng: Any, check: Any) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tile_compiler.errors import CompileError, where
 from tile_compiler.simt.distribution import Distribution
+from tile_compiler.simt.layout.drawing import beside, drawn
 
 if TYPE_CHECKING:
     from tile_compiler.instructions import MatrixMultiply
@@ -14,34 +15,48 @@ if TYPE_CHECKING:
 
 
 class LayoutConflict(CompileError, ValueError):
-    """Two operators demand different distributions of one tile over the threads."""
+    """Two operators demand different distributions of one tile over the threads, and no copy between can help.
+
+    `rule` cannot live with the value that `other` (its words and line) gave to `unknown`; `annotated`: the user did.
+    """
 
     code = "TL204"
     unknown: Unknown | None = None
+    rule: Rule | None = None
+    other: str = ""
+    annotated: bool = False
 
     @classmethod
     def between(cls, rule: Rule, unknown: Unknown, solution: Solution, why: str) -> LayoutConflict:
-        """`rule` cannot live with the value that another rule gave to `unknown`."""
-        other = solution.origin.get(unknown)
-        value = solution.values.get(unknown)
-        shown = value.describe() if isinstance(value, Distribution) else str(value)
-        by = f"{other.text} at {where(other.span)}" if other is not None else "an annotation"
-        lines = [f"{by} distributes {unknown.name} as {shown}"]
-        for mine in rule.unknowns():
-            demand = solution.values.get(mine)
-            if mine is not unknown and isinstance(demand, Distribution):
-                giver = solution.origin.get(mine)
-                source = f" ({giver.text} at {where(giver.span)})" if giver is not None and giver is not rule else ""
-                lines.append(f"{mine.name} as {demand.describe()}{source}")
+        """The error of `rule`, which says `why` it needs something else than `solution` has for `unknown`."""
+        giver = solution.origin.get(unknown)
+        other = f"{giver.text} at {where(giver.span)}" if giver is not None else "T.annotate_layout"
+        name = unknown.name
+        by_hand = f"drop the annotation of {name}, or T.copy {name} to another fragment for {rule.text}"
         error = cls(
-            f"{rule.text} and {by} need different layouts of {unknown.name}",
+            f"{rule.text} and {other} need different layouts of {name}",
             at=rule.span,
-            found="; ".join(lines),
+            found=_maps(rule, unknown, solution, other),
             expected=why,
-            repair=f"copy {unknown.name} to a shared buffer and from there to a fragment of its own",
+            repair=by_hand
+            if giver is None
+            else f"write {name} in one T.Parallel loop and read it in the next, or use a shared buffer for it",
         )
-        error.unknown = unknown
+        error.unknown, error.rule, error.other, error.annotated = unknown, rule, other, giver is None
         return error
+
+
+def _maps(rule: Rule, unknown: Unknown, solution: Solution, other: str) -> str:
+    """What both sides want: as formulas, and drawn side by side."""
+    given, mine = solution.values.get(unknown), rule.wanted(unknown, solution.values)
+    if not isinstance(given, Distribution):
+        return f"{other} lays {unknown.name} out as {given}"
+    lines = [f"{other} gives {unknown.name} {given.describe()}"]
+    left = [f"{other}:", *drawn(given)]
+    if mine is None:
+        return "\n            ".join([*lines, *left])
+    lines.append(f"{rule.text} wants {mine.describe()}")
+    return "\n            ".join([*lines, *beside(left, [f"{rule.text}:", *drawn(mine)])])
 
 
 class SharedMemoryRace(CompileError, ValueError):

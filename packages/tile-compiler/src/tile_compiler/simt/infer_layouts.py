@@ -13,7 +13,7 @@ from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.loops.conflicts import check_conflicts
 from tile_compiler.passes.lower_tile_ops import alias_roots, is_tile_operator
 from tile_compiler.ranges import RangeRewriter, Ranges
-from tile_compiler.rewrite import is_call
+from tile_compiler.rewrite import is_call, map_kernels
 from tile_compiler.simt.accesses import collect
 from tile_compiler.simt.annotations import annotated
 from tile_compiler.simt.context import SimtContext
@@ -26,6 +26,7 @@ from tile_compiler.simt.operators.nests import WHAT, is_fragment, is_shared, sta
 from tile_compiler.simt.operators.parallel import NestRule
 from tile_compiler.simt.operators.registry import twin_of
 from tile_compiler.simt.operators.twin import RuleSite
+from tile_compiler.simt.separate_layouts import Separation, apply, separation
 from tilelang import ops
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of
@@ -47,15 +48,30 @@ class _Default(Rule):
 
 
 def infer_layouts(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
-    """Fill `ctx.layouts`; the function itself stays as it is.
+    """Fill `ctx.layouts`. The function stays as it is, but for copies where one fragment is needed in two layouts.
 
     before:     acc, s, loops: unknown
     after:      acc: (i, j) -> thread i % 8 * 4 + j % 8 // 2 + ..., s: swizzled, each loop where its fragments are
+
+    Raises LayoutConflict where no copy helps, or where the user fixed a layout that an operator cannot live with.
     """
-    for kernel in tile_ir.kernels(func):
-        _check_types(kernel)
-        ctx.layouts[kernel.index] = _Inference(func, kernel, ctx).run()
-    return func
+
+    def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
+        made: set[Any] = set()  # fragments that belong to one operator
+        while True:
+            inference = _Inference(func, kernel, ctx)
+            try:
+                ctx.layouts[kernel.index] = inference.run()
+            except LayoutConflict as conflict:
+                separated = inference.separation(conflict, made)
+                if separated is None:
+                    raise
+                made |= {n.buffer for n in tile_ir.walk(separated.replacement) if isinstance(n, tir.AllocBuffer)}
+                kernel = apply(kernel, separated)
+                continue
+            return kernel
+
+    return map_kernels(func, rule)
 
 
 class _Inference(RangeRewriter):
@@ -64,6 +80,7 @@ class _Inference(RangeRewriter):
         self.ctx, self.kernel = ctx, kernel
         self.threads = int(kernel.num_threads or 1)
         self.found = KernelLayouts()
+        self.places: list[tuple[Rule, Any]] = []  # the statement of each rule
         self.roots = alias_roots(kernel.body)
 
     def run(self) -> KernelLayouts:
@@ -94,23 +111,26 @@ class _Inference(RangeRewriter):
     def _solved(self, rules: list[Rule]) -> Solution:
         """The solution. A small tile that two operators want differently is given to every thread."""
         strict = {unknown for rule in rules for unknown, _ in rule.propose(Level.STRICT, {})}
-        everywhere: dict[Unknown, Any] = {}
+        everywhere: dict[Unknown, LayoutConflict] = {}
         first: LayoutConflict | None = None
         while True:
             known = self._known()
             for unknown in everywhere:
                 known.values[unknown] = replicated(unknown.shape, self.threads)
             try:
-                return solve(rules, known)
+                solution = solve(rules, known)
             except LayoutConflict as conflict:
                 first = first or conflict
                 blamed = conflict.unknown
                 small = blamed is not None and math.prod(blamed.shape) <= SMALL
-                if blamed is None or not small or blamed in strict or blamed in everywhere:
+                if conflict.annotated or not small or blamed is None or blamed in strict or blamed in everywhere:
                     raise first from None
                 everywhere[blamed] = conflict
-                span = conflict.location
-                self.ctx.report.note(None, f"{blamed.name}: every thread holds it, as uses at {span} need it elsewhere")
+                continue
+            for tile, conflict in everywhere.items():
+                why = f"as uses at {conflict.location} need it elsewhere"
+                self.ctx.report.note(None, f"{tile.name}: every thread holds it, {why}")
+            return solution
 
     def _declare(self) -> None:
         for node in tile_ir.walk(self.kernel.body):
@@ -156,9 +176,7 @@ class _Inference(RangeRewriter):
             return node
         what = str(nest.annotations.get(WHAT, "T.Parallel"))
         loop = Unknown(f"the {what} loop", tuple(int(s or 0) for s in sizes))
-        both = what == "T.copy" and len(accesses.fragments) == 2 and not accesses.wide
-        rule = NestRule(what, nest.span, nest, accesses, loop, self.found.buffers, self.threads, repairable=both)
-        self.found.rules.append(rule)
+        self._note(NestRule(what, nest.span, nest, accesses, loop, self.found.buffers, self.threads), node)
         return node
 
     def evaluate(self, node: tir.Evaluate) -> Any:
@@ -168,8 +186,26 @@ class _Inference(RangeRewriter):
         span = node.value.span or node.span
         rule = twin_of(op, span).rule
         if rule is not None:
-            self.found.rules.append(rule(op, RuleSite(self._unknown, self.threads, self.ctx, span)))
+            self._note(rule(op, RuleSite(self._unknown, self.threads, self.ctx, span)), node)
         return node
+
+    def _note(self, rule: Rule, node: Any) -> None:
+        self.found.rules.append(rule)
+        self.places.append((rule, node))
+
+    def separation(self, conflict: LayoutConflict, made: set[Any]) -> Separation | None:
+        """How the statement that cannot live with a layout can do without it; None for what the user fixed."""
+        blamed = conflict.unknown
+        if blamed is None or conflict.annotated:
+            return None
+        stmt = next(node for rule, node in self.places if rule is conflict.rule)
+        if blamed.key in made and not isinstance(conflict.rule, NestRule):
+            return None
+        found = separation(stmt, blamed.key)
+        if found is not None:
+            span = conflict.rule.span if conflict.rule is not None else None
+            self.ctx.report.note(span, f"{found.how}, as {conflict.other} needs it in another layout")
+        return found
 
 
 def _addressed(kernel: tile_ir.Kernel) -> set[Any]:

@@ -50,6 +50,12 @@ class Rule:
     def unknowns(self) -> tuple[Unknown, ...]:
         return ()
 
+    def wanted(self, unknown: Unknown, known: Mapping[Unknown, Value]) -> Distribution | None:
+        """The distribution of `unknown` that would suit the operator, for messages: by default what it insists on."""
+        demands = dict(self.propose(Level.STRICT, {}))
+        found = demands.get(unknown)
+        return found if isinstance(found, Distribution) else None
+
 
 @dataclass
 class Solution:

@@ -39,3 +39,13 @@ def move(src: Any, dst: Any, to: Expansion, *, asynchronous: bool = False) -> An
 
     fits = asynchronous and is_shared(dst.source)
     return nest([e for e, _, _ in axes], body, "T.copy", to.span, asynchronous=fits)
+
+
+def whole_copy(src: Any, dst: Any, span: Any) -> Any:
+    """The nest that copies one buffer to another of its shape."""
+
+    def body(offsets: list[Any]) -> Any:
+        value = cast(tir.BufferLoad(src, offsets), tile_ir.dtype_name(dst))
+        return tir.BufferStore(dst, value, offsets, span=span)
+
+    return nest(list(src.ty.shape), body, "T.copy", span)

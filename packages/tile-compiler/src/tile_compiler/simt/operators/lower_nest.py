@@ -49,10 +49,7 @@ def lower_nest(rule: NestRule, low: Lowering) -> Any:
 
     A nest that only moves elements moves vectors directly, by `cp.async` where it may complete later.
     """
-    solution = low.layouts.solution.values
-    if rule.needs_repair(solution):
-        return _through_shared(rule, low)
-    loop = solution[rule.loop]
+    loop = low.layouts.solution.values[rule.loop]
     assert isinstance(loop, Distribution)
     return _Nest(rule, low, loop).lower()
 
@@ -417,33 +414,3 @@ def _all(conditions: Sequence[Any]) -> Any:
 
 def _has_effect(node: Any) -> bool:
     return any(is_call(n, "tl.atomic_elem", "tirx.call_extern") for n in tile_ir.walk(node))
-
-
-def _through_shared(rule: NestRule, low: Lowering) -> Any:
-    """A copy between fragments of different layouts: every thread writes its elements, and reads those it needs."""
-    statement = tile_ir.statements(rule.nest.body)[0]
-    source = next(n for n in tile_ir.walk(statement.value) if isinstance(n, ir.TensorLoad))
-    src, dst = low.distribution(source.source), low.distribution(statement.buffer)
-    if not (src.emittable and dst.emittable):
-        raise UnsupportedOnTarget("a copy between irregular distributions", at=rule.span)
-    if src.shape != rule.shape or dst.shape != rule.shape:
-        raise UnsupportedOnTarget("a copy between parts of fragments of different layouts", at=rule.span)
-    names_ = f"{source.source.name} to {statement.buffer.name}"
-    low.ctx.report.note(rule.span, f"{names_}: through shared memory, as the two have different layouts")
-    dtype = tile_ir.dtype_name(statement.buffer)
-    scratch = low.shared(list(rule.shape), dtype, f"{source.source.name}_exchange")
-    into, out_of = low.registers(statement.buffer), low.registers(source.source)
-
-    def put(s: Any) -> Any:
-        index, conditions = src.place(low.tx, s)
-        if src.replicas > 1:
-            values = dict(zip(names(len(index)), index))
-            conditions = [*conditions, low.tx == to_tir(src.fragment.thread_expr, {**values, "rep": int32(0)})]
-        value = load(out_of, s) if str(out_of.ty.dtype) == dtype else tir.Cast(dtype, load(out_of, s))
-        return under(conditions, tir.BufferStore(scratch, value, index, span=rule.span))
-
-    def take(s: Any) -> Any:
-        index, conditions = dst.place(low.tx, s)
-        return under(conditions, tir.BufferStore(into, tir.BufferLoad(scratch, index), [s], span=rule.span))
-
-    return tile_ir.sequence([unrolled("s", src.steps, put), unrolled("s", dst.steps, take)])

@@ -42,7 +42,6 @@ class NestRule(Rule):
     loop: Unknown
     buffers: Mapping[Any, Unknown]
     threads: int
-    repairable: bool = False  # a copy between two fragments: it may go through shared memory
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -63,6 +62,11 @@ class NestRule(Rule):
                 if all(v.min() >= 0 and v.max() < size for v, size in zip(values, target)):
                     found[n] = np.ravel_multi_index(tuple(np.array(v) for v in values), target)
         return found
+
+    def _is_identity(self, n: int) -> bool:
+        """Whether iteration x touches element x."""
+        flat = self._flat[n]
+        return flat is not None and np.array_equal(flat.ravel(), np.arange(flat.size))
 
     def _is_one_to_one(self, n: int) -> bool:
         flat = self._flat[n]
@@ -99,7 +103,7 @@ class NestRule(Rule):
                     yield unknown, layout
 
     def _tile_of(self, loop: Distribution, n: int, unknown: Unknown, flat: Ints) -> Distribution | None:
-        if loop.shape == unknown.shape and np.array_equal(flat.ravel(), np.arange(flat.size)):
+        if loop.shape == unknown.shape and self._is_identity(n):
             return loop
         if len(np.unique(flat)) < math.prod(unknown.shape):
             return None  # the nest touches a part of the tile
@@ -120,13 +124,11 @@ class NestRule(Rule):
                 continue
             if not self._is_one_to_one(n):
                 partial.append((value, access))
-            elif value.shape == self.shape and np.array_equal(flat.ravel(), np.arange(flat.size)):
+            elif value.shape == self.shape and self._is_identity(n):
                 candidates.append(value)
             else:
                 candidates.append(pulled_back(value, access.indices, self.shape))
         if candidates:
-            if self.repairable:
-                return candidates[0] if candidates[0].emittable else None
             emittable = [c for c in candidates if c.emittable]
             return self._best(emittable, known) or (emittable or candidates)[0]
         if level != Level.FREE:
@@ -186,7 +188,7 @@ class NestRule(Rule):
         if flat is None:
             return f"indices inside {name}"
         held = known.get(self.buffers[access.buffer])
-        if held is None or held is loop:
+        if held is None or (held is loop and self._is_identity(n)):
             return None
         assert isinstance(held, Distribution)
         owners = held.thread_of.reshape(held.replicas, -1)[:, flat.ravel()]
@@ -204,15 +206,18 @@ class NestRule(Rule):
         assert isinstance(loop, Distribution)
         for n, access in enumerate(self.accesses.fragments):
             why = self._clash(n, loop, known, indexed=True)
-            if why is not None and not (self.repairable and access.indices is not None and self._flat[n] is not None):
+            if why is not None:
                 return self.buffers[access.buffer], why
         return None
 
-    def needs_repair(self, known: Mapping[Unknown, Value]) -> bool:
-        """Whether this copy between fragments must go through shared memory."""
-        loop = known[self.loop]
-        assert isinstance(loop, Distribution)
-        return self.repairable and not self._suits(loop, known, indexed=True)
+    def wanted(self, unknown: Unknown, known: Mapping[Unknown, Value]) -> Distribution | None:
+        """The tile held where the nest runs."""
+        loop = known.get(self.loop)
+        for n, access in enumerate(self.accesses.fragments):
+            flat = self._flat[n]
+            if isinstance(loop, Distribution) and self.buffers[access.buffer] is unknown and flat is not None:
+                return self._tile_of(loop, n, unknown, flat)
+        return None
 
 
 def _contains(owners: Ints, runs: Ints) -> bool:
