@@ -11,7 +11,13 @@ import importlib
 from pathlib import Path
 
 # Modules whose exception classes with a `code` are the catalogue of errors.
-CATALOGUES = ["tilelang.errors", "tile_runtime.errors", "tile_compiler.errors", "tile_runtime_rocm.errors"]
+CATALOGUES = [
+    "tilelang.errors",
+    "tile_runtime.errors",
+    "tile_compiler.errors",
+    "tile_compiler.simt.errors",
+    "tile_runtime_rocm.errors",
+]
 
 ROOT = Path(__file__).resolve().parent.parent
 CASES = ROOT / "packages" / "tile-lang" / "tests" / "errors" / "cases"

@@ -79,9 +79,7 @@ def test_writes_elsewhere_keep_what_they_do_not_touch(rng: Any, lower: Any, shap
 
 @pytest.mark.parametrize("policies", [("Square", "FullRow"), ("FullCol", "FullRow")])
 @pytest.mark.parametrize("k", [32, 48])
-def test_two_products_that_want_one_result_differently(
-    rng: Any, lower: Any, policies: tuple[str, str], k: int
-) -> None:
+def test_two_products_that_want_one_result_differently(rng: Any, lower: Any, policies: tuple[str, str], k: int) -> None:
     first, second = (T.GemmWarpPolicy[name] for name in policies)
 
     @T.prim_func
@@ -108,7 +106,9 @@ def test_scores_become_an_operand_after_softmax(rng: Any, lower: Any, rows: int)
     """`acc_s` of attention: written as the result of one product, exponentials, then the left operand of the next."""
 
     @T.prim_func
-    def attend(Q: T.Tensor((rows, 32), "float16"), K: T.Tensor((64, 32), "float16"), O: T.Tensor((rows, 32), "float32")):
+    def attend(
+        Q: T.Tensor((rows, 32), "float16"), K: T.Tensor((64, 32), "float16"), O: T.Tensor((rows, 32), "float32")
+    ):
         with T.Kernel(1, threads=128):
             q = T.alloc_shared((rows, 32), "float16")
             k = T.alloc_shared((64, 32), "float16")

@@ -214,7 +214,9 @@ def load_artifact(artifact: Any, target: Target, options: Options, func: Any = N
     from tile_runtime.errors import DeviceUnavailable
 
     if options.execution == "emulate":
-        return JITKernel(registry.device("cpu").emulate(artifact), target, options, func)  # type: ignore[attr-defined]
+        from tilelang.interpreter.extern import externs
+
+        return JITKernel(registry.device("cpu").emulate(artifact, externs), target, options, func)  # type: ignore[attr-defined]
     try:
         loaded: Any = registry.device(target.device).load(artifact)
     except DeviceUnavailable as reason:

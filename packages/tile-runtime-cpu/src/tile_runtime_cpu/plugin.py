@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tile_runtime.artifact import Artifact
@@ -33,11 +34,14 @@ class CpuDevice:
         """Maps and relocates the objects. Raises LoadError or DeviceUnavailable."""
         return launch.load(artifact)
 
-    def emulate(self, artifact: Artifact) -> LoadedKernel:
-        """The text of a CUDA or HIP artifact run on this CPU, thread by thread and checked (docs/internals/emulator.md)."""
+    def emulate(self, artifact: Artifact, meanings: Mapping[str, Callable[..., Any]] | None = None) -> LoadedKernel:
+        """The text of a CUDA or HIP artifact run on this CPU, thread by thread and checked (docs/internals/emulator.md).
+
+        `meanings` are Python functions for instructions that the emulator does not know, by name (`ptx:<opcode>`).
+        """
         from .emulator.kernel import load
 
-        return load(artifact)
+        return load(artifact, meanings)
 
     def profile_hooks(self) -> ProfileHooks:
         return profile.hooks()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tvm import tirx as tir
 
 from tile_compiler.context import CompileContext
@@ -22,11 +24,16 @@ def check_externs(func: tir.PrimFunc, ctx: CompileContext) -> tir.PrimFunc:
             continue
         for node in tile_ir.walk(stmt):
             if is_call(node, "tirx.call_extern") and str(node.args[0].value).startswith(PTX):
-                raise UnsupportedOnTarget(
-                    f"T.ptx({str(node.args[0].value)[len(PTX) :]!r}) on a target that is no NVIDIA GPU",
-                    at=stmt.span,
-                    found="a PTX instruction",
-                    expected="operators and arithmetic of the language",
-                    repair="T.call_extern with T.import_source, or execution='interpret' with meaning=",
-                )
+                raise no_ptx(str(node.args[0].value)[len(PTX) :], stmt.span)
     return func
+
+
+def no_ptx(opcode: str, span: Any) -> UnsupportedOnTarget:
+    """The error of an instruction on a processor that has none of PTX's."""
+    return UnsupportedOnTarget(
+        f"T.ptx({opcode!r}) on a target that is no NVIDIA GPU",
+        at=span,
+        found="a PTX instruction",
+        expected="operators and arithmetic of the language",
+        repair="T.call_extern with T.import_source, or execution='interpret' with meaning=",
+    )

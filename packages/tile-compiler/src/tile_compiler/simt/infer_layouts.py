@@ -127,8 +127,8 @@ class _Inference(RangeRewriter):
                     raise first from None
                 everywhere[blamed] = conflict
                 continue
-            for tile, conflict in everywhere.items():
-                why = f"as uses at {conflict.location} need it elsewhere"
+            for tile, met in everywhere.items():
+                why = f"as uses at {met.location} need it elsewhere"
                 self.ctx.report.note(None, f"{tile.name}: every thread holds it, {why}")
             return solution
 

@@ -17,12 +17,14 @@ from tile_compiler.simt.lower_operators import lower_operators
 from tile_compiler.simt.materialize_threads import materialize_threads
 from tile_compiler.simt.plan_pipeline import plan_pipeline
 from tile_compiler.simt.plan_shared_memory import plan_shared_memory
+from tile_compiler.simt.resolve_ptx import resolve_ptx
 from tile_compiler.simt.split_addresses import split_addresses
 
 Pass = Callable[[tir.PrimFunc, SimtContext], tir.PrimFunc]
 
 CUDA: tuple[tuple[str, Pass], ...] = (
     ("materialize_threads", materialize_threads),  # from here on every kernel has threads
+    ("resolve_ptx", resolve_ptx),  # from here on no instructions by opcode: functions, some of them above the kernel
     ("plan_pipeline", plan_pipeline),  # from here on no pipelined loops; copies that may run ahead are marked
     ("expand_tiles", expand_tiles),  # from here on: parallel nests, gemm, reduce and scan over whole tiles
     ("infer_layouts", infer_layouts),  # from here on every on-chip buffer and nest has a layout in the context

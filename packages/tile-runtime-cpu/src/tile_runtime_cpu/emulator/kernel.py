@@ -20,6 +20,7 @@ from tile_runtime.expression import evaluate
 from tile_runtime.launch import LoadedKernel
 from tile_runtime.launch_source import LaunchSite
 
+from .meanings import Meanings
 from .module import Buffer, EmulatedModule, compile
 
 
@@ -125,7 +126,7 @@ class EmulatorBackend:
 _TEXTS = {"cuda": ".cu", "hip": ".hip"}
 
 
-def load(artifact: Artifact) -> LoadedKernel:
+def load(artifact: Artifact, meanings: Meanings | None = None) -> LoadedKernel:
     """A kernel that runs an artifact's device text on the host. Raises LoadError for one that has none."""
     manifest = artifact.manifest
     suffix = _TEXTS.get(manifest.target.kind)
@@ -135,5 +136,5 @@ def load(artifact: Artifact) -> LoadedKernel:
             f"{manifest.name} was compiled for {manifest.target.kind}: the emulator runs CUDA and HIP artifacts"
         )
     arch = manifest.target.arch.split(":")[0]  # gfx90a:sramecc+ is a gfx90a
-    module = compile(artifact.read(texts[0]).decode(), arch=arch)
+    module = compile(artifact.read(texts[0]).decode(), arch=arch, meanings=meanings)
     return LoadedKernel(artifact, EmulatorBackend(artifact, module), module)

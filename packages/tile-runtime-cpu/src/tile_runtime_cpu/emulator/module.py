@@ -17,6 +17,7 @@ from tile_runtime.errors import ArgumentCountError, ArgumentTypeError, ScalarRan
 from tile_runtime.tensor_map import BYTES, TensorMap
 
 from . import compiler
+from .meanings import Caller, Meanings
 from .placement import Placement
 from .report import COUNTERS, Finding, RawFinding, Report, explain, standing
 from .tensor_map import encode
@@ -92,10 +93,11 @@ def _runtime(path: Path) -> Any:
 class EmulatedModule:
     """A kernel text compiled for the host. `symbols` are its kernels."""
 
-    def __init__(self, source: str, library: Path) -> None:
+    def __init__(self, source: str, library: Path, meanings: Meanings | None = None) -> None:
         self.source = source
         self.symbols = compiler.kernel_names(source)
         self._path = library
+        self._meanings = Caller(meanings or {})
         self._runtime = _runtime(compiler.runtime_library(compiler.host_compiler()))
         self._library = ctypes.CDLL(str(library))
         #: Lanes of a warp, which the device header of the text says.
@@ -171,6 +173,8 @@ class EmulatedModule:
                     cell.value = placement.moved(cell.value)
                 elif isinstance(cell, _TensorMapCell):
                     cell.encode(placement)
+            self._meanings.failure.clear()
+            self._runtime.tl_emu_set_meaning(self._meanings.callback)
             start = time.perf_counter()
             call = (
                 entry,
@@ -192,8 +196,8 @@ class EmulatedModule:
             if status:
                 raise MemoryError(f"the emulator could not get its memory (status {status})")
             report = self._report(watched, dynamic_shared_bytes, extents, seconds)
-        if failure:
-            raise failure[0]
+        for failed in (*failure, *self._meanings.failure):
+            raise failed
         return report
 
     def _cells(self, symbol: str, args: Sequence[Any]) -> list[Any]:
@@ -234,13 +238,20 @@ class EmulatedModule:
         return Report(errors, dict(zip(COUNTERS, numbers)), output, seconds, where, self._runtime.tl_emu_processes())
 
 
-def compile(source: str, *, include_dirs: Sequence[str | os.PathLike[str]] = (), arch: str = "") -> EmulatedModule:
+def compile(
+    source: str,
+    *,
+    include_dirs: Sequence[str | os.PathLike[str]] = (),
+    arch: str = "",
+    meanings: Meanings | None = None,
+) -> EmulatedModule:
     """Compile a device text for the host. Raises CompileError, or NoCompilerError where the host has no C++ compiler.
 
     The text includes `tl_cuda.cuh` (warps of 32) or `tl_hip.h` (waves of 64). `arch` of HIP, such as gfx942, leaves the
-    header the instructions that the architecture has; without one it has those of all.
+    header the instructions that the architecture has; without one it has those of all. `meanings` are Python functions
+    for instructions that the header does not know, by the names that the text gives.
     """
-    return EmulatedModule(source, compiler.build_kernel(source, include_dirs, arch))
+    return EmulatedModule(source, compiler.build_kernel(source, include_dirs, arch), meanings)
 
 
 def _distinct(buffers: list[Buffer], placement: Placement) -> Any:

@@ -20,3 +20,4 @@
 #include "tl/register_limits.cuh"
 #include "tl/atomic.cuh"
 #include "tl/math.cuh"
+#include "tl/meaning.cuh"

@@ -13,4 +13,5 @@
 #include "wgmma.cpp"
 #include "cluster.cpp"
 #include "processes.cpp"
+#include "meanings.cpp"
 #include "launch.cpp"

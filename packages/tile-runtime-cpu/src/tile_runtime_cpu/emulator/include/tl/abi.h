@@ -81,4 +81,5 @@ int tl_emu_elect();
 void tl_emu_atomic(const void* address, int bytes);  // checks; the header then does the operation
 void tl_emu_print(const char* text);
 void tl_emu_assert_failed(int code);
+uint64_t tl_emu_meaning(const char* name, const char* signature, const uint64_t* operands);  // asks Python
 }

@@ -20,4 +20,5 @@
 #define INFINITY __builtin_inff()
 #define NAN __builtin_nanf("")
 
+#define TL_HOST 1  // as where the CPU target compiles a text of T.import_source
 #define TL_DEVICE inline __attribute__((always_inline))

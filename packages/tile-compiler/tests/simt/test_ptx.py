@@ -1,0 +1,165 @@
+"""`T.ptx`: header functions for known opcodes, inline assembly for others, and their meanings in the emulator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilelang
+import tilelang.language as T
+from tile_compiler.errors import UnsupportedOnTarget
+from tile_runtime import registry
+from tile_runtime_cpu.emulator.meanings import NoMeaningError
+
+CUDA = "cuda -arch=sm_80"
+
+
+def bytewise(a: Any, b: Any, c: Any) -> int:
+    """dp4a, written out."""
+    lanes = [np.frombuffer(np.int32(x).tobytes(), np.int8).astype(np.int64) for x in (a, b)]
+    return int((lanes[0] * lanes[1]).sum()) + int(c)
+
+
+def choose(a: Any, b: Any, c: Any, table: Any) -> int:
+    """lop3: each bit by its row of the table."""
+    out = 0
+    for bit in range(32):
+        row = (int(a) >> bit & 1) << 2 | (int(b) >> bit & 1) << 1 | (int(c) >> bit & 1)
+        out |= (int(table) >> row & 1) << bit
+    return out
+
+
+def run(func: Any, execution: str, arguments: list[Any]) -> list[Any]:
+    work = [a.copy() for a in arguments]
+    tilelang.compile(func, target=CUDA, execution=execution)(*work)
+    return work
+
+
+def device_text(func: Any) -> str:
+    """The text, after the device's own compiler has accepted it."""
+    kernel = tilelang.compile(func, target=CUDA)
+    assert registry.device("cuda") is not None
+    return str(kernel.get_kernel_source())
+
+
+@pytest.mark.parametrize("execution", ["interpret", "emulate"])
+def test_a_known_opcode_is_a_function_of_the_header(execution: str) -> None:
+    @T.prim_func
+    def dots(A: T.Tensor((100,), "int32"), B: T.Tensor((100,), "int32"), C: T.Tensor((100,), "int32")):
+        with T.Kernel(2, threads=64) as bx:
+            for i in T.Parallel(64):
+                if bx * 64 + i < 100:
+                    k = bx * 64 + i
+                    C[k] = T.ptx("dp4a.s32.s32", A[k], B[k], C[k], dtype="int32", meaning=bytewise)
+
+    rng = np.random.default_rng(1)
+    args = [rng.integers(-(2**31), 2**31, 100).astype(np.int32) for _ in range(2)]
+    args.append(rng.integers(-(2**20), 2**20, 100).astype(np.int32))
+    got = run(dots, execution, args)[2]
+    products = args[0].view(np.int8).astype(np.int64) * args[1].view(np.int8)
+    np.testing.assert_array_equal(got, args[2] + products.reshape(100, 4).sum(axis=1))
+    assert "tl::dp4a(" in device_text(dots)
+
+
+@pytest.mark.parametrize("execution", ["interpret", "emulate"])
+def test_an_unknown_opcode_is_inline_assembly_with_a_meaning(execution: str) -> None:
+    @T.prim_func
+    def mixed(A: T.Tensor((96,), "uint32"), B: T.Tensor((96,), "uint32"), C: T.Tensor((96,), "uint32")):
+        with T.Kernel(1, threads=48):
+            for i in T.Parallel(96):
+                C[i] = T.ptx("lop3.b32", A[i], B[i], C[i], 0xCA, dtype="uint32", meaning=choose)
+
+    rng = np.random.default_rng(2)
+    args = [rng.integers(0, 2**32, 96, dtype=np.uint64).astype(np.uint32) for _ in range(3)]
+    a, b, c = args
+    np.testing.assert_array_equal(run(mixed, execution, args)[2], (a & b) | (~a & c))
+    text = device_text(mixed)
+    assert 'asm("lop3.b32 %0, %1, %2, %3, 202;" : "=r"(result) : "r"(a), "r"(b), "r"(c));' in text
+    assert text.count("TL_DEVICE") == 1
+
+
+@pytest.mark.parametrize(
+    ("dtype", "opcode", "meaning"),
+    [
+        ("float32", "fma.rn.f32", lambda a, b, c: np.float32(np.float64(a) * b + c)),
+        ("float64", "fma.rn.f64", lambda a, b, c: np.float64(np.longdouble(a) * b + c)),
+        ("float16", "fma.rn.f16", lambda a, b, c: np.float16(np.float64(a) * b + c)),
+        ("int64", "mad.lo.s64", lambda a, b, c: int(a) * int(b) + int(c)),
+    ],
+)
+def test_operands_of_every_width(dtype: str, opcode: str, meaning: Any) -> None:
+    @T.prim_func
+    def fused(A: T.Tensor((40,), dtype), B: T.Tensor((40,), dtype)):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(40):
+                B[i] = T.ptx(opcode, A[i], A[i], B[i], dtype=dtype, meaning=meaning)
+
+    rng = np.random.default_rng(3)
+    args = [(rng.standard_normal(40) * 9).astype(dtype) + np.dtype(dtype).type(1) for _ in range(2)]
+    want = run(fused, "interpret", args)[1]
+    assert not np.array_equal(want, args[1])
+    np.testing.assert_array_equal(run(fused, "emulate", args)[1], want)
+    assert opcode in device_text(fused)
+
+
+def test_an_instruction_with_an_address_and_without_a_result() -> None:
+    seen = []
+
+    @T.prim_func
+    def prefetch(A: T.Tensor((64,), "float32"), B: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            T.ptx("prefetch.global.L2", T.address_of(A[tx]), meaning=seen.append)
+            B[tx] = A[tx]
+
+    values = np.random.default_rng(4).standard_normal(64).astype(np.float32)
+    np.testing.assert_array_equal(run(prefetch, "emulate", [values, np.zeros(64, np.float32)])[1], values)
+    assert len(seen) == 64
+    assert 'asm volatile("prefetch.global.L2 [%0];" : : "l"(a) : "memory");' in device_text(prefetch)
+
+
+def test_without_a_meaning_the_emulator_says_what_it_needs() -> None:
+    @T.prim_func
+    def strange(A: T.Tensor((32,), "int32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(32):
+                A[i] = T.ptx("bfind.s32", A[i], dtype="int32")
+
+    with pytest.raises(
+        NoMeaningError, match=r"does not know the instruction bfind.s32; T.ptx\(..., meaning=function\)"
+    ):
+        run(strange, "emulate", [np.arange(32, dtype=np.int32)])
+
+
+def test_what_a_meaning_raises_ends_the_launch() -> None:
+    def refuses(a: Any) -> int:
+        if int(a) == 17:
+            raise ZeroDivisionError("seventeen")
+        return int(a) + 1
+
+    @T.prim_func
+    def strange(A: T.Tensor((32,), "int32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(32):
+                A[i] = T.ptx("popc.b32", A[i], dtype="int32", meaning=refuses)
+
+    with pytest.raises(ZeroDivisionError, match="seventeen"):
+        run(strange, "emulate", [np.arange(32, dtype=np.int32)])
+    got = run(strange, "emulate", [np.arange(100, 132, dtype=np.int32)])[0]
+    np.testing.assert_array_equal(got, np.arange(101, 133))
+
+
+def test_an_operand_type_without_a_register_names_line_and_opcode() -> None:
+    @T.prim_func
+    def strange(A: T.Tensor((32,), "float8_e4m3fn"), B: T.Tensor((32,), "int32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(32):
+                B[i] = T.ptx("popc.b32", A[i], dtype="int32", meaning=int)
+
+    with pytest.raises(
+        UnsupportedOnTarget, match=r"T.ptx\('popc.b32'\) with an operand of type float8_e4m3fn"
+    ) as caught:
+        tilelang.compile(strange, target=CUDA)
+    assert "test_ptx.py" in str(caught.value)
