@@ -5,7 +5,7 @@ namespace tl {
 namespace detail {
 
 template <class T>
-TL_DEVICE uint64_t to_word(T value) {
+inline uint64_t to_word(T value) {
   static_assert(sizeof(T) <= 8, "an operand has up to 8 bytes");
   uint64_t word = 0;
   __builtin_memcpy(&word, &value, sizeof(T));
@@ -13,7 +13,7 @@ TL_DEVICE uint64_t to_word(T value) {
 }
 
 template <class T>
-TL_DEVICE T from_word(uint64_t word) {
+inline T from_word(uint64_t word) {
   T value;
   __builtin_memcpy(&value, &word, sizeof(T));
   return value;
