@@ -15,6 +15,7 @@ import sys
 import types
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -204,7 +205,8 @@ def _value(value: Any, digest: Any, seen: set[int]) -> None:
         raise _NoIdentity
 
 
-_extensions: list[str] = []
+_extensions: list[str] = []  # what a user added to the compiler, in words
+_extension_files: set[str] = set()  # source files of operators, reductions and lowerings that users registered
 
 
 def extended(identity: str) -> None:
@@ -212,11 +214,23 @@ def extended(identity: str) -> None:
     _extensions.append(identity)
 
 
+def depends_on(*parts: Any) -> None:
+    """Note the source files of classes and functions that a user registered: kernels depend on their content."""
+    for part in parts:
+        try:
+            file = inspect.getsourcefile(part)
+        except TypeError:
+            continue
+        if file is not None and os.path.exists(file):
+            _extension_files.add(file)
+
+
 def toolchain() -> str:
     """The identity of everything that turns a kernel into code: the installation, and what the user added to it."""
-    if not _extensions:
+    if not (_extensions or _extension_files):
         return _installation()
-    return hashlib.sha256("\0".join([_installation(), *sorted(_extensions)]).encode()).hexdigest()
+    files = [hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in sorted(_extension_files)]
+    return hashlib.sha256("\0".join([_installation(), *sorted(_extensions), *files]).encode()).hexdigest()
 
 
 @lru_cache(maxsize=1)

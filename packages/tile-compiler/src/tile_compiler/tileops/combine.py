@@ -41,8 +41,14 @@ def accumulator_type(src: str, dst: str, kind: str = "sum") -> str:
     return f"{'uint' if same_sign and result.kind == 'uint' else 'int'}{bits}"
 
 
+# Kinds that users added: name -> (accumulator type, result type) -> how partial results combine.
+ADDED: dict[str, Callable[[str, str], Combine]] = {}
+
+
 def combine_of(kind: str, dtype: str, result: str, nan_propagate: bool = False) -> Combine:
     """The combination of a named kind, in accumulator type `dtype`, for a result of type `result`."""
+    if kind in ADDED:
+        return ADDED[kind](dtype, result)
     zero = tir.const(0, dtype)
     if kind in ("sum", "abssum"):
         return Combine(dtype, zero, lambda a, x: a + x, _absolute(dtype) if kind == "abssum" else _same)

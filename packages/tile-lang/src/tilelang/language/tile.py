@@ -434,11 +434,16 @@ def reduce(
         start = constant(identity, dtype) if is_literal(identity) else convert(as_value(identity), dtype).node
         _reduce("custom", buffer, out, dim, clear, nan_propagate, (lhs, rhs, combined, start))
         return
+    from tilelang.ops.reduce import ADDED
+
+    if reduce_type in ADDED:
+        _reduce(reduce_type, buffer, out, dim, clear, nan_propagate)
+        return
     if reduce_type not in _REDUCE_NAMES:
         raise InvalidArgument(
             "T.reduce got an unknown kind",
             found=f"{reduce_type!r}",
-            expected=f"one of {', '.join(sorted(_REDUCE_NAMES))}, or a function with identity=",
+            expected=f"one of {', '.join(sorted({*_REDUCE_NAMES, *ADDED}))}, or a function with identity=",
             repair='T.reduce(tile, out, "sum", dim=1)',
         )
     _reduce(_REDUCE_NAMES[reduce_type], buffer, out, dim, clear, nan_propagate)

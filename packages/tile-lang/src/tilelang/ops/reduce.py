@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,6 +12,9 @@ from tilelang.ops.base import Machine, TileOp, register
 
 KINDS = ("sum", "max", "min", "prod", "abssum", "absmax", "bitand", "bitor", "bitxor", "custom")
 
+# Kinds that users added: name -> what it makes of a tile along axis 0 (see `tilelang.extension.register_reduction`).
+ADDED: dict[str, Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]] = {}
+
 
 @register
 @dataclass(frozen=True)
@@ -18,7 +22,7 @@ class Reduce(TileOp):
     """`tl.reduce(src, dst)`: dst[...] = reduce(src, dim), combined with dst's old content unless `clear`.
 
     `dst` has src's extents without `dim`, or with 1 there. The old content enters exactly once. The kinds:
-    sum, max, min, prod, abssum, absmax, bitand, bitor, bitxor, custom. max and min skip NaN unless
+    sum, max, min, prod, abssum, absmax, bitand, bitor, bitxor, custom, and those in `ADDED`. max and min skip NaN unless
     `nan_propagate`. Floating sums and products are formed in float32 at least, in any order, and rounded
     once to dst's dtype. An empty dimension gives the identity.
 
@@ -65,6 +69,8 @@ class Reduce(TileOp):
 
 def fold(tiles: np.ndarray[Any, Any], kind: str, nan_propagate: bool, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """Combine `tiles` along axis 0 from the kind's identity, in the widened type of `tiles`."""
+    if kind in ADDED:
+        return np.asarray(ADDED[kind](tiles))
     largest, smallest = limits(dtype)
     if kind in ("sum", "abssum"):
         return np.asarray(tiles.sum(axis=0))

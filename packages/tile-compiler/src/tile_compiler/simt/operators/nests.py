@@ -108,6 +108,11 @@ def is_whole(region: Any) -> bool:
     )
 
 
+def whole_fragment(region: Any) -> bool:
+    """Whether a region is a whole fragment."""
+    return is_fragment(region.source) and is_whole(region)
+
+
 def static_shape(buffer: Any) -> tuple[int, ...] | None:
     sizes = [tile_ir.static(s) for s in buffer.ty.shape]
     return None if any(s is None for s in sizes) else tuple(int(s or 0) for s in sizes)

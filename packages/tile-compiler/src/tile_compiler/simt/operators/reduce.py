@@ -13,16 +13,12 @@ from tile_compiler.simt.distribution import Distribution, linear, pushed_forward
 from tile_compiler.simt.layout.equations import Level, Rule, Unknown, Value
 from tile_compiler.simt.operators.copy import move
 from tile_compiler.simt.operators.expand import Expansion
-from tile_compiler.simt.operators.nests import is_fragment, is_whole
+from tile_compiler.simt.operators.nests import whole_fragment
 from tile_compiler.simt.operators.twin import RuleSite
 from tile_compiler.simt.terms import Ints
 from tile_compiler.tileops.site import element_type
 from tilelang.ir import tile_ir
 from tilelang.ops import Reduce
-
-
-def whole_fragment(region: Any) -> bool:
-    return is_fragment(region.source) and is_whole(region)
 
 
 def expand_reduce(op: Reduce, to: Expansion) -> Any:
