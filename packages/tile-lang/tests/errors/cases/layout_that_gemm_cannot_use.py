@@ -30,5 +30,5 @@ tilelang.compile(main, target="cuda -arch=sm_80", execution="emulate")
 #             t4 t4 t4 t4 t4 t4 t4 t4 ..     t8  t8  t9  t9 t10 t10 t11 t11  ..
 #             t6 t6 t6 t6 t6 t6 t6 t6 ..    t12 t12 t13 t13 t14 t14 t15 t15  ..
 #             ..                             ..
-#   expected: (i, j) -> thread i % 8 * 4 + j % 8 // 2 + i // 32 * 32 + j // 32 * 64, register j % 2 + i % 16 // 8 * 2 + i % 32 // 16 * 16 + j % 32 // 8 * 4 for tl::mma_m16n8k16_f32_f16
+#   expected: (i, j) -> thread i % 8 * 4 + j % 8 // 2 + i // 32 * 32 + j // 32 * 64, register j % 2 + i % 16 // 8 * 2 + i % 32 // 16 * 16 + j % 32 // 8 * 4 for mma_m16n8k16_f32_f16
 #   try:      drop the annotation of acc, or T.copy acc to another fragment for T.gemm
