@@ -120,6 +120,59 @@ def test_an_instruction_with_an_address_and_without_a_result() -> None:
     assert 'asm volatile("prefetch.global.L2 [%0];" : : "l"(a) : "memory");' in device_text(prefetch)
 
 
+def warp_product(opcode: str) -> Any:
+    """C (16, 8) += A (16, 32) @ B (32, 8), each lane with the elements that PTX ISA 9.7.14.5 gives it."""
+
+    @T.prim_func
+    def product(A: T.Tensor((16, 32), "int8"), B: T.Tensor((32, 8), "int8"), C: T.Tensor((16, 8), "int32")):
+        with T.Kernel(1, threads=32):
+            lane = T.get_thread_binding()
+            a = T.alloc_local((16,), "int8")
+            b = T.alloc_local((8,), "int8")
+            c = T.alloc_local((4,), "int32")
+            for r in T.serial(16):
+                a[r] = A[r // 4 % 2 * 8 + lane // 4, r // 8 * 16 + lane % 4 * 4 + r % 4]
+            for r in T.serial(8):
+                b[r] = B[r // 4 * 16 + lane % 4 * 4 + r % 4, lane // 4]
+            for r in T.serial(4):
+                c[r] = C[r // 2 * 8 + lane // 4, lane % 4 * 2 + r % 2]
+            T.ptx(opcode, c, a, b)
+            for r in T.serial(4):
+                C[r // 2 * 8 + lane // 4, lane % 4 * 2 + r % 2] = c[r]
+
+    return product
+
+
+def test_a_matrix_instruction_by_its_opcode() -> None:
+    func = warp_product("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32")
+    rng = np.random.default_rng(5)
+    args = [rng.integers(-128, 128, shape).astype(np.int8) for shape in ((16, 32), (32, 8))]
+    args.append(rng.integers(-(2**20), 2**20, (16, 8)).astype(np.int32))
+    want = args[2] + args[0].astype(np.int64) @ args[1].astype(np.int64)
+    np.testing.assert_array_equal(run(func, "emulate", args)[2], want)
+    assert "tl::mma_m16n8k32_s32_s8(" in device_text(func)
+
+
+def test_a_matrix_instruction_that_the_architecture_lacks() -> None:
+    opcode = "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"
+    with pytest.raises(UnsupportedOnTarget, match=rf"T.ptx\('{opcode}'\) on sm_80") as caught:
+        tilelang.compile(warp_product(opcode), target=CUDA)
+    assert "test_ptx.py" in str(caught.value)
+    assert "sm_89" in str(caught.value)
+
+
+def test_a_matrix_instruction_takes_arrays() -> None:
+    @T.prim_func
+    def product(C: T.Tensor((32,), "int32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(32):
+                C[i] = T.ptx("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", C[i], C[i], dtype="int32")
+
+    with pytest.raises(UnsupportedOnTarget, match="with 2 operands") as caught:
+        tilelang.compile(product, target=CUDA)
+    assert "addresses of the lane's arrays: c, a, b" in str(caught.value)
+
+
 def test_without_a_meaning_the_emulator_says_what_it_needs() -> None:
     @T.prim_func
     def strange(A: T.Tensor((32,), "int32")):

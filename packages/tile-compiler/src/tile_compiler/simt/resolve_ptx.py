@@ -15,13 +15,18 @@ from tvm import tirx as tir
 
 from tile_compiler.cfamily.element_types import split
 from tile_compiler.errors import UnsupportedOnTarget
+from tile_compiler.instructions.architectures import in_words
+from tile_compiler.instructions.matrix_move import MatrixMove
+from tile_compiler.instructions.matrix_multiply import MatrixMultiply
+from tile_compiler.instructions.registry import declared, matrix_moves
 from tile_compiler.passes.check_externs import no_ptx
 from tile_compiler.rewrite import is_call, map_kernels
 from tile_compiler.simt.context import SimtContext
 from tilelang.ir import tile_ir
 from tilelang.language.hints import PTX
 
-# Opcode -> function of the header for operands that are values; the functions that work on arrays are declared.
+# Opcode -> function of the header for operands that are values. Functions that work on arrays are declared in
+# `targets/*/instructions`, with their opcodes.
 VALUE_FUNCTIONS = {"dp4a.s32.s32": "tl::dp4a", "dp4a.u32.u32": "tl::dp4a"}
 _CONSTRAINTS = {16: "h", 32: "r", 64: "l"}
 _FLOAT_CONSTRAINTS = {"float32": "f", "float64": "d"}
@@ -64,12 +69,35 @@ class _Resolve:
         name = VALUE_FUNCTIONS.get(opcode)
         if name is not None and not any(_is_address(o) for o in operands):
             return tir.call_extern(str(node.ty), name, *operands)
+        waves: list[MatrixMultiply | MatrixMove] = [d for d in (*declared(), *matrix_moves()) if d.lanes > 1]
+        matrix = next((d for d in waves if d.text == opcode), None)
+        if matrix is not None:
+            return self.on_matrices(matrix, node, operands, stmt.span)
         result = "" if isinstance(stmt, tir.Evaluate) else str(node.ty)
         wrapper = Wrapper(opcode, result, operands, stmt.span)
         text = wrapper.text()
         if text not in self.ctx.sources:
             self.ctx.sources.append(text)
         return tir.call_extern(str(node.ty), wrapper.name, *wrapper.passed)
+
+    def on_matrices(self, instruction: MatrixMultiply | MatrixMove, node: Any, operands: list[Any], span: Any) -> Any:
+        """A call of a declared instruction on arrays of each lane: (c, a, b), or (registers, row of shared memory)."""
+        names = "c, a, b" if isinstance(instruction, MatrixMultiply) else "registers, address"
+        if len(operands) != names.count(",") + 1 or not all(_is_address(o) for o in operands):
+            raise UnsupportedOnTarget(
+                f"T.ptx({instruction.text!r}) with {len(operands)} operands",
+                at=span,
+                expected=f"addresses of the lane's arrays: {names}",
+                repair=f"T.ptx({instruction.text!r}, {names}) with buffers of T.alloc_local, and no dtype",
+            )
+        if not instruction.runs_on(self.ctx.arch.name):
+            raise UnsupportedOnTarget(
+                f"T.ptx({instruction.text!r}) on {self.ctx.arch.name}",
+                at=span,
+                expected=f"an architecture that has it: {in_words(instruction.architectures)}",
+                repair="compile for one of these, or use T.gemm, which takes what the architecture has",
+            )
+        return tir.call_extern(str(node.ty), instruction.name, *operands)
 
 
 def _is_ptx(node: Any) -> bool:
