@@ -69,8 +69,8 @@ class _Resolve:
         name = VALUE_FUNCTIONS.get(opcode)
         if name is not None and not any(_is_address(o) for o in operands):
             return tir.call_extern(str(node.ty), name, *operands)
-        waves: list[MatrixMultiply | MatrixMove] = [d for d in (*declared(), *matrix_moves()) if d.lanes > 1]
-        matrix = next((d for d in waves if d.text == opcode), None)
+        known: list[MatrixMultiply | MatrixMove] = [*declared(), *matrix_moves()]
+        matrix = next((d for d in known if d.text == opcode and d.lanes > 1), None)
         if matrix is not None:
             return self.on_matrices(matrix, node, operands, stmt.span)
         result = "" if isinstance(stmt, tir.Evaluate) else str(node.ty)
