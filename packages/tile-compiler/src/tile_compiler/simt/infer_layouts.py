@@ -57,6 +57,7 @@ def infer_layouts(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     """
 
     def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
+        _check_types(kernel)
         made: set[Any] = set()  # fragments that belong to one operator
         while True:
             inference = _Inference(func, kernel, ctx)

@@ -443,7 +443,7 @@ def reduce(
         raise InvalidArgument(
             "T.reduce got an unknown kind",
             found=f"{reduce_type!r}",
-            expected=f"one of {', '.join(sorted({*_REDUCE_NAMES, *ADDED}))}, or a function with identity=",
+            expected=f"one of {', '.join(sorted(_REDUCE_NAMES))}, or a function with identity=",
             repair='T.reduce(tile, out, "sum", dim=1)',
         )
     _reduce(_REDUCE_NAMES[reduce_type], buffer, out, dim, clear, nan_propagate)
