@@ -98,6 +98,7 @@ class EmulatedModule:
         self.symbols = compiler.kernel_names(source)
         self._path = library
         self._meanings = Caller(meanings or {})
+        self._asks_python = "tl_emu_meaning(" in source  # which copies of this process must not
         self._runtime = _runtime(compiler.runtime_library(compiler.host_compiler()))
         self._library = ctypes.CDLL(str(library))
         #: Lanes of a warp, which the device header of the text says.
@@ -158,7 +159,7 @@ class EmulatedModule:
             mode == "late",
             checks,
             self.warp_size,
-            processes or _processes(),
+            1 if self._asks_python else processes or _processes(),
             timeout_seconds,
             worthwhile,
             together,
