@@ -1,16 +1,16 @@
 """CUDA kernels compiled on one machine and run on another: `pack` needs no GPU, `run` neither TVM nor the compiler.
 
     python benchmarks/device.py pack FOLDER [--arch sm_90]     # here: artifacts, inputs, and what the emulator computed
-    python benchmarks/device.py run FOLDER [--json FILE]       # there: agreement, then GEMM beside torch (cuBLAS)
+    python benchmarks/device.py run FOLDER [--json FILE]       # there: does the device agree with the emulator?
 
-`run` needs torch and the packages tile-runtime and tile-runtime-cuda (or their `src` folders on PYTHONPATH).
+Figures of speed come from `benchmarks/run.py --device`. `run` needs torch and the packages tile-runtime and
+tile-runtime-cuda (or their `src` folders on PYTHONPATH).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ import numpy as np
 
 HERE = Path(__file__).resolve().parent
 EXAMPLES = HERE.parent / "examples"
-GEMMS = [(4096, 4096, 4096, 128, 128, 32, 3), (8192, 8192, 8192, 128, 128, 32, 3), (4096, 4096, 4096, 128, 256, 32, 3)]
 
 
 def pack(folder: Path, arch: str) -> None:
@@ -65,11 +64,6 @@ def pack(folder: Path, arch: str) -> None:
             except NotImplementedError as error:
                 print(f"{current}: left out: {str(error).splitlines()[0]}")
     tilelang.compile = original
-    from kernels import cuda_gemm
-
-    for m, n, k, *blocks in GEMMS:
-        name = f"bench-gemm-{m}-{'x'.join(map(str, blocks))}.tile"
-        original(cuda_gemm(m, n, k, *blocks), [2], target=f"cuda -arch={arch}").export(folder / name)
     (folder / "index.json").write_text(json.dumps(entries))
     print(f"{len(entries)} calls of {len({e['artifact'] for e in entries})} kernels packed")
 
@@ -115,32 +109,6 @@ def run(folder: Path, report: Path | None) -> None:
         if not good:
             print(f"WRONG {entry['artifact']} {entry['data']}: {worst:.1e}")
     print(f"{len(lines) - failures} of {len(lines)} calls agree with the emulator")
-    for path in sorted(folder.glob("bench-gemm-*.tile")):
-        size = int(path.stem.split("-")[2])
-        kernel = device.load(Artifact.load(path))
-        a, b = (torch.randn(size, size, device="cuda", dtype=torch.float16) for _ in range(2))
-        c = torch.empty(size, size, device="cuda", dtype=torch.float16)
-        kernel(a, b, c)
-        error = float((c.double() - a.double() @ b.double()).abs().max() / (size**0.5))
-        times: dict[str, list[float]] = {"ours": [], "cuBLAS": []}
-        calls = {"ours": lambda k=kernel: k(a, b, c), "cuBLAS": lambda: torch.matmul(a, b, out=c)}
-        for _ in range(30):
-            for name, call in calls.items():
-                start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-                start.record()
-                for _ in range(5):
-                    call()
-                end.record()
-                end.synchronize()
-                times[name].append(start.elapsed_time(end) / 5)
-        rates = {name: 2 * size**3 / statistics.median(t) / 1e9 for name, t in times.items()}
-        lines.append({"what": path.stem, "TFLOP/s": rates, "ratio": rates["ours"] / rates["cuBLAS"], "error": error})
-        print(
-            path.stem,
-            {n: round(r) for n, r in rates.items()},
-            f"ratio {rates['ours'] / rates['cuBLAS']:.2f}",
-            f"error {error:.1e}",
-        )
     if report is not None:
         facts = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "lines": lines}
         report.write_text(json.dumps(facts, indent=1))

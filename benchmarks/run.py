@@ -1,6 +1,8 @@
-"""All CPU benchmarks: `python benchmarks/run.py [--json FILE] [--quick] [--only GROUP]`, or `python -m nox -s bench`.
+"""All benchmarks: `python benchmarks/run.py [--json FILE] [--quick] [--only GROUP]`, or `python -m nox -s bench`.
 
-Ours and the peers run in turn in one process for each number of threads; figures are medians. Nothing here is a test.
+On the CPU, ours and the peers run in turn in one process for each number of threads. With `--device` the kernels of
+`gpu/` run on this machine's GPU beside cuBLAS, cuDNN and Triton; `--artifacts FOLDER` takes those that `gpu/pack.py`
+compiled elsewhere, so that the machine needs neither TVM nor the compiler. Figures are medians. Nothing here is a test.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -20,9 +23,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="write the lines here")
     parser.add_argument("--quick", action="store_true", help="the smallest size of each group only")
-    parser.add_argument("--only", action="append", help="a group: gemm, attention, call, start")
+    parser.add_argument("--only", action="append", help="a group: gemm, attention, call, start; or one of gpu/cases.py")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--device", action="store_true", help="on this machine's GPU")
+    parser.add_argument("--artifacts", type=Path, help="with --device: kernels that gpu/pack.py compiled")
+    parser.add_argument("--plot", type=Path, help="with --device: draw the figures into this file")
     arguments = parser.parse_args()
+    if arguments.device:
+        sys.exit(device(arguments))
     lines = []
     for group in arguments.only or ["gemm", "attention", "call", "start"]:
         for threads in arguments.threads if group in ("gemm", "attention") else [1]:
@@ -41,6 +49,23 @@ def main() -> None:
     if arguments.json:
         facts = {"machine": platform.processor() or platform.machine(), "cores": os.cpu_count(), "lines": lines}
         arguments.json.write_text(json.dumps(facts, indent=1))
+
+
+def device(arguments: argparse.Namespace) -> int:
+    """Compile, unless that has been done, measure, draw. The exit code of the measurement: 0 if all results are right."""
+    only = [word for group in arguments.only or [] for word in ("--only", group)]
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = arguments.artifacts or Path(temporary) / "artifacts"
+        if arguments.artifacts is None:
+            subprocess.run([sys.executable, str(HERE / "gpu" / "pack.py"), str(folder), *only], check=True)
+        results = arguments.json or Path(temporary) / "results.json"
+        command = [sys.executable, str(HERE / "gpu" / "measure.py"), str(folder), "--json", str(results), *only]
+        code = subprocess.run(command, check=False).returncode
+        if arguments.plot and results.exists():
+            subprocess.run(
+                [sys.executable, str(HERE / "gpu" / "plot.py"), str(results), str(arguments.plot)], check=True
+            )
+    return code
 
 
 def render(line: dict[str, object]) -> str:

@@ -57,10 +57,6 @@ def test_relative_error(actual: list[float], expected: list[float], error: float
     assert relative_error(np.array(actual), np.array(expected)) == error
 
 
-# What a GPU kernel cannot do yet; the compiler says so with the user's line.
-REFUSED_ON_CUDA = {"dequant_gemm_fp4": ({"weights": "float4"}, "float4_e2m1fn")}
-
-
 @pytest.mark.parametrize("mode", ["early", "late"])
 @pytest.mark.parametrize(("name", "case"), cases())
 def test_example_agrees_in_the_emulator(
@@ -70,9 +66,4 @@ def test_example_agrees_in_the_emulator(
     monkeypatch.setenv("TILELANG_EMULATE_MODE", mode)
     monkeypatch.setenv("TILELANG_EMULATE_SEED", "7")
     example = importlib.import_module(name)
-    marks, what = REFUSED_ON_CUDA.get(name, ({"": None}, ""))
-    if marks.items() <= case.items():
-        with pytest.raises(NotImplementedError, match=what):
-            example.check("cuda -arch=sm_80", "emulate", **case)
-        return
     assert example.check("cuda -arch=sm_80", "emulate", **case) <= TOLERANCES[example.DTYPE]

@@ -27,8 +27,9 @@ import tilelang
 from tilelang.ir.verify import verify
 from tilelang.testing import assert_close
 
-TRACES, INTERPRETER, CPU = MODES = ("traces", "interpreter", "CPU")
-EXECUTIONS = {INTERPRETER: "interpret", CPU: "device"}
+TRACES, INTERPRETER, CPU, CUDA = MODES = ("traces", "interpreter", "CPU", "CUDA")
+EXECUTIONS = {INTERPRETER: "interpret", CPU: "device", CUDA: "emulate"}
+TARGETS = {CUDA: "cuda -arch=sm_80"}  # every other mode: "cpu"
 
 
 @dataclass(frozen=True)
@@ -67,12 +68,12 @@ class Program:
 
 def build(func: Any, mode: str, **options: Any) -> Any:
     """A kernel of the mode."""
-    return tilelang.compile(func, target="cpu", execution=EXECUTIONS[mode], **options)
+    return tilelang.compile(func, target=TARGETS.get(mode, "cpu"), execution=EXECUTIONS[mode], **options)
 
 
 def jit(mode: str, **options: Any) -> Callable[[Any], Any]:
     """`@tilelang.jit` for the mode; where only tracing is asked for, the interpreter's."""
-    return tilelang.jit(target="cpu", execution=EXECUTIONS.get(mode, "interpret"), **options)
+    return tilelang.jit(target=TARGETS.get(mode, "cpu"), execution=EXECUTIONS.get(mode, "interpret"), **options)
 
 
 def needs_compiler(mode: str) -> None:

@@ -74,7 +74,7 @@ def global_buffer():
     "T.Layout (composed, inverted, compared, evaluated)",
     "T.Fragment(repeat, repeat_on_thread, replicate)",
     "tilelang.layout.make_fully_replicated_layout_fragment",
-    empty=dict.fromkeys(("interpreter", "CPU"), "on the host"),
+    empty=dict.fromkeys(("interpreter", "CPU", "CUDA"), "on the host"),
 )
 def values(mode):
     rows = T.Layout((4, 8), lambda i, j: i * 8 + j)
@@ -95,7 +95,7 @@ def values(mode):
     assert whole.replicate_size == 32
 
 
-@case("tilelang.tools.plot_layout", empty=dict.fromkeys(("interpreter", "CPU"), "on the host"))
+@case("tilelang.tools.plot_layout", empty=dict.fromkeys(("interpreter", "CPU", "CUDA"), "on the host"))
 def plots(mode):
     import tempfile
     from pathlib import Path

@@ -10,9 +10,9 @@ import pytest
 
 import tilelang
 import tilelang.language as T
-from surface_cases.case import CPU, EXECUTIONS, INTERPRETER, TRACES, build, case, floats, jit
+from surface_cases.case import CPU, CUDA, EXECUTIONS, INTERPRETER, TARGETS, TRACES, build, case, floats, jit
 
-ON_HOST = dict.fromkeys((INTERPRETER, CPU), "on the host")
+ON_HOST = dict.fromkeys((INTERPRETER, CPU, CUDA), "on the host")
 DEVICE_ONLY = {TRACES: "needs a compiled kernel", INTERPRETER: "the interpreter has no machine code"}
 
 
@@ -97,24 +97,36 @@ def pass_configs(mode):
 def compile_function(mode):
     func = double()
     if mode != TRACES:
-        runs(tilelang.compile(func, out_idx=[-1], target="cpu", execution=EXECUTIONS[mode]))
+        runs(tilelang.compile(func, out_idx=[-1], target=TARGETS.get(mode, "cpu"), execution=EXECUTIONS[mode]))
 
 
-@case("tilelang.compile (target left out)")
+@case("tilelang.compile (target left out)", empty={CUDA: "without a GPU the CPU is chosen"})
 def compile_without_target(mode):
     func = double()
     if mode != TRACES:
         runs(tilelang.compile(func, out_idx=[-1], execution=EXECUTIONS[mode]))
 
 
-@case('target="llvm"', 'target="c"', 'target="auto"', "target as a dict", "target as a tvm Target")
-def targets(mode):
+@case('target="llvm"', 'target="c"', 'target="auto"', empty={CUDA: "spellings of the CPU"})
+def cpu_targets(mode):
+    func = double()
+    if mode == TRACES:
+        return
+    for target in ("llvm", "c", "auto"):
+        runs(tilelang.compile(func, out_idx=-1, target=target, execution=EXECUTIONS[mode]))
+
+
+@case("target as a dict", "target as a tvm Target")
+def target_objects(mode):
     from tilelang import tvm
 
     func = double()
     if mode == TRACES:
         return
-    for target in ("llvm", "c", "auto", {"kind": "llvm"}, tvm.target.Target("llvm")):
+    on_cuda = {"kind": "cuda", "arch": "sm_80"}
+    for target in (
+        (on_cuda, tvm.target.Target(on_cuda)) if mode == CUDA else ({"kind": "llvm"}, tvm.target.Target("llvm"))
+    ):
         runs(tilelang.compile(func, out_idx=-1, target=target, execution=EXECUTIONS[mode]))
 
 
@@ -168,14 +180,14 @@ def export(mode):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "double.tile"
         kernel.export(path)
-        runs(tilelang.load(path))
+        runs(tilelang.load(path, execution=EXECUTIONS[mode]))
         kernel.export_library(path)
-        runs(tilelang.load(path))
+        runs(tilelang.load(path, execution=EXECUTIONS[mode]))
 
 
 @case("tilelang.lower", empty={INTERPRETER: DEVICE_ONLY[INTERPRETER], TRACES: DEVICE_ONLY[TRACES]})
 def lower(mode):
-    lowered = tilelang.lower(double(), target="cpu")
+    lowered = tilelang.lower(double(), target=TARGETS.get(mode, "cpu"))
     assert lowered.kernel_source
     assert [p.name for p in lowered.params] == ["A", "B"]
 
@@ -249,7 +261,7 @@ def target_context(mode):
     func = double()
     if mode == TRACES:
         return
-    with tvm.target.Target("llvm"):
+    with tvm.target.Target({"kind": "cuda", "arch": "sm_80"} if mode == CUDA else "llvm"):
         runs(tilelang.compile(func, out_idx=-1, execution=EXECUTIONS[mode]))
 
 

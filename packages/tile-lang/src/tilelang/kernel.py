@@ -18,7 +18,7 @@ from tile_runtime.cache import Cache
 from tile_runtime.entry_points import entry_points
 from tilelang import cache_control, fingerprint
 from tilelang import target as targets
-from tilelang.errors import InvalidArgument, OutputError, TargetUnavailable
+from tilelang.errors import InvalidArgument, OutputError, TargetUnavailable, UnknownOption
 from tilelang.options import Options, make_options
 from tilelang.target import Target
 
@@ -280,11 +280,23 @@ def compile(
     return compile_func(with_outputs(func, out_idx), targets.resolve(target), options)
 
 
-def load(path: Any) -> JITKernel:
-    """A kernel that `kernel.export(path)` wrote; needs neither TVM nor a compiler."""
+def load(path: Any, *, execution: str | None = None) -> JITKernel:
+    """A kernel that `kernel.export(path)` wrote; needs neither TVM nor a compiler.
+
+    `execution`: "device" or "emulate" (a GPU kernel's text, on the host); left out, TILELANG_EXECUTION says, else device.
+    """
     artifact = Artifact.load(path)
-    kind = artifact.manifest.target.kind
-    return load_artifact(artifact, Target(kind, artifact.manifest.target.arch), make_options(execution="device"))
+    target = Target(artifact.manifest.target.kind, artifact.manifest.target.arch)
+    options = make_options(execution=execution)
+    if options.execution == "interpret":
+        raise UnknownOption(
+            f"{artifact.manifest.name} cannot be interpreted",
+            found="an artifact, which holds no tile IR",
+            expected='execution="device" or "emulate"',
+            repair="interpret the function itself: tilelang.compile(func, execution='interpret')",
+        )
+    check_target(target, options)
+    return load_artifact(artifact, target, options)
 
 
 @dataclass(frozen=True)

@@ -89,8 +89,13 @@ class Profiler:
                 made.append(1)
                 continue
             shape = tuple(evaluate(e, sizes, {}) for e in param.shape)
-            made.append(_supply(self.supply, str(param.dtype), str(param.storage), shape, rng))
+            array = _supply(self.supply, str(param.dtype), str(param.storage), shape, rng)
+            made.append(array if self._device() == "cpu" else _on_device(array, str(param.storage)))
         return made
+
+    def _device(self) -> str:
+        """Where the kernel runs: the emulator and the interpreter run on the host, whatever the target."""
+        return str(self.kernel.target.device) if self.kernel.options.execution == "device" else "cpu"
 
     def do_bench(
         self,
@@ -107,7 +112,7 @@ class Profiler:
         from tile_runtime import profiler as runtime_profiler
         from tile_runtime import registry
 
-        device = self.kernel.target.device
+        device = self._device()
         sets = runtime_profiler.rotating(arguments, registry.device(device).profile_hooks().cache_bytes)
         return do_bench(func or self.kernel, warmup, rep, inputs=sets, device=device, **options)
 
@@ -132,6 +137,16 @@ class Profiler:
 
         for a, b in zip(ours, theirs):
             assert_close(a, b, atol=atol, rtol=rtol, max_mismatched_ratio=max_mismatched_ratio)
+
+
+def _on_device(array: np.ndarray[Any, Any], storage: str) -> Any:
+    """A host array as a torch tensor on the current GPU."""
+    import torch
+
+    from tilelang.ir.dtypes import dtype_of
+
+    codes = torch.from_numpy(array.view(f"u{array.dtype.itemsize}") if array.dtype.kind == "V" else array)
+    return codes.view(dtype_of(storage).as_torch()).cuda()
 
 
 def _supply(kind: TensorSupplyType, dtype: str, storage: str, shape: tuple[int, ...], rng: Any) -> Any:

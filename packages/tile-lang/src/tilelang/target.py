@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -127,18 +128,28 @@ def override() -> str | None:
 
 
 def resolve(spec: Any, tensor_device: str | None = None) -> Target:
-    """The target to compile for: the override, what the user named, the tensor's device, or what this machine has."""
+    """The target to compile for: the override, what the user named, the tensor's device, the `with tvm.target.Target`
+    around the call, or what this machine has."""
     replaced = override()
     if replaced:
         spec = replaced
     if spec is None or spec == "auto":
         if tensor_device is not None and spec is None:
             return parse({"cuda": "cuda", "hip": "hip", "rocm": "hip"}.get(tensor_device, "cpu"))
+        entered = _entered()
+        if entered is not None:
+            return parse(entered)
         configured = os.environ.get("TILELANG_DEFAULT_TARGET")
         if configured and configured != "auto":
             return parse(configured)
         return parse(_working_device())
     return parse(spec)
+
+
+def _entered() -> Any:
+    """The target of the innermost `with tvm.target.Target(...)`; nobody can be inside one without TVM."""
+    tvm = sys.modules.get("tvm")
+    return None if tvm is None else tvm.target.Target.current(allow_none=True)
 
 
 def _working_device() -> str:

@@ -46,9 +46,10 @@ def test_both_headers_define_the_same_functions():
     assert emulated ^ device <= {"type", "pair", "print", "shuffle"}  # the pattern misses a template, or sees a helper
 
 
-def test_both_headers_hold_the_same_types():
-    """types.cuh is one text in two packages, neither of which may depend on the other."""
-    assert (DEVICE / "tl" / "types.cuh").read_bytes() == (compiler.INCLUDE / "tl" / "types.cuh").read_bytes()
+@pytest.mark.parametrize("name", ["types.cuh", "atomic_order.cuh"])
+def test_both_headers_share_a_text(name):
+    """One text in two packages, neither of which may depend on the other."""
+    assert (DEVICE / "tl" / name).read_bytes() == (compiler.INCLUDE / "tl" / name).read_bytes()
 
 
 def test_a_kernel_that_calls_everything_compiles_for_the_emulator(compile_text):

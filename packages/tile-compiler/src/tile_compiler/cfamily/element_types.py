@@ -19,6 +19,11 @@ class ElementType:
         return max(1, self.bits // 8)
 
     @property
+    def per_byte(self) -> int:
+        """Elements in one byte of memory: 1 for whole bytes and more."""
+        return max(1, 8 // self.bits)
+
+    @property
     def is_integer(self) -> bool:
         return self.kind in ("int", "uint")
 
@@ -42,6 +47,7 @@ _ROWS = (
     ("uint16", "uint16_t", 16, "uint"),
     ("uint32", "uint32_t", 32, "uint"),
     ("uint64", "uint64_t", 64, "uint"),
+    *((f"{u}int{n}", f"tl::{u}int{n}_t", n, f"{u}int") for u in ("", "u") for n in (1, 2, 4)),
     ("float32", "float", 32, "float"),
     ("float64", "double", 64, "float"),
     ("float16", "tl::half_t", 16, "small float"),
@@ -51,6 +57,7 @@ _ROWS = (
     ("float8_e4m3fnuz", "tl::fp8_e4m3fnuz_t", 8, "small float"),
     ("float8_e5m2fnuz", "tl::fp8_e5m2fnuz_t", 8, "small float"),
     ("float8_e8m0fnu", "tl::fp8_e8m0_t", 8, "small float"),
+    ("float4_e2m1fn", "tl::fp4_e2m1_t", 4, "small float"),
 )
 TYPES = {name: ElementType(name, text, bits, kind) for name, text, bits, kind in _ROWS}
 INT32, INT64, FLOAT32 = TYPES["int32"], TYPES["int64"], TYPES["float32"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tvm import ir
+from tvm import tirx as tir
 from tvm.ir import prim
 
 from tile_compiler.cfamily.element_types import INT32, INT64, ElementType, split
@@ -39,6 +40,16 @@ class Array:
     owner: Array | None = None  # whose storage a view shows
     written: bool = False
     addressed: bool = False
+
+    @property
+    def packed(self) -> bool:
+        """Whether several elements share a byte. A thread's own arrays hold one in each."""
+        return self.element.per_byte > 1 and self.scope != "local"
+
+    @property
+    def pointee(self) -> str:
+        """The type that a pointer to the elements points to."""
+        return "uint8_t" if self.packed else self.element.text
 
     def mark(self, *, written: bool = False, addressed: bool = False) -> None:
         """Note a use, for the owner of the storage too."""
@@ -94,10 +105,20 @@ class Memory(Expressions):
         shape = tuple(buffer.ty.shape)
         strides = tuple(buffer.ty.strides or ())
         array = Array(self.identifiers.new(buffer.name), element, scope, shape, strides, owner=owner)
+        if array.packed and len(shape) > 1:  # rows begin at bytes
+            array.shape = (*shape[:-1], self.whole_bytes(shape[-1], element))
         array.wide = scope == "global" and self._is_wide(shape, strides)
         self.arrays[buffer] = array
         self.names[buffer] = array.name
         return array
+
+    def whole_bytes(self, extent: Any, element: ElementType) -> Any:
+        """The extent of a row of packed elements, with those that fill its last byte."""
+        per, known = element.per_byte, self.constant(extent)
+        dtype = str(extent.ty)
+        if known is not None:
+            return tir.const(-(-known // per) * per, dtype)
+        return tir.floordiv(extent + (per - 1), per) * per
 
     def _is_wide(self, shape: tuple[Any, ...], strides: tuple[Any, ...]) -> bool:
         """Whether the last element's offset may pass 2^31; an extent that is not known may."""
@@ -116,9 +137,29 @@ class Memory(Expressions):
     # -- places ------------------------------------------------------------------------------------------------------
 
     def element_at(self, node: Any, buffer: Any, indices: Any) -> str:
-        """The element as an lvalue: `A[row * 64 + column]`."""
+        """The element: `A[row * 64 + column]`, an lvalue where it fills bytes."""
         array = self.array_of(node, buffer)
-        return array.name if array.scalar else f"{array.name}[{self.offset(array, list(indices))[0]}]"
+        if array.scalar:
+            return array.name
+        offset = self.offset(array, list(indices))[0]
+        return (
+            f"tl::unpack<{array.element.text}>({array.name}, {offset})" if array.packed else f"{array.name}[{offset}]"
+        )
+
+    def put_packed(self, node: Any, value: str, lanes: int = 1) -> None:
+        """Store one element, or neighbours that fill bytes, into packed memory."""
+        array = self.array_of(node, node.buffer)
+        array.mark(written=True, addressed=True)
+        place = self._plain_offset(array, node.indices)
+        kind = array.element.text + (f", {lanes}" if lanes > 1 else "")
+        self.put(f"tl::pack<{kind}>({array.name}, {place}, {value});")
+
+    def _plain_offset(self, array: Array, indices: Any) -> str:
+        """The linear index of the (first) element."""
+        lane, self.lane = self.lane, None
+        offset = self.offset(array, [i.base if isinstance(i, prim.Ramp) else i for i in indices])[0]
+        self.lane = lane
+        return offset
 
     def address_text(self, node: Any, buffer: Any, indices: Any) -> str:
         """The address of the (first) element: `&A[...]`, or `A` for offset 0."""
@@ -126,11 +167,10 @@ class Memory(Expressions):
         array.mark(addressed=True)
         if array.scalar:
             return f"&{array.name}"
-        plain = [i.base if isinstance(i, prim.Ramp) else i for i in indices]
-        lane, self.lane = self.lane, None
-        offset = self.offset(array, plain)[0]
-        self.lane = lane
-        return array.name if offset in ("0", "0LL") else f"&{array.name}[{offset}]"
+        offset = self._plain_offset(array, indices)
+        if offset in ("0", "0LL"):
+            return array.name
+        return f"&{array.name}[({offset}) / {array.element.per_byte}]" if array.packed else f"&{array.name}[{offset}]"
 
     def offset(self, array: Array, indices: list[Any]) -> Text:
         """The linear index: the sum of index * stride, in 64 bits where the array needs it."""
@@ -219,10 +259,21 @@ class Memory(Expressions):
 
     def row_at(self, node: Any, buffer: Any, indices: Any, *, written: bool = False) -> str:
         """Neighbours as one lvalue of a vector type."""
-        array = self.array_of(node, buffer)
-        constant = "" if written else "const "
-        address = self.address_text(node, buffer, indices)
-        return f"*({constant}{vector_type(array.element, int(indices[-1].lanes))} *){parenthesized(address)}"
+        array, lanes = self.array_of(node, buffer), int(indices[-1].lanes)
+        if array.packed:
+            array.mark(addressed=True)
+            return f"tl::unpack<{array.element.text}, {lanes}>({array.name}, {self._plain_offset(array, indices)})"
+        return self._row_of(array.element.text, lanes, self.address_text(node, buffer, indices), written)
+
+    def bytes_at(self, node: Any, buffer: Any, indices: Any, *, written: bool = False) -> str:
+        """Neighbours in packed memory as one lvalue of bytes."""
+        count = int(indices[-1].lanes) // self.array_of(node, buffer).element.per_byte
+        return self._row_of("uint8_t", count, self.address_text(node, buffer, indices), written)
+
+    @staticmethod
+    def _row_of(element: str, lanes: int, address: str, written: bool) -> str:
+        kind = element if lanes == 1 else f"tl::vec<{element}, {lanes}>"
+        return f"*({'' if written else 'const '}{kind} *){parenthesized(address)}"
 
     def address(self, node: Any) -> Text:
         if not isinstance(node, ir.TensorLoad):

@@ -103,7 +103,7 @@ class Printer(Vectors):
         for buffer in self.input.params:
             array = self.arrays[buffer]
             constant = "" if array.written else "const "
-            params.append(f"{constant}{array.element.text} *__restrict__ {array.name}")
+            params.append(f"{constant}{array.pointee} *__restrict__ {array.name}")
         params += [f"{self.type_of(v)[0].text} {self.names[v]}" for v in self.input.scalars]
         bounds = self.dialect.launch_bounds(self.input.num_threads, self.input.min_blocks)
         line = f'extern "C" __global__ void {bounds} {self.input.symbol}('
@@ -167,8 +167,7 @@ class Printer(Vectors):
             array = self.add_array(buffer, "shared")
             offset = int(tile_ir.plain(dict(node.annotations or {}).get("tl.offset", 0)))
             place = f"(tl::shared_memory() + {offset})" if offset else "tl::shared_memory()"
-            pointer = f"({array.element.text} *){place}"
-            self.put(f"{array.element.text} *{array.name} = {pointer};", declares=array.name)
+            self.put(f"{array.pointee} *{array.name} = ({array.pointee} *){place};", declares=array.name)
         elif scope in tile_ir.PRIVATE:
             array = self.add_array(buffer, "local")
             array.scalar = [self.constant(s) for s in buffer.ty.shape] == [1]
@@ -185,8 +184,8 @@ class Printer(Vectors):
         array = self.add_array(node.buffer, owner.scope, owner)
         owner.mark(addressed=True)
         start = f"&{owner.name}" if owner.scalar else owner.name
-        pointer = f"({array.element.text} *){parenthesized(start)}"
-        self.put(f"{array.element.text} *{array.name} = {pointer};", declares=array.name)
+        pointer = f"({array.pointee} *){parenthesized(start)}"
+        self.put(f"{array.pointee} *{array.name} = {pointer};", declares=array.name)
 
     def _bind(self, node: Any) -> None:
         var, value = node.var, node.value
@@ -215,6 +214,9 @@ class Printer(Vectors):
             return
         array = self.array_of(node, node.buffer)
         array.mark(written=True)
+        if array.packed:
+            self.put_packed(node, self.text(node.value))
+            return
         place, value = self.element_at(node, node.buffer, node.indices), node.value
         compound = _COMPOUND.get(type(value))
         again = compound and self._reads(value.a, node)

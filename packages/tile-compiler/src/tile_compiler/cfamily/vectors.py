@@ -33,7 +33,9 @@ class Vectors(Memory):
         array.mark(written=True)
         self.lanes, self.loaded = lanes, {}
         row = self.is_row(indices)
-        if row and self._is_row_of(value, array):
+        if array.packed:
+            self._store_packed(node, value, lanes)
+        elif row and self._is_row_of(value, array):
             target = self.row_at(node, node.buffer, indices, written=True)
             self.assign(target, "=", self.row_at(value, value.source, value.indices))
         elif array.scope == "local" or not row:
@@ -42,6 +44,19 @@ class Vectors(Memory):
             name = self.identifiers.new(f"{node.buffer.name}_row")
             self.fill(name, value)
             self.assign(self.row_at(node, node.buffer, indices, written=True), "=", name)
+
+    def _store_packed(self, node: Any, value: Any, lanes: int) -> None:
+        """Neighbours of packed memory: as bytes where they come from such memory, else element by element."""
+        array = self.array_of(node, node.buffer)
+        if not self.is_row(list(node.indices)) or lanes % array.element.per_byte:
+            raise self.unsupported(node, f"elements of type {array.element.name} are stored in whole bytes")
+        if self._is_row_of(value, array) and self.array_of(value, value.source).packed:
+            target = self.bytes_at(node, node.buffer, node.indices, written=True)
+            self.assign(target, "=", self.bytes_at(value, value.source, value.indices))
+            return
+        name = self.identifiers.new(f"{node.buffer.name}_row")
+        self.fill(name, value)
+        self.put_packed(node, name, lanes)
 
     def bind_vector(self, var: Any, value: Any, lanes: int) -> None:
         """A variable of vector type."""

@@ -18,8 +18,8 @@ from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of
 from tilelang.layout import IndexExpr, Layout, placeholders
 
-WIDTHS = (16, 8, 4, 2)  # elements
-VECTOR_BYTES = 16
+WIDTHS = (128, 64, 32, 16, 8, 4, 2)  # elements
+VECTOR_BITS = 128
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,11 @@ class WideAccess:
 class NestAccesses:
     fragments: tuple[FragmentAccess, ...]
     wide: tuple[WideAccess, ...]
+
+    @property
+    def least_width(self) -> int:
+        """Neighbours that one thread must do together: those that share a byte which the nest writes."""
+        return max((per_byte(a.buffer) for a in self.wide if a.is_write), default=1)
 
 
 def collect(nest: tile_ir.ParallelNest, ranges: Ranges) -> NestAccesses:
@@ -118,13 +123,21 @@ def neighbours(buffer: Any, indices: Sequence[Any], var: Any, ranges: Ranges) ->
     if strides and tile_ir.static(strides[-1]) != 1:
         return 1, False
     kind = dtype_of(tile_ir.dtype_name(buffer))
-    if kind.bits < 8 or kind.lanes > 1:
+    if kind.lanes > 1:
         return 1, True
     rest = found[1]
     for width in WIDTHS:
-        if width * kind.bits // 8 <= VECTOR_BYTES and _aligned(buffer, indices, rest, var, width, ranges):
+        if per_byte(buffer) <= width <= VECTOR_BITS // kind.bits and _aligned(
+            buffer, indices, rest, var, width, ranges
+        ):
             return width, True
     return 1, True
+
+
+def per_byte(buffer: Any) -> int:
+    """Elements that share a byte of memory: 1 for whole bytes and more."""
+    kind = dtype_of(tile_ir.dtype_name(buffer))
+    return 1 if kind.kind == "bool" else kind.per_byte
 
 
 def _aligned(buffer: Any, indices: Sequence[Any], rest: Any, var: Any, width: int, ranges: Ranges) -> bool:

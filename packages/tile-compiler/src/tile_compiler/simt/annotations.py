@@ -24,8 +24,8 @@ def annotated(kernel: tile_ir.Kernel, buffers: dict[Any, Unknown], threads: int)
         buffer = node.args[0].source
         data = json.loads(str(tile_ir.attrs_of(node)["layout"]))
         unknown = buffers.get(buffer)
-        if unknown is None:
-            raise UnsupportedOnTarget(f"a layout for {buffer.name}, which is not on chip", at=node.span)
+        if unknown is None:  # a tensor of the caller lies as its shape and strides say
+            continue
         if is_fragment(buffer):
             fragment = Fragment.from_json(data)
             if fragment.shape != unknown.shape or fragment.thread_extent > threads or not fragment.covers():

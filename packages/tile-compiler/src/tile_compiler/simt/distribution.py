@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from tvm import tirx as tir
 
 from tile_compiler.simt.terms import Ints, is_formula, names, to_tir
 from tilelang.layout import Const, Fragment, IndexExpr, Placeholder, placeholders, substitute
@@ -107,14 +108,39 @@ class Distribution:
         ]
 
     @cached_property
+    def _used(self) -> tuple[range, range] | None:
+        """The threads and the steps that have elements, if those are a grid of even steps without holes."""
+        grids = [_evenly(np.flatnonzero((self.held >= 0).any(axis=1 - axis))) for axis in (0, 1)]
+        if grids[0] is None or grids[1] is None:
+            return None
+        return (grids[0], grids[1]) if (self.held[np.ix_(*grids)] >= 0).all() else None
+
+    @cached_property
+    def _grid_inverse(self) -> tuple[IndexExpr, ...]:
+        """Each index of the element by (place of the thread, place of the step) in those that are used."""
+        assert self._used is not None
+        index = np.unravel_index(self.held[np.ix_(*self._used)], self.shape)
+        return tuple(expr_of_values(part, placeholders(2)) for part in index)
+
+    def _place_on_grid(self, used: tuple[range, range], thread: Any, step: Any) -> tuple[list[Any], list[Any]]:
+        found = [_place_in(u, value, n) for u, value, n in zip(used, (thread, step), self.held.shape)]
+        values = dict(zip(names(2), (place for place, _ in found)))
+        return [to_tir(e, values) for e in self._grid_inverse], [c for _, needs in found for c in needs]
+
+    @cached_property
     def emittable(self) -> bool:
         """Whether the way back from (thread, step) has a formula."""
-        return self.linear_form is not None or all(is_formula(e) for e in self.inverse)
+        if self.linear_form is not None:
+            return True
+        grid = self._has_gaps and self._used is not None
+        return all(is_formula(e) for e in (self._grid_inverse if grid else self.inverse))
 
     def place(self, thread: Any, step: Any) -> tuple[list[Any], list[Any]]:
         """(indices of the element, conditions under which there is one) as tirx, for tirx `thread` and `step`."""
         form = self.linear_form
         if form is None:
+            if self._has_gaps and self._used is not None:
+                return self._place_on_grid(self._used, thread, step)
             values = dict(zip(names(2), (thread, step)))
             index = [to_tir(e, values) for e in self.inverse]
             if self._has_gaps:
@@ -157,6 +183,27 @@ def _without_gaps(table: Ints, *, forward: bool) -> Ints:
     rows = np.maximum.accumulate(rows, axis=0)
     first = (table >= 0).argmax(axis=0)
     return np.maximum(np.take_along_axis(table, np.where(rows < 0, first, rows), axis=0), 0)
+
+
+def _evenly(numbers: Ints) -> range | None:
+    """The range whose members are `numbers`, which ascend; None if their steps differ."""
+    step = int(numbers[1] - numbers[0]) if len(numbers) > 1 else 1
+    found = range(int(numbers[0]), int(numbers[-1]) + 1, step)
+    return found if len(found) == len(numbers) and (np.asarray(found) == numbers).all() else None
+
+
+def _place_in(used: range, value: Any, extent: int) -> tuple[Any, list[Any]]:
+    """(the place of `value` in `used`, conditions under which it is there), for values in 0 .. extent."""
+    conditions = []
+    if used.start:
+        conditions.append(value >= used.start)
+        value = value - used.start
+    if used.stop < extent:
+        conditions.append(value < len(used) * used.step)
+    if used.step > 1:
+        conditions.append(tir.floormod(value, used.step) == 0)
+        value = tir.floordiv(value, used.step)
+    return value, conditions
 
 
 def linear(shape: Sequence[int], threads: int, vector: int = 1, order: Sequence[int] | None = None) -> Distribution:

@@ -35,7 +35,7 @@ class _Memory:
 
     def __init__(self, buffer: Any) -> None:
         self.name = str(buffer.name)
-        self.unit = max(1, dtype_of(tile_ir.dtype_name(buffer)).bits // 8)
+        self.bits = dtype_of(tile_ir.dtype_name(buffer)).bits
         size = int(buffer.ty.shape[0])
         self.size = size
         self.epoch = {kind: np.full(size, -1, np.int64) for kind in ("read", "write", "atomic")}
@@ -102,7 +102,7 @@ class Block(ThreadValues):
         memory = self.memories.get(owner)
         if memory is not None:
             self.memories[node.buffer] = memory
-            if max(1, dtype_of(tile_ir.dtype_name(node.buffer)).bits // 8) != memory.unit:
+            if dtype_of(tile_ir.dtype_name(node.buffer)).bits != memory.bits:
                 self.ctx.report.assume(node.span, f"{node.buffer.name}: a view of another element width, checked whole")
 
     def _bind(self, node: Any) -> None:
@@ -277,12 +277,12 @@ class Block(ThreadValues):
                 continue
             index = target.indices[0] if is_load else None
             if name.startswith("tl::cp_async<"):
-                self._touch("async", memory, index, int(name[13:-1]) // memory.unit, stmt, buffer)
+                self._touch("async", memory, index, int(name[13:-1]) * 8 // memory.bits, stmt, buffer)
             elif name.startswith(("tl::ldmatrix_x", "tl::stmatrix_x")):
                 outer = self.mask
                 self.mask = outer & (self.lane % 32 < 8 * int(name[14]))
                 self._touch(
-                    "write" if name.startswith("tl::st") else "read", memory, index, 16 // memory.unit, stmt, buffer
+                    "write" if name.startswith("tl::st") else "read", memory, index, 128 // memory.bits, stmt, buffer
                 )
                 self.mask = outer
             elif not name.startswith("tl::"):
@@ -294,9 +294,9 @@ class Block(ThreadValues):
         site = self._site(stmt)
         if isinstance(index, ir.prim.Ramp):
             index, count = index.base, int(index.lanes)
-        width = max(1, dtype_of(tile_ir.dtype_name(buffer)).bits // 8)
+        bits = dtype_of(tile_ir.dtype_name(buffer)).bits
         try:
-            if index is None or width != memory.unit:
+            if index is None or bits != memory.bits:
                 raise Unknown(True)
             start = np.broadcast_to(self.value(index), (self.threads,))[self.mask]
             place = (start[:, None] + np.arange(count)).ravel()

@@ -11,6 +11,7 @@ from tile_compiler.ranges import RangeRewriter, Ranges
 from tile_compiler.rewrite import map_kernels
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.operators.expand import Expansion
+from tile_compiler.simt.operators.nests import is_fragment, nest
 from tile_compiler.simt.operators.registry import twin_of
 from tile_compiler.simt.uniformity import Uniformity
 from tilelang import ops
@@ -62,6 +63,13 @@ class _Expand(RangeRewriter):
         new = super().branch(node)
         self.divergent = outer
         return new
+
+    def store(self, node: tir.BufferStore) -> Any:
+        """An element of a fragment that the whole block stores: the threads that hold it do so."""
+        own = any(self.uniformity.varies(e) for e in (node.value, *node.indices))
+        if self.in_nest or self.divergent or own or not is_fragment(node.buffer):
+            return node
+        return nest([], lambda _: node, "a store", node.span)
 
     def evaluate(self, node: tir.Evaluate) -> Any:
         if not is_tile_operator(node):

@@ -29,7 +29,6 @@ from tile_compiler.simt.operators.twin import RuleSite
 from tile_compiler.simt.separate_layouts import Separation, apply, separation
 from tilelang import ops
 from tilelang.ir import tile_ir
-from tilelang.ir.dtypes import dtype_of
 from tilelang.layout import make_linear_layout
 
 SMALL = 256  # elements of a tile that every thread may hold
@@ -57,7 +56,6 @@ def infer_layouts(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     """
 
     def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
-        _check_types(kernel)
         made: set[Any] = set()  # fragments that belong to one operator
         while True:
             inference = _Inference(func, kernel, ctx)
@@ -217,17 +215,3 @@ def _addressed(kernel: tile_ir.Kernel) -> set[Any]:
             places = [a.args[0] for a in node.args[1:] if is_call(a, "tirx.address_of", "tirx.buffer_data")]
             found |= {p.source if isinstance(p, ir.TensorLoad) else p for p in places}
     return found
-
-
-def _check_types(kernel: tile_ir.Kernel) -> None:
-    """Elements of less than a byte have no form here yet."""
-    for node in tile_ir.walk(kernel.body):
-        buffer = node.source if isinstance(node, ir.TensorLoad) else getattr(node, "buffer", None)
-        if buffer is not None and tile_ir.is_buffer(buffer) and dtype_of(tile_ir.dtype_name(buffer)).bits < 8:
-            name = tile_ir.dtype_name(buffer)
-            if name != "bool":
-                raise UnsupportedOnTarget(
-                    f"{buffer.name} has elements of type {name}",
-                    at=getattr(node, "span", None) or kernel.span,
-                    repair="pass packed bytes (uint8) and take the elements apart with shifts",
-                )

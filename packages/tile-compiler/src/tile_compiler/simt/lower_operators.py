@@ -12,7 +12,7 @@ from tile_compiler.errors import UnsupportedOnTarget, where
 from tile_compiler.passes.bounds import UNSAFE, Guard, safe_values
 from tile_compiler.passes.lower_tile_ops import is_tile_operator
 from tile_compiler.ranges import Ranges
-from tile_compiler.rewrite import is_call, map_kernels, substitute
+from tile_compiler.rewrite import is_call, map_kernels, remake_loop, substitute
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.layout.equations import Rule
 from tile_compiler.simt.lowering import Lowering
@@ -21,6 +21,7 @@ from tile_compiler.simt.operators.lower_nest import lower_nest
 from tile_compiler.simt.operators.nests import WHAT, int32, is_fragment
 from tile_compiler.simt.operators.parallel import NestRule
 from tile_compiler.simt.operators.registry import twin_of
+from tile_compiler.simt.operators.vectorized import vector_move
 from tilelang import ops
 from tilelang.ir import tile_ir
 
@@ -86,6 +87,9 @@ class _LowerOperators(Guard):
 
     def loop(self, node: tir.For) -> Any:
         nest = tile_ir.as_parallel(node)
+        if nest is None and node.kind == tir.ForKind.VECTORIZED:
+            moved = vector_move(node, self.low)
+            return remake_loop(super().loop(node), kind=tir.ForKind.UNROLLED) if moved is None else moved
         if nest is None:
             return super().loop(node)
         rule = next(self.sites)

@@ -72,12 +72,12 @@ def _called(node: Any, note: Any, visit: Any) -> None:
             continue
         target = argument.args[0]
         buffer, indices = (target.source, target.indices) if isinstance(target, ir.TensorLoad) else (target, ())
-        size = max(1, dtype_of(tile_ir.dtype_name(buffer)).bits // 8)
+        bits = dtype_of(tile_ir.dtype_name(buffer)).bits
         if name.startswith("tl::cp_async<"):
-            width = int(name[13:-1]) // size
+            width = int(name[13:-1]) * 8 // bits
             note("async" if position == 0 else "read", buffer, indices, width)
         elif name.startswith(("tl::ldmatrix", "tl::stmatrix")):
-            note("write" if position == 0 else "read", buffer, indices, 16 // size)
+            note("write" if position == 0 else "read", buffer, indices, 128 // bits)
         elif name.startswith(("tl::mma", "tl::mfma", "tl::dot4", "tl::shfl", "tl::transpose_quad")):
             note("write", buffer, ())
         else:  # an extern may do anything with the memory that it is given

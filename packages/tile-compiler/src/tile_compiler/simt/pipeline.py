@@ -19,6 +19,7 @@ from tile_compiler.simt.plan_pipeline import plan_pipeline
 from tile_compiler.simt.plan_shared_memory import plan_shared_memory
 from tile_compiler.simt.resolve_ptx import resolve_ptx
 from tile_compiler.simt.split_addresses import split_addresses
+from tile_compiler.simt.split_vectors import split_vectors
 
 Pass = Callable[[tir.PrimFunc, SimtContext], tir.PrimFunc]
 
@@ -30,6 +31,7 @@ CUDA: tuple[tuple[str, Pass], ...] = (
     ("infer_layouts", infer_layouts),  # from here on every on-chip buffer and nest has a layout in the context
     ("lower_operators", lower_operators),  # from here on no regions, fragments, parallel loops; accesses are guarded
     ("flatten_shared", flatten_shared),  # from here on shared buffers are 1-D, in physical order
+    ("split_vectors", split_vectors),  # from here on elements of buffers are scalars
     ("insert_barriers", insert_barriers),  # from here on synchronization is explicit and complete
     ("plan_shared_memory", plan_shared_memory),  # from here on shared buffers have offsets, at the kernel's start
     ("split_addresses", split_addresses),  # what a thread computes once of a swizzled address stands before the loops

@@ -133,4 +133,5 @@ def test_both_vendors_take_one_text() -> None:
 
 
 def test_types_are_one_text() -> None:
-    assert headers()["tl/types.h"] == cuda_headers()["tl/types.cuh"]
+    for name in ("types", "packed", "atomic_order"):
+        assert headers()[f"tl/{name}.h"] == cuda_headers()[f"tl/{name}.cuh"]

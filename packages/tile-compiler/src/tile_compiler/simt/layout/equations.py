@@ -56,6 +56,11 @@ class Rule:
         found = demands.get(unknown)
         return found if isinstance(found, Distribution) else None
 
+    @property
+    def demand(self) -> int:
+        """Who has the larger demand makes free choices first."""
+        return 0
+
 
 @dataclass
 class Solution:

@@ -39,8 +39,8 @@ def _settle(rules: Sequence[Rule], solution: Solution, level: Level) -> None:
 
 
 def _choose(rules: Sequence[Rule], solution: Solution) -> bool:
-    """Let the first rule that has a free choice make one."""
-    for rule in rules:
+    """Let a rule that has a free choice make one: the first of those with the largest demand."""
+    for rule in sorted(rules, key=lambda rule: -rule.demand):
         for unknown, value in rule.propose(Level.FREE, solution.values):
             if unknown not in solution.values:
                 solution.set(unknown, value, rule)

@@ -12,7 +12,7 @@ from tvm import tirx as tir
 from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.passes.bounds import zero
 from tile_compiler.rewrite import is_call, substitute
-from tile_compiler.simt.accesses import WideAccess, addressed
+from tile_compiler.simt.accesses import WideAccess, addressed, per_byte
 from tile_compiler.simt.distribution import Distribution
 from tile_compiler.simt.lowering import Lowering
 from tile_compiler.simt.operators.exchange_lanes import QuadStore
@@ -69,13 +69,28 @@ class _Nest:
 
     def _vector(self) -> tuple[int, int]:
         """(the loop axis that vectors run along, their width)."""
-        best = (len(self.loop.shape) - 1, 1)
+        best, least = (len(self.loop.shape) - 1, 1), self.rule.accesses.least_width
         for axis in reversed(range(len(self.loop.shape))):
             have = self.loop.vector_width(axis)
             widths = [w for a in self.rule.accesses.wide if (w := min(have, self._access_width(a, axis))) > 1]
-            if widths and min(widths) > best[1]:
-                best = (axis, min(widths))
+            width = max(min(widths), least) if widths else 1
+            if best[1] < width <= have:
+                best = (axis, width)
+        self._check_whole_bytes(*best)
         return best
+
+    def _check_whole_bytes(self, axis: int, width: int) -> None:
+        """Two threads may not store to one byte: the second would write back what the first has overwritten."""
+        for access in self.rule.accesses.wide:
+            per = per_byte(access.buffer)
+            if access.is_write and per > 1 and min(width, self._access_width(access, axis)) < per:
+                raise UnsupportedOnTarget(
+                    f"{self.rule.text} stores parts of the bytes of {access.buffer.name}",
+                    at=self.rule.span,
+                    found=f"elements of type {tile_ir.dtype_name(access.buffer)}, {per} in a byte, by different threads",
+                    expected=f"{per} neighbours stored by one thread, the first at a multiple of {per}",
+                    repair=f"make the last extent a multiple of {per} and index it by the last loop variable alone",
+                )
 
     def lower(self) -> Any:
         together = self._together()

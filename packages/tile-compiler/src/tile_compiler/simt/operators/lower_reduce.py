@@ -137,8 +137,10 @@ def _exchanged(op: Reduce, low: Lowering, pattern: Butterfly, count: int, combin
     for mask in [m for m in pattern.masks if m < low.ctx.arch.warp]:
 
         def exchange(r: Any, mask: int = mask) -> Any:
-            other = call("tl::shfl_xor", load(part, r), int32(mask), dtype=combine.dtype)
-            return store(part, combine.step(load(part, r), other), r)
+            # Bound: all lanes must take part in the shuffle, and a step may evaluate its operand under a condition.
+            other = tir.Var(f"{op.dst.source.name}_other", combine.dtype)
+            received = call("tl::shfl_xor", load(part, r), int32(mask), dtype=combine.dtype)
+            return tir.SeqStmt([tir.Bind(other, received), store(part, combine.step(load(part, r), other), r)])
 
         body.append(unrolled("r", count, exchange))
     across = [m for m in pattern.masks if m >= low.ctx.arch.warp]

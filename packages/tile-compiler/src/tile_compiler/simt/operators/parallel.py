@@ -50,6 +50,11 @@ class NestRule(Rule):
     def unknowns(self) -> tuple[Unknown, ...]:
         return tuple(dict.fromkeys(self.buffers[a.buffer] for a in self.accesses.fragments))
 
+    @property
+    def demand(self) -> int:
+        """Elements of less than a byte need neighbours in one thread; other nests can follow that."""
+        return self.accesses.least_width - 1
+
     @cached_property
     def _flat(self) -> dict[int, Ints | None]:
         """For each fragment access the number of the element that each iteration touches; None if one is outside."""
@@ -161,8 +166,11 @@ class NestRule(Rule):
 
         axis = max(range(rank), key=score)
         widths = [a.width(axis, known.get(self.buffers.get(a.buffer))) for a in self.accesses.wide]  # type: ignore[arg-type]
-        vector = min((w for w in widths if w > 1), default=1)
-        while vector > 1 and (self.shape[axis] % vector or math.prod(self.shape) < self.threads * vector):
+        least = self.accesses.least_width
+        vector = max(least, min((w for w in widths if w > 1), default=1))
+        while vector > 1 and (
+            self.shape[axis] % vector or (vector > least and math.prod(self.shape) < self.threads * vector)
+        ):
             vector //= 2
         order = [d for d in range(rank) if d != axis] + [axis]
         return linear(self.shape, self.threads, vector, order)

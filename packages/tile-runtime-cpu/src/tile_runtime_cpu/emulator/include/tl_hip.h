@@ -9,11 +9,13 @@
 #include "tl/platform.cuh"
 #include "tl/convert.cuh"
 #include "tl/types.cuh"
-#include "tl/fnuz.h"
+#include "tl/fnuz.cuh"
+#include "tl/packed.cuh"
 #include "tl/lanes.cuh"
 #include "tl/loads.h"
 #include "tl/mfma.h"
 #include "tl/atomic.cuh"
+#include "tl/atomic_order.cuh"
 #include "tl/math.cuh"
 
 namespace tl {

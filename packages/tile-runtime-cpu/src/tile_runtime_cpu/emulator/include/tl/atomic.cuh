@@ -50,6 +50,11 @@ TL_ATOMIC(atomic_exchange, v)
 #undef TL_ATOMIC
 
 template <class T>
+TL_DEVICE T atomic_load(const T* p) {
+  return detail::atomic_update((T*)p, [](T x) __attribute__((no_sanitize("thread"))) -> T { return x; });
+}
+
+template <class T>
 TL_DEVICE void atomic_add_x2(T* p, vec<T, 2> v) {
   tl_emu_atomic(p, 2 * sizeof(T));  // aligned to both
   for (int i = 0; i < 2; ++i) atomic_add(p + i, v[i]);

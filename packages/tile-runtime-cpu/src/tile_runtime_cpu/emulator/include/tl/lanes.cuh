@@ -7,6 +7,7 @@ TL_DEVICE unsigned char* shared_memory() { return tl_emu_self()->shared; }
 
 TL_DEVICE void sync_threads() { tl_emu_sync_threads(0, 0); }
 TL_DEVICE void sync_warp() { tl_emu_sync_warp(); }
+TL_DEVICE void fence() {}  // threads run one at a time, in the order of their text
 
 namespace detail {
 template <class T>

@@ -91,15 +91,26 @@ TL_DEVICE float to_tf32(float x) {
 }
 
 // Floating point to integer: toward zero, saturating, NaN to 0.
+namespace detail {
+template <class T>
+struct width_of {
+  static constexpr int value = 8 * sizeof(T);
+};
+template <int width, bool is_signed>
+struct width_of<narrow_int<width, is_signed>> {
+  static constexpr int value = width;
+};
+}  // namespace detail
+
 template <class To, class From>
 TL_DEVICE To to_integer(From value) {
   const bool is_signed = (To)-1 < (To)0;
-  const int bits = 8 * sizeof(To) - is_signed;
-  const double limit = 2.0 * (double)(1ull << (bits - 1));  // 2^bits
+  const int bits = detail::width_of<To>::value - is_signed;
+  const double limit = bits == 64 ? 18446744073709551616.0 : (double)(1ull << bits % 64);
   double x = (double)value;
-  if (x != x) return 0;
-  if (x >= limit) return (To)(is_signed ? ~0ull >> (64 - bits) : ~0ull);
-  if (x <= (is_signed ? -limit : 0.0)) return (To)(is_signed ? 1ull << bits : 0ull);
+  if (x != x) return (To)0;
+  if (x >= limit) return (To)(bits == 0 ? 0ull : ~0ull >> (64 - bits) % 64);
+  if (x <= (is_signed ? -limit : 0.0)) return (To)(is_signed ? ~0ull << bits : 0ull);
   return (To)x;
 }
 

@@ -132,6 +132,23 @@ TL_DEVICE bfloat16_t atomic_add(bfloat16_t* p, bfloat16_t v) {
 #endif
 }
 
+// One element, never torn (PTX ISA, "ld", .relaxed).
+template <class T>
+TL_DEVICE T atomic_load(const T* p) {
+  union {
+    typename detail::cas_word<sizeof(T)>::type bits;
+    T value;
+  } seen = {0};
+  if constexpr (sizeof(T) == 2) {
+    asm volatile("ld.relaxed.gpu.u16 %0, [%1];" : "=h"(seen.bits) : "l"(p) : "memory");
+  } else if constexpr (sizeof(T) == 4) {
+    asm volatile("ld.relaxed.gpu.u32 %0, [%1];" : "=r"(seen.bits) : "l"(p) : "memory");
+  } else {
+    asm volatile("ld.relaxed.gpu.u64 %0, [%1];" : "=l"(seen.bits) : "l"(p) : "memory");
+  }
+  return seen.value;
+}
+
 // Several neighbours; each element is atomic by itself. p is aligned to all of them.
 template <class T>
 TL_DEVICE void atomic_add_x2(T* p, vec<T, 2> v) {

@@ -29,4 +29,7 @@ TL_DEVICE void arrive_barrier(int barrier, int count) {
 
 TL_DEVICE void sync_warp() { __syncwarp(); }
 
+// Orders a thread's accesses to memory for the whole device; the accesses of other threads do not wait.
+TL_DEVICE void fence() { __threadfence(); }
+
 }  // namespace tl

@@ -56,9 +56,9 @@ TL_LIMITS(uint64_t, 0, 18446744073709551615ull)
 template <class To, class From>
 TL_DEVICE To to_integer(From value) {
   double x = (double)value;
-  if (x != x) return 0;
-  if (x <= (double)detail::integer_limits<To>::least()) return detail::integer_limits<To>::least();
-  if (x >= (double)detail::integer_limits<To>::greatest()) return detail::integer_limits<To>::greatest();
+  if (x != x) return (To)0;
+  if (x <= (double)detail::integer_limits<To>::least()) return (To)detail::integer_limits<To>::least();
+  if (x >= (double)detail::integer_limits<To>::greatest()) return (To)detail::integer_limits<To>::greatest();
   return (To)x;
 }
 

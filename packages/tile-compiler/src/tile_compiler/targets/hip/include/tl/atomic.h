@@ -89,6 +89,16 @@ TL_ATOMIC(atomic_exchange, __hip_atomic_exchange, double)
 #undef TL_ATOMIC_INTEGERS
 #undef TL_ATOMIC
 
+// One element, never torn.
+template <class T>
+TL_DEVICE T atomic_load(const T* p) {
+  union {
+    typename detail::cas_word<sizeof(T)>::type bits;
+    T value;
+  } seen = {__hip_atomic_load((const typename detail::cas_word<sizeof(T)>::type*)p, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT)};
+  return seen.value;
+}
+
 // Operations by compare-and-swap: those of f16 and bf16, minimum and maximum of floats.
 #define TL_ATOMIC_UPDATE(name, operation, type) \
   TL_DEVICE type name(type* p, type v) { return detail::atomic_update(p, detail::operation<type>{v}); }

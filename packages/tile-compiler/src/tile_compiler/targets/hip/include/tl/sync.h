@@ -17,4 +17,7 @@ TL_DEVICE void sync_warp() {
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
 }
 
+// Orders a thread's accesses to memory for the whole device; the accesses of other threads do not wait.
+TL_DEVICE void fence() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "agent"); }
+
 }  // namespace tl

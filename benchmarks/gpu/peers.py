@@ -1,0 +1,115 @@
+"""The peers of a case, as functions that write into a given output: cuBLAS and cuDNN through torch, and Triton."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from cases import Attention, Case, Gemm
+
+Call = Callable[[], Any]
+
+DTYPES = {
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "tf32": torch.float32,
+    "float32": torch.float32,
+    "int8": torch.int8,
+    "int32": torch.int32,
+    "float8_e4m3fn": torch.float8_e4m3fn,
+}
+
+
+def inputs(case: Case) -> list[torch.Tensor]:
+    """Random operands and the output, which holds NaN (or the smallest integer) until a kernel writes it."""
+
+    def random(*shape: int) -> torch.Tensor:
+        if case.dtype == "int8":
+            return torch.randint(-128, 128, shape, device="cuda", dtype=torch.int8)
+        return torch.randn(shape, device="cuda").to(DTYPES[case.dtype])
+
+    if isinstance(case, Gemm):
+        b = (case.n, case.k) if case.transpose_b else (case.k, case.n)
+        out = torch.empty(case.m, case.n, device="cuda", dtype=DTYPES[case.out_dtype])
+        operands = [random(case.m, case.k), random(*b)]
+    else:
+        kv = (case.batch, case.heads_kv, case.tokens, case.dim)
+        out = torch.empty(case.batch, case.heads, case.tokens, case.dim, device="cuda", dtype=DTYPES[case.dtype])
+        operands = [random(*out.shape), random(*kv), random(*kv)]
+    poison(out)
+    return [*operands, out]
+
+
+def poison(out: torch.Tensor) -> None:
+    out.fill_(float("nan") if out.is_floating_point() else -(2**31))
+
+
+def relative_error(case: Case, operands: list[torch.Tensor], out: torch.Tensor) -> float:
+    """||out - reference|| / ||reference|| in float64, over some rows of a product or some heads of attention."""
+    if isinstance(case, Gemm):
+        rows = torch.randperm(case.m, device="cuda")[:256]
+        b = operands[1].double()
+        want = operands[0][rows].double() @ (b.T if case.transpose_b else b)
+        got = out[rows].double()
+    else:
+        head = case.heads - 1
+        q, k, v = (x[-1, min(head, x.shape[1] - 1)].double() for x in operands)
+        rows = torch.randperm(case.tokens, device="cuda")[:512]
+        scores = q[rows] @ k.T / case.dim**0.5
+        if case.causal:
+            scores.masked_fill_(torch.arange(case.tokens, device="cuda")[None] > rows[:, None], float("-inf"))
+        want, got = scores.softmax(-1) @ v, out[-1, head][rows].double()
+    return float((got - want).norm() / want.norm())
+
+
+def peers(case: Case, tensors: list[torch.Tensor]) -> dict[str, Call]:
+    """The peers that this installation has, by name; those that refuse the case are left out and named."""
+    offered = _gemm(case, *tensors) if isinstance(case, Gemm) else _attention(case, *tensors)
+    found = {}
+    for name, call in offered.items():
+        try:
+            call()
+            torch.cuda.synchronize()
+        except Exception as error:
+            print(f"  {name} refuses {case.name}: {str(error).splitlines()[0][:100]}", flush=True)
+        else:
+            found[name] = call
+    return found
+
+
+def _gemm(case: Gemm, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> dict[str, Call]:
+    torch.backends.cuda.matmul.allow_tf32 = True
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    right = b.T if case.transpose_b else b
+    if case.dtype == "int8":
+        return {"cuBLAS": lambda: torch._int_mm(a, right, out=c)}
+    if case.dtype == "float8_e4m3fn":
+        one = torch.ones((), device="cuda")
+        return {"cuBLAS": lambda: torch._scaled_mm(a, right, one, one, out_dtype=c.dtype, out=c)}
+    offered = {"cuBLAS": lambda: torch.matmul(a, right, out=c)}
+    if case.dtype in ("float16", "bfloat16"):
+        from triton_kernels import matmul
+
+        offered["Triton"] = lambda: matmul(a, right, c)
+    return offered
+
+
+def _attention(case: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor) -> dict[str, Call]:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from triton_kernels import attention
+
+    def sdpa(backend: SDPBackend) -> Call:
+        def call() -> None:
+            with sdpa_kernel(backend):
+                torch.nn.functional.scaled_dot_product_attention(
+                    q, k, v, is_causal=case.causal, enable_gqa=case.heads != case.heads_kv
+                )
+
+        return call
+
+    return {
+        "sdpa_flash": sdpa(SDPBackend.FLASH_ATTENTION),
+        "cuDNN": sdpa(SDPBackend.CUDNN_ATTENTION),
+        "Triton": lambda: attention(q, k, v, o, case.causal),
+    }
