@@ -220,8 +220,10 @@ def test_artifacts_of_other_kinds_are_refused(artifact: Maker) -> None:
         DEVICE.load(artifact("nothing", [], binaries=[{"file": "kernels.o", "kind": "cubin"}]))
     with pytest.raises(LoadError, match="no object defines the symbol 'missing'"):
         DEVICE.load(artifact("missing", []))
+    params = [{"name": "A", "kind": "tensor", "dtype": "float32", "shape": [64]}]
+    mapping = {"param": "A", "dtype": "float32", "box": [32]}
     with pytest.raises(LoadError, match="knows no tensor maps"):
-        DEVICE.load(artifact("nothing", [], args=[["tensormap", 0]], tensormaps=[{}]))
+        DEVICE.load(artifact("nothing", params, args=[["tensormap", 0]], tensormaps=[mapping]))
 
 
 def test_the_device_contract() -> None:

@@ -36,6 +36,7 @@ class RecordingDriver:
         self.allowed: list[tuple[int, int, int]] = []  # kernel, bytes, device
         self.fail: dict[str, list[int]] = {}
         self.kernels: dict[str, int] = {}
+        self.encoded: list[tuple[Any, ...]] = []  # tensor maps: what the driver was told
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("cu"):
@@ -73,6 +74,12 @@ class RecordingDriver:
     def do_cuKernelSetAttribute(self, attribute: Any, value: Any, kernel: Any, device: Any) -> None:
         assert attribute.value == 8
         self.allowed.append((kernel.value, value.value, device.value))
+
+    def do_cuTensorMapEncodeTiled(self, place: Any, kind: Any, rank: Any, address: Any, *rest: Any) -> None:
+        assert place.value % 64 == 0
+        lists = [list(a)[: rank.value - (i == 1)] for i, a in enumerate(rest[:4])]
+        self.encoded.append((kind.value, rank.value, address.value, *lists, *(a.value for a in rest[4:])))
+        ctypes.memset(place.value, len(self.encoded), 128)
 
     def do_cuLaunchKernelEx(self, config: int, kernel: int, params: int, extra: int) -> None:
         assert params == 0

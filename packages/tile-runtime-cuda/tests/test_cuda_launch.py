@@ -19,6 +19,7 @@ from tile_runtime.errors import (
     DeviceUnavailable,
     LoadError,
     OutputError,
+    TensorMapError,
 )
 from tile_runtime.manifest import Manifest
 from tile_runtime.packed_arguments import narrow_bits
@@ -276,7 +277,6 @@ def test_threads_do_not_share_a_slot() -> None:
         ({"min_driver": 14000}, DeviceUnavailable, "needs a driver for CUDA 14.0; this one supports 13.0"),
         ({"binaries": [{"file": "k.cubin", "kind": "elf"}]}, LoadError, "of kind elf; CUDA launches cubins"),
         ({"scalar": "float8_e4m3fn"}, LoadError, "take no scalar of type float8_e4m3fn"),
-        ({"tensormaps": [{}], "launch": {"args": [["tensormap", 0]]}}, LoadError, "tensor maps"),
         ({"launch": {"cluster": [["dim", "n"], 1, 1]}}, Exception, "cluster"),
     ],
 )
@@ -356,3 +356,74 @@ def test_overhead_of_a_prepared_launch() -> None:
     print(f"plain {best[0]:.2f} us, prepared {best[1]:.2f} us")
     assert best[0] < 40  # generous: Python subclasses of torch.Tensor are slow, and machines of CI too
     assert best[1] < 25
+
+
+def map_manifest(**more: Any) -> dict[str, Any]:
+    """`k(map of X[m, n], s, map of Y)`: Y's map is the same memory as three dimensions."""
+    tensor = {"kind": "tensor", "dtype": "float16", "shape": [["dim", "m"], ["dim", "n"]], "align": 16}
+    folded = {
+        "shape": [64, ["dim", "m"], ["floordiv", ["dim", "n"], 64]],
+        "strides": [["dim", "n"], 64],
+    }
+    args = [["value", "int8", 7], ["tensormap", 0], ["value", "int32", ["dim", "n"]], ["tensormap", 1], ["param", "X"]]
+    launch = {"binary": "k.cubin", "symbol": "k", "grid": [1, 1, 1], "block": [128, 1, 1], "args": args}
+    return {
+        "format": 1,
+        "name": "k",
+        "target": {"kind": "cuda", "arch": "sm_90a"},
+        "params": [{"name": "X", **tensor, "access": "r"}, {"name": "Y", **tensor, "access": "rw"}],
+        "dims": [{"name": "m", "param": "X", "axis": 0}, {"name": "n", "param": "X", "axis": 1}],
+        "tensormaps": [
+            {"param": "X", "dtype": "float16", "box": [64, 128], "swizzle": 128, "l2_promotion": 256},
+            {"param": "Y", "dtype": "float16", "box": [64, 32, 2], **folded, "element_strides": [1, 2, 1], "fill": "nan"},
+        ],
+        "variants": [{"guard": None, "launches": [launch]}],
+        "binaries": [{"file": "k.cubin", "kind": "cubin"}],
+        **more,
+    }
+
+
+def loaded_with_maps(library: RecordingDriver, **more: Any) -> Any:
+    kernel = load(Artifact(Manifest.from_json(map_manifest(**more)), {"k.cubin": b"\x7fELF"}), Driver(library))
+    kernel._namespace["torch_types"].add(OnDevice)
+    for i in range(2):
+        kernel._namespace[f"td{i}"].add(torch.float16)
+    return kernel
+
+
+def test_tensor_maps_are_made_by_the_driver_and_passed_by_value() -> None:
+    library = RecordingDriver()
+    kernel = loaded_with_maps(library)
+    x, y = (tensor(256, 192, dtype=torch.float16) for _ in "xy")
+    kernel(x, y)
+    first = (6, 2, x.data_ptr(), [192, 256], [384], [64, 128], [1, 1], 0, 3, 3, 0)
+    second = (6, 3, y.data_ptr(), [64, 256, 3], [384, 128], [64, 32, 2], [1, 2, 1], 0, 0, 2, 1)
+    assert library.encoded == [first, second]
+    expected = struct.pack("<b63x128si60x128sQ", 7, b"\1" * 128, 192, b"\2" * 128, x.data_ptr())
+    assert library.launched[0].arguments == expected
+
+
+def test_calls_with_the_same_tensors_find_their_maps_again() -> None:
+    library = RecordingDriver()
+    kernel = loaded_with_maps(library)
+    x, y, z = (tensor(256, 192, dtype=torch.float16) for _ in "xyz")
+    kernel(x, y)
+    prepared = kernel.prepare(x, y)
+    prepared(x, y)
+    kernel(x, y)
+    assert len(library.encoded) == 2
+    prepared(z, y)
+    assert [e[2] for e in library.encoded[2:]] == [z.data_ptr()]
+    assert library.launched[-1].arguments[64:192] == b"\3" * 128
+
+
+def test_a_tensor_that_no_map_can_describe() -> None:
+    library = RecordingDriver()
+    kernel = loaded_with_maps(library)
+    with pytest.raises(TensorMapError) as caught:
+        kernel(*(tensor(256, 60, dtype=torch.float16) for _ in "xy"))
+    assert str(caught.value) == (
+        "TLR025: the tensor map of X: strides of (120,) bytes; expected multiples of 16 bytes below 2^40. Make the tensor "
+        "contiguous with padded rows, or copy it without the tensor memory accelerator."
+    )
+    assert library.launched == []

@@ -87,6 +87,48 @@ def test_contradictions_are_named(add: dict[str, Any], path: list[Any], value: A
     assert text in str(caught.value)
 
 
+MAP = {"param": "A", "dtype": "float32", "box": [32, 8]}
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"param": "Z"}, "tensormaps[0].param 'Z' is no tensor parameter with a shape"),
+        ({"box": [32]}, "extents of ranks [1, 2]; expected one rank of 1 to 5"),
+        ({"box": [32, 300]}, "box (32, 300); expected extents of 1 to 256"),
+        ({"box": [32, "8"]}, "tensormaps[0].box is not a list of integers"),
+        ({"box": [3, 8]}, "rows of 12 bytes; expected a multiple of 16"),
+        ({"swizzle": 64}, "rows of 128 bytes; expected at most the swizzle of 64"),
+        ({"swizzle": 48}, "swizzle 48; expected 0, 32, 64 or 128"),
+        ({"interleave": 32}, "interleave of rank 2; expected rank 3 or more"),
+        ({"fill": "one"}, "fill 'one'; expected 'zero' or 'nan'"),
+        ({"l2_promotion": 512}, "L2 promotion 512"),
+        ({"element_strides": [1, 9]}, "element strides (1, 9); expected 1 to 8"),
+        ({"dtype": "int4"}, "elements of type int4; expected one of uint8"),
+        ({"shape": [64, ["dim", "q"]], "strides": [64]}, "dim 'q' is not one that may be used here"),
+        ({"shape": [64, 8], "strides": [3]}, "strides of (12,) bytes; expected multiples of 16 bytes"),
+        ({"shape": [64, 8]}, "extents of ranks [1, 2]"),
+        ({"colour": 1}, "tensormaps[0] has unknown field(s) colour"),
+    ],
+)
+def test_tensor_maps_that_cannot_be(add: dict[str, Any], change: dict[str, Any], text: str) -> None:
+    Manifest.from_json({**add, "tensormaps": [MAP]})
+    with pytest.raises(ArtifactError) as caught:
+        Manifest.from_json({**add, "tensormaps": [{**MAP, **change}]})
+    assert text in str(caught.value)
+
+
+def test_a_tensor_map_of_a_parameter_with_strides(add: dict[str, Any]) -> None:
+    add["params"][0]["strides"] = [["dim", "n"], 1]
+    manifest = Manifest.from_json({**add, "tensormaps": [MAP]})
+    assert manifest.tensormaps[0].dimensions(manifest.params[0])[1] == (("dim", "n"),)
+    add["params"][0]["strides"] = [None, 1]
+    with pytest.raises(ArtifactError, match="takes its strides from A, whose strides are not all known"):
+        Manifest.from_json({**add, "tensormaps": [MAP]})
+    explicit = {"shape": [64, ["dim", "n"]], "strides": [128]}
+    assert Manifest.from_json({**add, "tensormaps": [{**MAP, **explicit}]}).tensormaps[0].strides == (128,)
+
+
 @pytest.mark.parametrize("field", ["format", "name", "target"])
 def test_missing_fields_are_named(add: dict[str, Any], field: str) -> None:
     del add[field]

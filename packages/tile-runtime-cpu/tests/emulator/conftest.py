@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,28 +20,36 @@ KERNELS = Path(__file__).parent / "kernels"
 HEADERS = {"cuda": '#include "tl_cuda.cuh"\n', "hip": '#include "tl_hip.h"\n'}
 
 
-ON_DEVICE = os.environ.get("TILELANG_TEST_DEVICE", "") == "cuda"
+#: "cuda": the tests run on a GPU; "record": in the emulator, and their launches are kept for one (on_device.py).
+DEVICE = os.environ.get("TILELANG_TEST_DEVICE", "")
+
+
+@functools.cache
+def _on_device() -> Any:
+    spec = importlib.util.spec_from_file_location("on_device", Path(__file__).parent / "on_device.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["on_device"] = module  # where its dataclasses look for their module
+    spec.loader.exec_module(module)
+    return module
 
 
 @functools.cache
 def _compiled(source: str, arch: str = "") -> EmulatedModule:
-    if ON_DEVICE and "tl_hip.h" in source:
+    if DEVICE and "tl_hip.h" in source:
         pytest.skip("a HIP kernel; the tests run on a CUDA device")
-    if ON_DEVICE:
-        spec = importlib.util.spec_from_file_location("on_device", Path(__file__).parent / "on_device.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module.DeviceModule(source)
-    return emulator.compile(source, include_dirs=[], arch=arch)
+    if DEVICE == "cuda":
+        return _on_device().DeviceModule(source)
+    module = emulator.compile(source, include_dirs=[], arch=arch)
+    return _on_device().Recorder(module, Path(os.environ["TILELANG_TEST_RECORD"])) if DEVICE == "record" else module
 
 
 @pytest.fixture
 def only_emulated() -> None:
     """For tests of what hardware does not tell: findings and counters."""
-    if ON_DEVICE:
-        pytest.skip("an emulator's report; the tests run on a device")
+    if DEVICE:
+        pytest.skip("an emulator's report; the tests are for a device")
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import ml_dtypes
 import numpy as np
 import pytest
+
+from tile_runtime.artifact import Artifact
+from tile_runtime.errors import TensorMapError
+from tile_runtime.manifest import Manifest
+from tile_runtime_cpu.emulator import kernel as emulator_kernel
+
+KERNELS = Path(__file__).parent / "kernels"
 
 MODES = [(seed, mode) for seed in (0, 1, 2) for mode in ("early", "late")]
 
@@ -55,6 +64,46 @@ def test_gemm_by_clusters_with_multicast(kernel_file, tensor_map, watched, m, n,
     more = {"seed": seed, "mode": mode, "buffers": buffers, "cluster": (1, 2)}
     module.launch("gemm", grid, (256,), 2 * 24576 + 64, args, **more).check()
     np.testing.assert_allclose(c, expected, rtol=0, atol=1e-4)
+
+
+def artifact_of(text):
+    """The cluster kernel as a compiler would store it: tensor maps and cluster in the manifest."""
+    tensor = {"kind": "tensor", "shape": [["dim", "m"], ["dim", "k"]], "dtype": "bfloat16", "align": 16, "access": "r"}
+    params = [
+        {"name": "A", **tensor},
+        {"name": "B", **tensor, "shape": [["dim", "n"], ["dim", "k"]]},
+        {"name": "C", **tensor, "shape": [["dim", "m"], ["dim", "n"]], "dtype": "float32", "access": "w"},
+    ]
+    sizes = [["value", "int32", ["dim", d]] for d in "mnk"]
+    launch = {
+        "binary": "k.cubin",
+        "symbol": "gemm",
+        "grid": [["ceildiv", ["dim", "n"], 128], ["*", ["ceildiv", ["dim", "m"], 128], 2], 1],
+        "block": [256, 1, 1],
+        "cluster": [1, 2, 1],
+        "shared": 2 * 24576 + 64,
+        "args": [["tensormap", 0], ["tensormap", 1], ["param", "C"], *sizes],
+    }
+    data = {
+        "format": 1,
+        "name": "gemm",
+        "target": {"kind": "cuda", "arch": "sm_90a"},
+        "params": params,
+        "dims": [{"name": d, "param": p, "axis": a} for d, p, a in (("m", "A", 0), ("n", "B", 0), ("k", "A", 1))],
+        "outputs": ["C"],
+        "tensormaps": [{"param": p, "dtype": "bfloat16", "box": [64, 64], "swizzle": 128} for p in "AB"],
+        "variants": [{"launches": [launch]}],
+        "binaries": [{"file": "k.cu", "kind": "source"}, {"file": "k.cubin", "kind": "cubin"}],
+    }
+    return Artifact(Manifest.from_json(data), {"k.cu": text.encode(), "k.cubin": b"\x7fELF"})
+
+
+def test_an_artifact_with_tensor_maps_and_clusters(only_emulated):
+    kernel = emulator_kernel.load(artifact_of((KERNELS / "hopper_cluster.cu").read_text()))
+    a, b, expected = operands(256, 128, 192, ml_dtypes.bfloat16)
+    np.testing.assert_allclose(kernel(a, b), expected, rtol=0, atol=1e-4)
+    with pytest.raises(TensorMapError, match=r"map of A: strides of \(200,\) bytes"):
+        kernel(a[:, :100].copy(), b[:, :100].copy())
 
 
 def test_speed_of_a_checked_gemm_by_wgmma(kernel_file, tensor_map, watched, only_emulated):

@@ -12,6 +12,8 @@ import re
 import sys
 from typing import Any, NamedTuple
 
+from tile_runtime.tensor_map import BYTES, DATA_TYPES, FILLS, INTERLEAVES, L2_PROMOTIONS, SWIZZLES, TensorMap
+
 _LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 _COMPUTE_CAPABILITY_MAJOR = 75  # CUdevice_attribute
 _COMPUTE_CAPABILITY_MINOR = 76
@@ -128,6 +130,28 @@ class Driver:
             function.argtypes = (ctypes.c_void_p,) * 4
             function.restype = ctypes.c_int
         return function
+
+    def encode_tensor_map(self, tensor_map: TensorMap) -> bytes:
+        """The map's 128 bytes (cuTensorMapEncodeTiled); it needs no context."""
+        rank = tensor_map.rank
+        memory = ctypes.create_string_buffer(BYTES + 64)
+        place = ctypes.addressof(memory) + -ctypes.addressof(memory) % 64
+        self._call(
+            "cuTensorMapEncodeTiled",
+            ctypes.c_void_p(place),
+            ctypes.c_int(DATA_TYPES[tensor_map.dtype]),
+            ctypes.c_uint(rank),
+            ctypes.c_void_p(tensor_map.address),
+            (ctypes.c_uint64 * rank)(*tensor_map.shape),
+            (ctypes.c_uint64 * max(1, rank - 1))(*tensor_map.strides),
+            (ctypes.c_uint32 * rank)(*tensor_map.box),
+            (ctypes.c_uint32 * rank)(*tensor_map.steps),
+            ctypes.c_int(INTERLEAVES.index(tensor_map.interleave)),
+            ctypes.c_int(SWIZZLES.index(tensor_map.swizzle)),
+            ctypes.c_int(L2_PROMOTIONS.index(tensor_map.l2_promotion)),
+            ctypes.c_int(FILLS.index(tensor_map.fill)),
+        )
+        return ctypes.string_at(place, BYTES)
 
     # -- contexts, events --------------------------------------------------------------------------------------------
 

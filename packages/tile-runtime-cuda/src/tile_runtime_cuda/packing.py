@@ -1,7 +1,7 @@
 """The block of memory that a launch hands to `cuLaunchKernelEx`: configuration, and the kernel's arguments behind it.
 
     0   CUlaunchConfig          grid, block, shared bytes, stream, attributes                           56 bytes
-    56  arguments               each at a multiple of its size, as the kernel's parameters lie
+    56  arguments               each at a multiple of its size (tensor maps: 64), as the kernel's parameters lie
     ..  extra                   {1, address of the arguments, 2, address of their size, 0}, written once
 
 Layouts: CUlaunchConfig, CUlaunchAttribute and cuLaunchKernel ("extra") in

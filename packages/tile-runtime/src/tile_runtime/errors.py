@@ -124,6 +124,12 @@ class OutputError(TileRuntimeError, ValueError):
     code = "TLR021"
 
 
+class TensorMapError(TileRuntimeError, ValueError):
+    """A tensor that the tensor memory accelerator cannot reach as the kernel wants it: address, strides or boxes."""
+
+    code = "TLR025"
+
+
 class KernelAssertError(TileRuntimeError, AssertionError, RuntimeError):
     """A device assert of the kernel failed, or it returned an error code."""
 

@@ -93,6 +93,12 @@ class Fields:
             raise ArtifactError(f"{self.where}.{key} is not a list")
         return value
 
+    def integers(self, key: str, default: Any = _MISSING) -> tuple[int, ...]:
+        value = self.items(key, default)
+        if not all(isinstance(x, int) and not isinstance(x, bool) for x in value):
+            raise ArtifactError(f"{self.where}.{key} is not a list of integers")
+        return value
+
     def texts(self, key: str, default: Any = _MISSING) -> tuple[str, ...]:
         value = self.items(key, default)
         if not all(isinstance(x, str) and len(x) <= _MAX_TEXT for x in value):

@@ -41,7 +41,8 @@ from .tensor import NUMPY_DATA_OFFSET
 
 @dataclass(frozen=True)
 class Argument:
-    """One launch argument: `text` is Python for an address ("pointer"), a number ("value") or index ("tensormap")."""
+    """One launch argument: `text` is Python for an address ("pointer"), a number ("value") or what the vendor's
+    `tensor_map` gives ("tensormap")."""
 
     kind: str
     dtype: str
@@ -363,9 +364,16 @@ class Writer:
             return Argument("value", "int64", self._expr(("dim", rest[0])))
         if kind == "value":
             return Argument("value", rest[0], self._expr(rest[1]))
-        return (
-            Argument("pointer", "", f"w{rest[0]}") if kind == "workspace" else Argument("tensormap", "", str(rest[0]))
-        )
+        return Argument("pointer", "", f"w{rest[0]}") if kind == "workspace" else self._tensor_map(rest[0])
+
+    def _tensor_map(self, number: int) -> Argument:
+        """`tensor_map(number, address, shape, strides in bytes)`; the backend has put that function into the namespace."""
+        mapping = self.manifest.tensormaps[number]
+        param, size = self.manifest.param(mapping.param), DTYPES[mapping.dtype].itemsize
+        shape, strides = mapping.dimensions(param)
+        extents = "".join(f"{self._expr(e)}, " for e in shape)
+        steps = "".join(f"{self._expr(('*', s, size))}, " for s in strides)
+        return Argument("tensormap", "", f"tensor_map({number}, p{self.index[mapping.param]}, ({extents}), ({steps}))")
 
     # -- prepared calls ----------------------------------------------------------------------------------------------
 

@@ -138,6 +138,56 @@ class Workspace:
 
 
 @dataclass(frozen=True)
+class TensorMapping:
+    """A tensor map that launches make of `param` (tile_runtime.tensor_map says what a map is).
+
+    Dimensions run from the fastest to the slowest. `shape` and `strides` (one less, of dimensions 1, 2, ...) are expressions
+    in elements of `dtype`; empty ones are those of the parameter.
+    """
+
+    param: str
+    dtype: str
+    box: tuple[int, ...]
+    shape: tuple[Expression, ...] = ()
+    strides: tuple[Expression, ...] = ()
+    element_strides: tuple[int, ...] = ()
+    swizzle: int = 0
+    interleave: int = 0
+    l2_promotion: int = 128
+    fill: str = "zero"
+
+    @staticmethod
+    def read(data: Any, index: int) -> TensorMapping:
+        f = Fields(data, f"tensormaps[{index}]")
+        value = TensorMapping(
+            param=f.name("param"),
+            dtype=f.dtype("dtype"),
+            box=f.integers("box"),
+            shape=tuple(f.items("shape", ())),
+            strides=tuple(f.items("strides", ())),
+            element_strides=f.integers("element_strides", ()),
+            swizzle=f.integer("swizzle", 0),
+            interleave=f.integer("interleave", 0),
+            l2_promotion=f.integer("l2_promotion", 128),
+            fill=f.text("fill", "zero"),
+        )
+        f.done()
+        return value
+
+    def dimensions(self, param: Param) -> tuple[tuple[Expression, ...], tuple[Expression, ...]]:
+        """Shape and strides as expressions in elements, fastest first; `param` is the parameter of that name."""
+        shape = self.shape or param.shape[::-1]
+        if self.strides or self.shape:
+            return shape, self.strides
+        if param.strides is not None:
+            return shape, tuple(s for s in param.strides[-2::-1] if s is not None)
+        strides: list[Expression] = []
+        for extent in shape[:-1]:
+            strides.append(("*", strides[-1], extent) if strides else extent)
+        return shape, tuple(strides)
+
+
+@dataclass(frozen=True)
 class Launch:
     """One kernel launch: a symbol of a binary over a grid. `args` are (kind, ...) tuples as the doc page lists them."""
 
@@ -228,7 +278,7 @@ class Manifest:
     checks: tuple[Check, ...] = ()
     outputs: tuple[str, ...] = ()
     workspace: tuple[Workspace, ...] = ()
-    tensormaps: tuple[dict[str, Any], ...] = ()
+    tensormaps: tuple[TensorMapping, ...] = ()
     variants: tuple[Variant, ...] = ()
     binaries: tuple[Binary, ...] = ()
     resources: dict[str, Any] = field(default_factory=dict)
@@ -300,7 +350,7 @@ def _read(data: Any) -> Manifest:
         checks=tuple(Check.read(x, i) for i, x in enumerate(f.items("checks", ()))),
         outputs=f.texts("outputs", ()),
         workspace=tuple(Workspace.read(x, i) for i, x in enumerate(f.items("workspace", ()))),
-        tensormaps=f.dicts("tensormaps"),
+        tensormaps=tuple(TensorMapping.read(x, i) for i, x in enumerate(f.items("tensormaps", ()))),
         variants=tuple(Variant.read(x, i) for i, x in enumerate(f.items("variants", ()))),
         binaries=tuple(Binary.read(x, i) for i, x in enumerate(f.items("binaries", ()))),
         resources=f.plain_dict("resources"),

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from .dtypes import DTYPES, accepted_names
-from .errors import ArtifactError, ExpressionError
+from .errors import ArtifactError, ExpressionError, TensorMapError
 from .expression import Names, validate
+from .tensor_map import TensorMap
 
 if TYPE_CHECKING:
-    from .manifest import Launch, Manifest, Param
+    from .manifest import Launch, Manifest, Param, TensorMapping
 
 
 def check_manifest(manifest: Manifest) -> None:
@@ -47,6 +48,8 @@ def check_manifest(manifest: Manifest) -> None:
     for i, space in enumerate(manifest.workspace):
         _expression(space.bytes, names, f"workspace[{i}].bytes")
         _power_of_two(space.align, f"workspace[{i}].align")
+    for i, mapping in enumerate(manifest.tensormaps):
+        _check_tensor_map(mapping, params.get(mapping.param), names, f"tensormaps[{i}]")
     files = {b.file: b.kind for b in manifest.binaries}
     for member, kind in ((manifest.source, "source"), (manifest.report, "json")):
         if member is not None and files.get(member) != kind:
@@ -80,6 +83,34 @@ def _check_param(param: Param, names: Names) -> None:
     for axis, stride in enumerate(param.strides or ()):
         if stride is not None:
             _expression(stride, names, f"{where}: strides[{axis}]")
+
+
+def _check_tensor_map(mapping: TensorMapping, param: Param | None, names: Names, where: str) -> None:
+    """Its expressions, and the rules that can be checked before the tensor is known."""
+    if param is None or param.kind != "tensor" or not param.shape:
+        raise ArtifactError(f"{where}.param {_text(mapping.param)} is no tensor parameter with a shape")
+    if param.strides is not None and not mapping.shape and (None in param.strides or param.strides[-1] != 1):
+        raise ArtifactError(f"{where} takes its strides from {param.name}, whose strides are not all known and 1 at last")
+    shape, strides = mapping.dimensions(param)
+    for axis, expression in enumerate((*shape, *strides)):
+        _expression(expression, names, f"{where}: extent or stride {axis}")
+    size = DTYPES[mapping.dtype].itemsize
+    known = TensorMap(
+        address=0,
+        dtype=mapping.dtype,
+        shape=tuple(e if isinstance(e, int) else 1 for e in shape),
+        strides=tuple(s * size if isinstance(s, int) else 0 for s in strides),
+        box=mapping.box,
+        element_strides=mapping.element_strides,
+        swizzle=mapping.swizzle,
+        interleave=mapping.interleave,
+        l2_promotion=mapping.l2_promotion,
+        fill=mapping.fill,
+    )
+    try:
+        known.check(mapping.param)
+    except TensorMapError as error:
+        raise ArtifactError(f"{where}: {error}") from None
 
 
 def _check_launch(manifest: Manifest, launch: Launch, names: Names, files: dict[str, str], where: str) -> None:

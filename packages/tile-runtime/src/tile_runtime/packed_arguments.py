@@ -1,6 +1,7 @@
 """A kernel's arguments as one block of bytes, each at a multiple of its size, as C lays out its parameters.
 
-CUDA's and HIP's launches take such a block. Addresses are 8 bytes; f16 and bf16 scalars go as their bits.
+CUDA's and HIP's launches take such a block. Addresses are 8 bytes; f16 and bf16 scalars go as their bits; tensor maps
+are 128 bytes at a multiple of 64.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from . import tensor_map
 from .launch_source import Argument
 
 _CODES = {
@@ -36,9 +38,13 @@ def argument_format(arguments: Sequence[Argument]) -> str:
     """The struct format of the arguments. KeyError for a type that no kernel takes by value."""
     text, size = "", 0
     for argument in arguments:
-        code = "Q" if argument.kind == "pointer" else _CODES[argument.dtype]
+        if argument.kind == "tensormap":
+            code, alignment = f"{tensor_map.BYTES}s", tensor_map.ALIGNMENT
+        else:
+            code = "Q" if argument.kind == "pointer" else _CODES[argument.dtype]
+            alignment = struct.calcsize(f"<{code}")
         width = struct.calcsize(f"<{code}")
-        gap = -size % width
+        gap = -size % alignment
         text += f"{gap}x{code}" if gap else code
         size += gap + width
     return text

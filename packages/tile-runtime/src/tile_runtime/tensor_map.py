@@ -8,11 +8,17 @@ https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TENSOR__MEMORY.html.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from .errors import TileRuntimeError
+from .errors import TensorMapError
+
+if TYPE_CHECKING:
+    from .manifest import TensorMapping
 
 BYTES = 128
-"""Size of a map, whose address is a multiple of 64."""
+"""Size of a map."""
+ALIGNMENT = 64
+"""What its address is a multiple of."""
 
 #: CUtensorMapDataType of each element type. Types of one byte travel as uint8; the copy does not look into elements, only
 #: a reduction does.
@@ -27,12 +33,6 @@ SWIZZLES = (0, 32, 64, 128)
 INTERLEAVES = (0, 16, 32)
 L2_PROMOTIONS = (0, 64, 128, 256)
 FILLS = ("zero", "nan")
-
-
-class TensorMapError(TileRuntimeError, ValueError):
-    """A tensor that the tensor memory accelerator cannot reach as the kernel wants it."""
-
-    code = "TLR025"
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,12 @@ class TensorMap:
         for extent, step in zip(self.box[1:], self.steps[1:]):
             total *= -(-extent // step)
         return total
+
+    @staticmethod
+    def of(mapping: TensorMapping, address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> TensorMap:
+        """The map that a manifest declares, of one tensor; checked."""
+        fixed = (mapping.element_strides, mapping.swizzle, mapping.interleave, mapping.l2_promotion, mapping.fill)
+        return TensorMap(address, mapping.dtype, shape, strides, mapping.box, *fixed).check(mapping.param)
 
     def check(self, name: str) -> TensorMap:
         """Itself; raises TensorMapError for what the hardware cannot do. `name`: of the tensor, for the message."""

@@ -19,6 +19,7 @@ from tile_runtime.errors import KernelAssertError, LoadError
 from tile_runtime.expression import evaluate
 from tile_runtime.launch import LoadedKernel
 from tile_runtime.launch_source import LaunchSite
+from tile_runtime.tensor_map import TensorMap
 
 from .meanings import Meanings
 from .module import Buffer, EmulatedModule, compile
@@ -49,6 +50,8 @@ class EmulatorBackend:
         pointers = ", ".join(f"p{i}" if p.kind != "scalar" else "0" for i, p in enumerate(params))
         scalars = ", ".join(f"s{i}" if p.kind == "scalar" else "0" for i, p in enumerate(params))
         name = f"emulate{site.number}"
+        maps = self.manifest.tensormaps
+        namespace["tensor_map"] = lambda number, *tensor: TensorMap.of(maps[number], *tensor)
         namespace[name] = lambda *call: self.run(site, *call)
         three = lambda texts: f"({', '.join(texts)})"  # noqa: E731
         arguments = ", ".join(a.text for a in site.arguments)
@@ -80,6 +83,7 @@ class EmulatorBackend:
             seed=int(os.environ.get("TILELANG_EMULATE_SEED", "0")),
             mode=os.environ.get("TILELANG_EMULATE_MODE", "early"),
             buffers=self.buffers(pointers, scalars, dims),
+            cluster=site.launch.cluster or (1, 1, 1),
         )
         self.reports.append(report)
         if report.output:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import struct
 
-from tile_runtime.tensor_map import BYTES, DATA_TYPES, ELEMENT_BYTES, TensorMap, TensorMapError
+from tile_runtime.errors import TensorMapError
+from tile_runtime.tensor_map import BYTES, DATA_TYPES, ELEMENT_BYTES, TensorMap
 
 #: struct TensorMap: magic, type, rank, swizzle, fill with NaN, address, sizes, strides, box, steps, bytes of an element.
 _FORMAT = "<I4BQ5Q4Q5H5BB"
