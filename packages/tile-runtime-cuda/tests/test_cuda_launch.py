@@ -375,7 +375,14 @@ def map_manifest(**more: Any) -> dict[str, Any]:
         "dims": [{"name": "m", "param": "X", "axis": 0}, {"name": "n", "param": "X", "axis": 1}],
         "tensormaps": [
             {"param": "X", "dtype": "float16", "box": [64, 128], "swizzle": 128, "l2_promotion": 256},
-            {"param": "Y", "dtype": "float16", "box": [64, 32, 2], **folded, "element_strides": [1, 2, 1], "fill": "nan"},
+            {
+                "param": "Y",
+                "dtype": "float16",
+                "box": [64, 32, 2],
+                **folded,
+                "element_strides": [1, 2, 1],
+                "fill": "nan",
+            },
         ],
         "variants": [{"guard": None, "launches": [launch]}],
         "binaries": [{"file": "k.cubin", "kind": "cubin"}],

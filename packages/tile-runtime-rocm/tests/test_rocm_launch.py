@@ -236,7 +236,13 @@ def test_threads_do_not_share_a_slot() -> None:
         ({"target": {"kind": "cuda", "arch": "sm_80"}}, "compiled for cuda, not for HIP"),
         ({"binaries": [{"file": "k.hsaco", "kind": "elf"}]}, "of kind elf; HIP launches code objects"),
         ({"scalar": "float8_e4m3fn"}, "take no scalar of type float8_e4m3fn"),
-        ({"tensormaps": [{}], "launch": {"args": [["tensormap", 0]]}}, "tensor maps"),
+        (
+            {
+                "tensormaps": [{"param": "A", "dtype": "float32", "box": [32]}],
+                "launch": {"args": [["tensormap", 0]]},
+            },
+            "tensor maps",
+        ),
         ({"launch": {"cluster": [2, 1, 1]}}, "asks for a cluster launch"),
         ({"launch": {"cooperative": True}}, "asks for a cooperative launch"),
         ({"launch": {"pdl": True}}, "asks for a pdl launch"),

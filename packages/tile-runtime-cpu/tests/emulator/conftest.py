@@ -46,6 +46,12 @@ def _compiled(source: str, arch: str = "") -> EmulatedModule:
 
 
 @pytest.fixture
+def on_device() -> Any:
+    """The module that carries launches to a GPU."""
+    return _on_device()
+
+
+@pytest.fixture
 def only_emulated() -> None:
     """For tests of what hardware does not tell: findings and counters."""
     if DEVICE:

@@ -79,7 +79,9 @@ class Case:
     args: list[list[Any]]
 
 
-def case_of(source: str, symbol: str, grid: Any, block: Any, shared: int, args: Any, options: Any) -> tuple[Case, list[Region]]:
+def case_of(
+    source: str, symbol: str, grid: Any, block: Any, shared: int, args: Any, options: Any
+) -> tuple[Case, list[Region]]:
     """A launch of the tests as data, with its memory as it is now."""
     dtypes = {a.ctypes.data: str(a.dtype) for a in args if isinstance(a, np.ndarray)}
     dtypes |= {a.address: a.dtype for a in args if isinstance(a, TensorMap)}
@@ -128,7 +130,9 @@ class Recorder:
             (self._folder / f"{name}.cu").write_text(source)
             arrays = {f"before{i}": np.frombuffer(r.before, "u1") for i, r in enumerate(regions)}
             after = [ctypes.string_at(r.address, len(r.before)) for r in regions]
-            arrays |= {f"after{i}": np.frombuffer(a, "u1") for i, (a, r) in enumerate(zip(after, regions)) if r.writable}
+            arrays |= {
+                f"after{i}": np.frombuffer(a, "u1") for i, (a, r) in enumerate(zip(after, regions)) if r.writable
+            }
             np.savez(self._folder / f"{key}.npz", **arrays)
             entry = {
                 "test": os.environ.get("PYTEST_CURRENT_TEST", "").split("::")[-1].split(" ")[0],

@@ -90,7 +90,9 @@ def _check_tensor_map(mapping: TensorMapping, param: Param | None, names: Names,
     if param is None or param.kind != "tensor" or not param.shape:
         raise ArtifactError(f"{where}.param {_text(mapping.param)} is no tensor parameter with a shape")
     if param.strides is not None and not mapping.shape and (None in param.strides or param.strides[-1] != 1):
-        raise ArtifactError(f"{where} takes its strides from {param.name}, whose strides are not all known and 1 at last")
+        raise ArtifactError(
+            f"{where} takes its strides from {param.name}, whose strides are not all known and 1 at last"
+        )
     shape, strides = mapping.dimensions(param)
     for axis, expression in enumerate((*shape, *strides)):
         _expression(expression, names, f"{where}: extent or stride {axis}")
