@@ -280,7 +280,8 @@ def run(folder: Path, report: Path | None) -> None:
     lines: list[dict[str, Any]] = []
     for path in sorted(folder.glob("*.json")):
         entry = json.loads(path.read_text())
-        data = np.load(path.with_suffix(".npz"))
+        with np.load(path.with_suffix(".npz")) as packed:
+            data = dict(packed)
         contents = [data[f"before{i}"].tobytes() for i in range(len(entry["dtypes"]))]
         cubin = (folder / f"{entry['source']}.cubin").read_bytes()
         worst, said = 0.0, ""
