@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_synchronization import all_needed
+from mutants import all_needed
 
 import tilelang.language as T
 

@@ -6,56 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from mutants import all_needed, mutants, refuted
 from tvm import ir
-from tvm import tirx as tir
 
 import tilelang.language as T
-from tile_compiler.rewrite import Rewriter, map_kernels
-from tile_compiler.simt.check_synchronization import check_synchronization
-from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.errors import SharedMemoryRace
 from tilelang.ir import tile_ir
 
 n = T.dynamic("n")
-
-
-class _Drop(Rewriter):
-    """Removes the `which`-th barrier or wait."""
-
-    def __init__(self, which: int) -> None:
-        self.left, self.dropped = which, ""
-
-    def evaluate(self, node: tir.Evaluate) -> Any:
-        call = node.value
-        if isinstance(call, ir.Call) and str(call.op.name) == "tirx.call_extern":
-            name = str(call.args[0].value)
-            if name == "tl::sync_threads" or name.startswith("tl::cp_async_wait"):
-                self.left -= 1
-                if self.left == -1:
-                    self.dropped = name
-                    return None
-        return node
-
-
-def without(func: Any, which: int) -> tuple[Any, str]:
-    drop = _Drop(which)
-
-    def rule(kernel: Any) -> Any:
-        return tile_ir.Kernel(kernel.index, kernel.grid, kernel.threads, drop.body(kernel.body), kernel.span)
-
-    return map_kernels(func, rule), drop.dropped
-
-
-def all_needed(func: Any) -> int:
-    """Every barrier and wait is needed; how many there are."""
-    number = 0
-    while True:
-        mutant, dropped = without(func, number)
-        if not dropped:
-            return number
-        with pytest.raises(SharedMemoryRace):
-            check_synchronization(mutant, SimtContext())
-        number += 1
 
 
 def product(M: int, N: int, K: int, stages: int, size: tuple[int, int, int] = (64, 64, 32), threads: int = 128) -> Any:
@@ -187,6 +145,180 @@ def test_explicit_order_and_stage(rng: Any, check: Any) -> None:
     trace, ctx = check(main, [*args, np.zeros((64, 64), "float32")], rtol=1e-3, atol=1e-3)
     assert any("2 version(s) of a, b" in text for _, text in ctx.report.notes)
     assert all_needed(trace.steps[-1].after) == 2
+
+
+def test_race_in_a_late_iteration_is_found(rng: Any, check: Any) -> None:
+    """Iterations that repeat are not walked; the one that differs is."""
+
+    @T.prim_func
+    def late(A: T.Tensor((1000, 64), "float32"), B: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64) as bx:
+            s = T.alloc_shared((64,), "float32")
+            tx = T.get_thread_binding()
+            for k in T.serial(1000):
+                s[tx] = A[k, tx]
+                if k == 997:
+                    B[tx] = s[63 - tx]
+
+    args = [rng.standard_normal((1000, 64)).astype("float32"), np.zeros(64, "float32")]
+    trace, ctx = check(late, args, passes=False)
+    assert all_needed(trace.steps[-1].after) == 2
+    assert not ctx.report.assumed
+
+
+def test_race_of_one_block_is_found(rng: Any, check: Any) -> None:
+    """Only blocks from the third on run the loop often enough."""
+
+    @T.prim_func
+    def triangle(A: T.Tensor((8, 64), "float32"), B: T.Tensor((8, 64), "float32")):
+        with T.Kernel(8, threads=64) as bx:
+            s = T.alloc_shared((3, 64), "float32")
+            tx = T.get_thread_binding()
+            for k in T.serial(bx):
+                s[k % 3, tx] = A[k, tx]
+                if k >= 2:
+                    B[bx, tx] = s[(k + 1) % 3, 63 - tx]
+
+    args = [rng.standard_normal((8, 64)).astype("float32"), np.zeros((8, 64), "float32")]
+    trace, _ = check(triangle, args, passes=False)
+    final = trace.steps[-1].after
+    verdicts = [refuted(mutant) for mutant, _ in mutants(final)]
+    assert not refuted(final)
+    assert any(verdicts)
+    assert refuted(without_barriers(final))
+
+
+def test_condition_that_memory_decides_anew_each_time(rng: Any, proved: Any) -> None:
+    """Written in one iteration, read by others in a later one: neither always nor never would show it."""
+
+    @T.prim_func
+    def flags(F: T.Tensor((6,), "int32"), A: T.Tensor((6, 64), "float32"), B: T.Tensor((6, 64), "float32")):
+        with T.Kernel(1, threads=64) as bx:
+            s = T.alloc_shared((64,), "float32")
+            tx = T.get_thread_binding()
+            s[tx] = 0
+            for k in T.serial(6):
+                if F[k] > 0:
+                    s[tx] = A[k, tx]
+                else:
+                    B[k, tx] = s[63 - tx]
+
+    flags_ = np.array([1, 0, 1, 0, 0, 1], "int32")
+    args = [flags_, rng.standard_normal((6, 64)).astype("float32"), np.zeros((6, 64), "float32")]
+    trace, _ = proved(flags, args, passes=False)
+    assert all_needed(trace.steps[-1].after) == 2
+
+
+def test_loop_left_by_a_break(rng: Any, proved: Any) -> None:
+    @T.prim_func
+    def search(F: T.Tensor((6,), "int32"), A: T.Tensor((6, 64), "float32"), B: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64) as bx:
+            s = T.alloc_shared((64,), "float32")
+            tx = T.get_thread_binding()
+            for k in T.serial(6):
+                s[tx] = A[k, tx]
+                if F[k] > 0:
+                    break
+                T.sync_threads()
+            B[tx] = s[63 - tx]
+
+    args = [
+        np.array([0, 0, 1, 0, 0, 0], "int32"),
+        rng.standard_normal((6, 64)).astype("float32"),
+        np.zeros(64, "float32"),
+    ]
+    trace, _ = proved(search, args, passes=False)
+    final = trace.steps[-1].after
+    assert not refuted(final)
+    last = without_last_barrier(final)
+    assert refuted(last)
+
+
+def without_barriers(func: Any) -> Any:
+    while found := [mutant for mutant, change in mutants(func) if change.was == "tl::sync_threads"]:
+        func = found[0]
+    return func
+
+
+def without_last_barrier(func: Any) -> Any:
+    found = [mutant for mutant, change in mutants(func) if change.was == "tl::sync_threads"]
+    return found[-1]
+
+
+def test_while_loop(rng: Any, proved: Any) -> None:
+    @T.prim_func
+    def steps(F: T.Tensor((8,), "int32"), A: T.Tensor((8, 64), "float32"), B: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64) as bx:
+            s = T.alloc_shared((64,), "float32")
+            tx = T.get_thread_binding()
+            k = T.alloc_var("int32")
+            k = 0
+            B[tx] = 0
+            while F[k] > 0:
+                s[tx] = A[k, tx]
+                B[tx] = B[tx] + s[63 - tx]
+                k = k + 1
+
+    args = [np.array([1, 1, 1, 0, 0, 0, 0, 0], "int32"), rng.standard_normal((8, 64)).astype("float32")]
+    trace, _ = proved(steps, [*args, np.zeros(64, "float32")], passes=False)
+    assert all_needed(trace.steps[-1].after) == 2
+
+
+def test_global_memory_that_a_block_reads_and_writes(rng: Any, proved: Any) -> None:
+    @T.prim_func
+    def mirror(A: T.Tensor((2, 64), "float32"), B: T.Tensor((2, 64), "float32")):
+        with T.Kernel(2, threads=64) as bx:
+            tx = T.get_thread_binding()
+            B[bx, tx] = A[bx, tx] * 2
+            A[bx, tx] = B[bx, 63 - tx]
+
+    args = [rng.standard_normal((2, 64)).astype("float32"), np.zeros((2, 64), "float32")]
+    trace, _ = proved(mirror, args, passes=False)
+    assert all_needed(trace.steps[-1].after) == 1
+
+
+def test_user_function_is_assumed_to_be_in_step(lower: Any) -> None:
+    @T.prim_func
+    def outside(A: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64) as bx:
+            T.import_source("__device__ void turn(float* s) {}")
+            s = T.alloc_shared((64,), "float32")
+            T.copy(A, s)
+            T.call_extern("handle", "turn", T.address_of(s[0]))
+            T.copy(s, A)
+
+    _, ctx = lower(outside)
+    assert any("turn accesses s in step with the barriers around it" in text for text in ctx.report.assumed)
+
+
+def barriers(func: Any) -> list[str]:
+    found = [n for n in tile_ir.walk(func.body) if isinstance(n, ir.Call) and str(n.op.name) == "tirx.call_extern"]
+    return [
+        str(n.args[0].value) for n in found if "sync" in str(n.args[0].value) and "cp_async" not in str(n.args[0].value)
+    ]
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4])
+def test_one_barrier_in_each_step_of_a_product(lower: Any, stages: int) -> None:
+    trace, _ = lower(product(128, 128, 512, stages))
+    assert barriers(trace.steps[-1].after) == ["tl::sync_threads"]
+
+
+def test_no_barrier_where_each_thread_keeps_to_its_elements(rng: Any, proved: Any) -> None:
+    @T.prim_func
+    def scaled(A: T.Tensor((4, 1024), "float32"), B: T.Tensor((4, 1024), "float32")):
+        with T.Kernel(4, threads=128) as bx:
+            a = T.alloc_shared((1024,), "float32")
+            b = T.alloc_shared((1024,), "float32")
+            for k in T.serial(1):
+                T.copy(A[bx, :], a)
+                for i in T.Parallel(1024):
+                    b[i] = a[i] * 2
+                T.copy(b, B[bx, :])
+
+    args = [rng.standard_normal((4, 1024)).astype("float32"), np.zeros((4, 1024), "float32")]
+    trace, _ = proved(scaled, args, passes=False)
+    assert not barriers(trace.steps[-1].after)
 
 
 def test_shared_memory_over_the_limit_names_each_buffer(lower: Any) -> None:

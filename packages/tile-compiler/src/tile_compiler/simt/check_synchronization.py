@@ -1,4 +1,4 @@
-"""Prove the absence of races on shared memory by enumerating the threads of a block over the final form.
+"""Prove the absence of races within a block by enumerating its threads over the final form.
 
 Shares nothing with `insert_barriers`: addresses are evaluated with numpy for every thread, statement by statement.
 """
@@ -10,12 +10,11 @@ from typing import Any
 from tvm import ir
 from tvm import tirx as tir
 
-from tile_compiler.ranges import shape_variables
+from tile_compiler.rewrite import is_call
 from tile_compiler.simt.context import SimtContext
-from tile_compiler.simt.enumeration import Block, Scenario
+from tile_compiler.simt.enumeration import Block
+from tile_compiler.simt.scenarios import scenarios
 from tilelang.ir import tile_ir
-
-SIZES = (1, 200)  # of dynamic dimensions and scalars: loops of one and of several iterations
 
 
 def check_synchronization(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
@@ -23,24 +22,47 @@ def check_synchronization(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
 
     before, after: the same function.
 
-    Conditions and loop extents that memory decides are taken both ways. Three verdicts: refuted is an error; an
-    address that cannot be evaluated counts as all of its buffer; barriers of a part of the block are the user's own
-    synchronization and are assumed to be right (the report says so).
+    Looked at is the block's shared memory, byte for byte, and global memory that one kernel reads and writes. Loops are
+    walked until their state repeats (`repetition.py`), dynamic sizes and blocks are chosen so that every trip count
+    occurs (`scenarios.py`), conditions that memory decides are taken both ways. Three verdicts. *Refuted* is an error.
+    *Unknown*: an address that cannot be evaluated counts as all of its buffer, so it passes only behind a
+    barrier, which `insert_barriers` has placed where control is uniform. *Assumed* stands in report and manifest:
+    barriers of a part of the block, functions of the user, what a limit left out.
     """
+    host = [s for s in tile_ir.statements(func.body) if isinstance(s, tir.Bind)]
     for kernel in tile_ir.kernels(func):
-        names = _scalars(func)
-        runs = [Scenario(size, taken) for size in (SIZES if names else SIZES[-1:]) for taken in (True, False)]
-        met_unknown = True
-        for scenario in runs:
-            if scenario.taken or met_unknown:  # the second of each pair differs only where memory decided something
-                block = Block(func, kernel, ctx, names, scenario)
-                block.run()
-                met_unknown = block.met_unknown
+        tracked = _read_and_written(kernel)
+        if not tracked and not _shares(kernel):
+            continue
+        chosen, complete = scenarios(func, kernel)
+        if not complete:
+            ctx.report.assume(
+                kernel.span, f"other sizes and blocks synchronize like the {len(chosen)} that were checked"
+            )
+        block = Block(kernel, ctx, tracked)
+        for values in chosen:
+            block.run(values, host)
     return func
 
 
-def _scalars(func: tir.PrimFunc) -> list[Any]:
-    """Dynamic dimensions and scalar parameters."""
-    found = list(shape_variables(func))
-    found += [p for p in func.params if isinstance(p, ir.Var) and not tile_ir.is_buffer(p) and p not in found]
-    return found
+def _shares(kernel: tile_ir.Kernel) -> bool:
+    """Whether a kernel has shared memory or barriers."""
+    return any(
+        (isinstance(n, tir.AllocBuffer) and str(n.buffer.scope()) in tile_ir.SHARED)
+        or (is_call(n, "tirx.call_extern") and "sync_threads" in str(n.args[0].value))
+        for n in tile_ir.walk(kernel.body)
+    )
+
+
+def _read_and_written(kernel: tile_ir.Kernel) -> set[Any]:
+    """Global buffers that a kernel both reads and writes."""
+    loaded: set[Any] = set()
+    stored: set[Any] = set()
+    for node in tile_ir.walk(kernel.body):
+        if isinstance(node, ir.TensorLoad):
+            loaded.add(node.source)
+        elif isinstance(node, tir.BufferStore):
+            stored.add(node.buffer)
+        elif is_call(node, "tl.atomic_elem"):
+            stored.add(node.args[0].args[0].source)
+    return {b for b in loaded & stored if str(b.scope()) in tile_ir.GLOBAL}

@@ -10,6 +10,7 @@ from tile_compiler.simt.arch import Arch, arch_of
 
 if TYPE_CHECKING:
     from tile_compiler.simt.kernel_layouts import KernelLayouts
+    from tile_compiler.simt.rasterize_grid import Panels
 
 DEFAULT_THREADS = 128
 
@@ -20,12 +21,14 @@ class SimtContext(CompileContext):
 
     `layouts`: what inference found, for each kernel index. `alignments`: for each parameter the bytes that its
     address was taken to be a multiple of, because vectors access it; the host checks it before a launch.
-    `shared_bytes`: for each kernel index the dynamic shared memory that a launch needs.
+    `shared_bytes`: for each kernel index the dynamic shared memory that a launch needs. `panels`: the order of blocks
+    that a kernel asks for.
     """
 
     arch: Arch = field(default_factory=lambda: arch_of("sm_80"))
     layouts: dict[int, KernelLayouts] = field(default_factory=dict)
     shared_bytes: dict[int, int] = field(default_factory=dict)
+    panels: dict[int, Panels] = field(default_factory=dict)
 
     @property
     def vector_bytes(self) -> int:

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from tvm import sym
+import numpy as np
+from tvm import ir, sym
 from tvm import tirx as tir
 
+from tile_compiler.loops.affine import depends, linear
 from tile_compiler.passes.lower_tile_ops import alias_roots
 from tile_compiler.rewrite import is_call, map_kernels, remake_loop, substitute
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.memory_effects import EVERYTHING, Effect, Interval, effects, interval, tracked_buffers
-from tile_compiler.simt.operators.nests import REGISTERS, run
+from tile_compiler.simt.operators.nests import REGISTERS, is_shared, run
+from tile_compiler.simt.owners import NOBODY, Owners, apart, owners
+from tile_compiler.simt.plan_shared_memory import OFFSET, shared_bytes
 from tile_compiler.simt.uniformity import Uniformity
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of
 
-MANY = 4  # iterations of a loop that are followed, beyond the versions that its buffers have
+MANY = 3  # iterations of a loop that are followed at its beginning, beyond the versions that its buffers have
 
-Touch = tuple[Any, float, float]  # root buffer, first byte, last byte
+_COMPARISONS = ("LT", "LE", "GT", "GE", "EQ", "NE")
+
+Touch = tuple[Any, float, float, int]  # SHARED or a global buffer, first byte, last byte, number of the access
+
+SHARED = "shared memory"  # of which buffers may share bytes
 
 
 @dataclass
@@ -61,8 +70,9 @@ def insert_barriers(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     after:      s[tx] = A[tx]; tl::sync_threads(); B[tx] = s[63 - tx]
 
     Loops are followed for enough iterations to see every version of a pipelined buffer meet every other, so that
-    barriers that iterations need between them are found too. A statement under a condition that threads disagree on
-    gets its barrier before the condition. A use of a copy in flight gets a wait as well.
+    barriers that iterations need between them are found too. Accesses conflict where different threads touch one
+    byte, as far as that can be evaluated. A statement under a condition that threads disagree on gets its barrier
+    before the condition. A use of a copy in flight gets a wait as well.
     """
 
     def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
@@ -83,6 +93,19 @@ class _Placer:
         self.ranges: dict[Any, Interval] = {}
         self.values: dict[Any, Any] = {}
         self.exits: list[list[_State]] = []
+        self.offsets: dict[Any, int] = {}
+        self.sizes: dict[Any, int] = {}
+        for node in tile_ir.walk(kernel.body):
+            if isinstance(node, tir.AllocBuffer) and is_shared(node.buffer):
+                self.offsets[node.buffer] = int(tile_ir.plain(node.annotations[OFFSET]))
+                self.sizes[node.buffer] = shared_bytes(node.buffer)
+        self.inner: dict[Any, int] = {}  # loops that are not followed, with their extents
+        self.followed: list[Any] = []  # the variables of loops that are followed
+        self.depends_on: dict[int, tuple[Any, ...]] = {}  # by effect: those in its index
+        self.touches: dict[tuple[Any, ...], Touch] = {}
+        self.accesses: list[tuple[Effect, Any]] = []  # by their numbers: effect, index
+        self.owners: dict[int, Owners | None] = {}
+        self.met: dict[tuple[int, int], bool] = {}
         for var, extent in (*kernel.grid, *kernel.threads):
             size = tile_ir.static(extent)
             self.ranges[var] = EVERYTHING if size is None else (0, size - 1)
@@ -93,6 +116,8 @@ class _Placer:
                 low, size = tile_ir.static(node.min), tile_ir.static(node.extent)
                 if low is not None and size is not None:
                     self.ranges[node.loop_var] = (low, low + size - 1)
+                    if low == 0:
+                        self.inner[node.loop_var] = size
         tree = self._node(self.kernel.body)
         self._visit(tree, _State())
         return self._rebuilt(tree)
@@ -108,6 +133,7 @@ class _Placer:
         found = effects(stmt, self.tracked, self.roots)
         if found or _waits(stmt):
             if isinstance(stmt, tir.For) and not inner and not self.uniform.varies(stmt.extent):
+                self.followed.append(stmt.loop_var)
                 return _Node("loop", stmt, [self._list(stmt.body)], self._of(stmt.min, stmt.extent))
             if isinstance(stmt, tir.While) and not self.uniform.varies(stmt.condition):
                 return _Node("while", stmt, [self._list(stmt.body)], self._of(stmt.condition))
@@ -154,7 +180,7 @@ class _Placer:
             self._loop(node, state)
         elif node.kind == "while":
             self.exits.append([state.copy()])
-            for _ in range(MANY):
+            for _ in range(1 + MANY):
                 self._visit(node.parts[0], state)
                 self.exits[-1].append(state.copy())
             for other in self.exits.pop():
@@ -168,18 +194,45 @@ class _Placer:
         stmt = node.stmt
         size = tile_ir.static(self._value(stmt.extent))
         versions = max((_largest_modulus(e.index) for e in self._inside(node)), default=1)
-        follow = MANY + versions
-        count = follow if size is None else min(size, follow)
-        self.exits.append([state.copy()] if size is None else [])
-        known = size is not None and size <= follow
-        for number in range(count):
+        self.exits.append([] if size is not None else [state.copy()])
+        for number in self._followed(stmt, size, versions):
             self.values[stmt.loop_var] = self.analyzer.simplify(self._value(stmt.min) + number)
             self._visit(node.parts[0], state)
-            if not known and (size is None or number >= count - versions):
+            if size is None:
                 self.exits[-1].append(state.copy())
         self.values.pop(stmt.loop_var, None)
         for other in self.exits.pop():
             state.merge(other)
+
+    def _followed(self, loop: tir.For, size: int | None, versions: int) -> list[int]:
+        """The iterations that are followed: the first ones, the last ones, and those around a change of a condition.
+
+        Between them lie multiples of `versions`, whose iterations do what those before did.
+        """
+        first = MANY + versions
+        if size is not None and size <= 2 * first:
+            return list(range(size))
+        ends = sorted({*self._changes(loop), *([] if size is None else [size])})
+        numbers = list(range(first))
+        for end in ends:
+            following = numbers[-1] + 1
+            stop = end + 2 if size is None else min(end + 2, size)
+            start = following + max(0, end - versions - following) // versions * versions
+            numbers += range(start, stop)
+        return numbers
+
+    def _changes(self, loop: tir.For) -> set[int]:
+        """The iterations at which a condition on the loop's variable against a constant changes."""
+        found: set[int] = set()
+        number = tir.Var("number", str(loop.loop_var.ty))
+        for n in tile_ir.walk(loop.body):
+            if type(n).__name__ in _COMPARISONS and depends(n, {loop.loop_var}):
+                both = self._value(substitute(n.a - n.b, {loop.loop_var: loop.min + number}))
+                line = linear(both, number)
+                base = None if line is None else tile_ir.static(self.analyzer.simplify(line[1]))
+                if line is not None and line[0] and base is not None:
+                    found.add(max(0, -base // line[0]))
+        return found
 
     def _inside(self, node: _Node) -> list[Effect]:
         return [*node.effects, *(e for p in node.parts for e in self._inside(p))]
@@ -226,7 +279,7 @@ class _Placer:
             return []
         touches = [(e.kind, self._touch(e)) for e in node.effects]
         out: list[Any] = []
-        if any(_meet(t, f) for _, t in touches for f, _ in state.flying):
+        if any(_overlap(t, f) for _, t in touches for f, _ in state.flying):
             out += [run("tl::cp_async_commit", span=node.stmt.span), run("tl::cp_async_wait<0>", span=node.stmt.span)]
             state.writes |= {touch for touch, _ in state.flying}
             state.flying = set()
@@ -235,32 +288,84 @@ class _Placer:
             state.barrier()
         return out
 
-    @staticmethod
-    def _conflict(kind: str, touch: Touch, state: _State) -> bool:
+    def _conflict(self, kind: str, touch: Touch, state: _State) -> bool:
         against = {
             "read": (state.writes, state.atomics),
             "atomic": (state.writes, state.reads),
             "write": (state.writes, state.reads, state.atomics),
             "async": (state.writes, state.reads, state.atomics),
         }[kind]
-        return any(_meet(touch, other) for group in against for other in group)
+        return any(self._meet(touch, other) for group in against for other in group)
+
+    def _meet(self, a: Touch, b: Touch) -> bool:
+        """Whether different threads may touch one byte."""
+        if not _overlap(a, b):
+            return False
+        pair = (a[3], b[3])
+        if pair not in self.met:
+            mine, yours = self._owners(a[3]), self._owners(b[3])
+            self.met[pair] = mine is None or yours is None or not apart(mine, yours)
+        return self.met[pair]
+
+    def _owners(self, number: int) -> Owners | None:
+        """Who touches which byte of shared memory in an access."""
+        if number not in self.owners:
+            effect, index = self.accesses[number]
+            start = self.offsets.get(self.roots.get(effect.buffer, effect.buffer))
+            size = dtype_of(tile_ir.dtype_name(effect.buffer)).bits // 8
+            self.owners[number] = None
+            if start is not None and index is not None and not effect.together and size:
+                threads = {v: int(e) for v, e in self.kernel.threads}
+                end = max(self.offsets[b] + self.sizes[b] for b in self.offsets)
+                found = owners(index, effect.count, size, end - start, threads, self.inner)
+                if found is not None:
+                    self.owners[number] = np.concatenate([np.full(start, NOBODY, np.int32), found])
+        return self.owners[number]
 
     def _touch(self, effect: Effect) -> Touch:
+        """The access of an effect in the present iterations."""
+        used = () if effect.index is None or not self.values else self._loops_of(effect)
+        key = (id(effect), *(str(self.values.get(v)) for v in used))
+        if key not in self.touches:
+            index = None if effect.index is None else self._value(effect.index)
+            self.touches[key] = (*self._bytes(effect, index), len(self.accesses))
+            self.accesses.append((effect, index))
+        return self.touches[key]
+
+    def _loops_of(self, effect: Effect) -> tuple[Any, ...]:
+        found = self.depends_on.get(id(effect))
+        if found is None:
+            names = {n for n in tile_ir.walk(tir.Evaluate(effect.index)) if isinstance(n, ir.Var)}
+            found = self.depends_on[id(effect)] = tuple(v for v in self.followed if v in names)
+        return found
+
+    def _bytes(self, effect: Effect, index: Any) -> tuple[Any, float, float]:
         root = self.roots.get(effect.buffer, effect.buffer)
-        if effect.index is None:
+        start = self.offsets.get(root)
+        if start is None:
             return (root, *EVERYTHING)
-        low, high = interval(self._value(effect.index), self.ranges)
+        if index is None:
+            return (SHARED, start, start + self.sizes[root] - 1)
+        low, high = interval(index, self.ranges)
         size = dtype_of(tile_ir.dtype_name(effect.buffer)).bits / 8
         if high < EVERYTHING[1]:
             high = high // effect.count * effect.count  # vectors start at multiples of their length
-        return (root, low * size, (high + effect.count) * size - 1)
+        first = start + (math.floor(low * size) if math.isfinite(low) else low)
+        last = start + (math.ceil((high + effect.count) * size) - 1 if math.isfinite(high) else high)
+        return (SHARED, max(first, start), min(last, start + self.sizes[root] - 1))
 
     def _value(self, node: Any) -> Any:
         return self.analyzer.simplify(substitute(node, self.values)) if self.values else node
 
 
-def _meet(a: Touch, b: Touch) -> bool:
-    return bool(a[0].same_as(b[0])) and a[1] <= b[2] and b[1] <= a[2]
+def _overlap(a: Touch, b: Touch) -> bool:
+    return a[1] <= b[2] and b[1] <= a[2] and _same_memory(a[0], b[0])
+
+
+def _same_memory(a: Any, b: Any) -> bool:
+    if isinstance(a, str) or isinstance(b, str):
+        return a is b
+    return bool(a.same_as(b))
 
 
 def _waits(stmt: Any) -> bool:

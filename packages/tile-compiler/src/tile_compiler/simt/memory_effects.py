@@ -21,25 +21,29 @@ EVERYTHING: Interval = (-math.inf, math.inf)
 
 @dataclass(frozen=True)
 class Effect:
-    """`kind`: read, write, async (a `cp.async` destination) or atomic; `index` None: all of the buffer."""
+    """`kind`: read, write, async (a `cp.async` destination) or atomic; `index` None: all of the buffer.
+
+    `together`: a warp reads for all of its threads, whoever names the address.
+    """
 
     kind: str
     buffer: Any
     index: Any
     count: int
+    together: bool = False
 
 
 def effects(stmt: Any, tracked: set[Any], roots: Mapping[Any, Any]) -> list[Effect]:
     """The effects of a statement on `tracked` buffers (views count for their owners)."""
     found: list[Effect] = []
 
-    def note(kind: str, buffer: Any, indices: Any, count: int = 1) -> None:
+    def note(kind: str, buffer: Any, indices: Any, count: int = 1, together: bool = False) -> None:
         if roots.get(buffer, buffer) not in tracked:
             return
         index = indices[0] if is_shared(buffer) and len(indices) == 1 else None
         if isinstance(index, ir.prim.Ramp):
             index, count = index.base, int(index.lanes)
-        found.append(Effect(kind, buffer, index, count))
+        found.append(Effect(kind, buffer, index, count, together))
 
     def visit(node: Any) -> None:
         if isinstance(node, tir.BufferStore):
@@ -77,7 +81,7 @@ def _called(node: Any, note: Any, visit: Any) -> None:
             width = int(name[13:-1]) * 8 // bits
             note("async" if position == 0 else "read", buffer, indices, width)
         elif name.startswith(("tl::ldmatrix", "tl::stmatrix")):
-            note("write" if position == 0 else "read", buffer, indices, 128 // bits)
+            note("write" if position == 0 else "read", buffer, indices, 128 // bits, True)
         elif name.startswith(("tl::mma", "tl::mfma", "tl::dot4", "tl::shfl", "tl::transpose_quad")):
             note("write", buffer, ())
         else:  # an extern may do anything with the memory that it is given

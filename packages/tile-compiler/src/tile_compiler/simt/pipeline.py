@@ -17,6 +17,7 @@ from tile_compiler.simt.lower_operators import lower_operators
 from tile_compiler.simt.materialize_threads import materialize_threads
 from tile_compiler.simt.plan_pipeline import plan_pipeline
 from tile_compiler.simt.plan_shared_memory import plan_shared_memory
+from tile_compiler.simt.rasterize_grid import rasterize_grid
 from tile_compiler.simt.resolve_ptx import resolve_ptx
 from tile_compiler.simt.split_addresses import split_addresses
 from tile_compiler.simt.split_vectors import split_vectors
@@ -32,9 +33,10 @@ CUDA: tuple[tuple[str, Pass], ...] = (
     ("lower_operators", lower_operators),  # from here on no regions, fragments, parallel loops; accesses are guarded
     ("flatten_shared", flatten_shared),  # from here on shared buffers are 1-D, in physical order
     ("split_vectors", split_vectors),  # from here on elements of buffers are scalars
-    ("insert_barriers", insert_barriers),  # from here on synchronization is explicit and complete
     ("plan_shared_memory", plan_shared_memory),  # from here on shared buffers have offsets, at the kernel's start
+    ("insert_barriers", insert_barriers),  # from here on synchronization is explicit and complete
     ("split_addresses", split_addresses),  # what a thread computes once of a swizzled address stands before the loops
+    ("rasterize_grid", rasterize_grid),  # from here on the kernel's block is not the one that the hardware numbers
     ("check_synchronization", check_synchronization),  # changes nothing: a race is an error
     ("lower_atomics", lower_atomics),  # from here on no calls of ours but those of the device header
 )

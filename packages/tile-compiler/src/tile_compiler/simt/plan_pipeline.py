@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import tvm_ffi
 from tvm import ir
 from tvm import tirx as tir
 
-from tile_compiler.loops.affine import depends
-from tile_compiler.passes.lower_tile_ops import alias_roots, is_tile_operator
+from tile_compiler.passes.bounds import safe_values
+from tile_compiler.passes.lower_tile_ops import alias_roots
 from tile_compiler.passes.plan_pipeline import KEYS, check_schedule
-from tile_compiler.rewrite import Rewriter, is_call, map_kernels, remake_loop, substitute
+from tile_compiler.ranges import RangeRewriter, Ranges
+from tile_compiler.rewrite import Rewriter, is_call, map_kernels, remake_loop, renewed, substitute
+from tile_compiler.simt.accesses import collect
 from tile_compiler.simt.context import SimtContext
-from tile_compiler.simt.operators.nests import int32, is_global, is_shared, run
+from tile_compiler.simt.operators.copy import copy_nest
+from tile_compiler.simt.operators.nests import int32, is_global, run
+from tile_compiler.simt.pipeline_schedule import Piece, Schedule, Scheduler, inlined, mentions
 from tilelang import ops
 from tilelang.ir import tile_ir
+from tilelang.ir.dtypes import dtype_of
+
+ASYNC_PIECES = (4, 8, 16)  # bytes that one cp.async moves
 
 
 def plan_pipeline(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
-    """Copies from global to shared memory run `num_stages - 1` iterations ahead, each tile in `num_stages` versions.
+    """Statements run ahead of others, and the tiles between them have a version for each iteration under way.
+
+    With `num_stages = n` that are the copies from global to shared memory, n - 1 iterations ahead, in n versions;
+    with `order` and `stage` it is what the user says. Where the hardware copies asynchronously:
 
     before:     for k in pipelined(K, 3): copy(A[k], s); gemm(s, ...)
     after:      for v in 0, 1: if v < K: copy_async(A[v], s[v]);  commit
@@ -31,168 +42,278 @@ def plan_pipeline(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
                     commit
                     gemm(s[k % 3], ...)
 
-    One group is committed in every iteration, empty or not, so that the count of a wait is a constant: when iteration
-    k begins, the groups of 0 .. k must be complete. With one stage the copy stays where it is, and is waited for
-    before its tile is read. A copy stays in order if its tile is used outside of the loop, is written twice in it or
-    read before it, or if what it reads changes in the loop.
+    Groups are committed in every step, empty or not, so that a wait's number is a constant: of the groups that were
+    closed since the copy that a reader depends on. Where it does not (`Arch.has_cp_async` is false, elements are
+    converted, or pieces are too small), a tile passes through registers, so that the load has the whole step to arrive:
+
+    after:      for v in 0, 1: if v < K: copy(A[v], s[v])
+                for k in K:
+                    if k + 2 < K: copy(A[k + 2], s_next)
+                    gemm(s[k % 3], ...)
+                    if k + 2 < K: copy(s_next, s[(k + 2) % 3])
+
+    With one stage an asynchronous copy stays where it is, and is waited for before its tile is read. A copy stays in
+    order if its tile is used outside of the loop, is written twice in it or read before it, or if what it reads
+    changes in the kernel. Under an `if` whose condition is known ahead of time, copies run ahead under that condition.
     """
 
     def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
-        planner = _Plan(kernel, ctx)
+        planner = _Plan(func, kernel, ctx)
         body = planner.body(kernel.body)
-        return tile_ir.Kernel(kernel.index, kernel.grid, kernel.threads, planner.renamed(body), kernel.span)
+        renamed = _Rename(planner.versions).body(body)
+        return tile_ir.Kernel(kernel.index, kernel.grid, kernel.threads, renamed, kernel.span)
 
+    if not any(isinstance(n, tir.For) and tile_ir.PIPELINED in (n.annotations or {}) for n in tile_ir.walk(func.body)):
+        return func
     return map_kernels(func, rule)
 
 
-@dataclass(frozen=True)
-class _Stage:
-    """A copy that can run ahead, and its place in the loop's body."""
+class _Plan(RangeRewriter):
+    """`versions` maps a tile to the buffer of all its versions."""
 
-    position: int
-    copy: ops.Copy
-    stmt: Any
-
-
-class _Plan(Rewriter):
-    def __init__(self, kernel: tile_ir.Kernel, ctx: SimtContext) -> None:
+    def __init__(self, func: tir.PrimFunc, kernel: tile_ir.Kernel, ctx: SimtContext) -> None:
+        super().__init__(Ranges.of_kernel(func, kernel))
         self.kernel, self.ctx = kernel, ctx
-        self.roots = alias_roots(kernel.body)
+        self.roots = alias_roots(func.body)
+        self.safe = safe_values(kernel.body)
+        self.scheduler = Scheduler(kernel.body, self.roots)
         self.versions: dict[Any, Any] = {}
-
-    def renamed(self, body: Any) -> Any:
-        """The kernel's body with the allocations (and annotations) of versioned tiles replaced."""
-        return _Rename(self.versions).body(body)
 
     def loop(self, node: tir.For) -> Any:
         node = super().loop(node)
-        notes = {str(k): v for k, v in (node.annotations or {}).items()}
+        notes = {str(k): tile_ir.plain(v) for k, v in (node.annotations or {}).items()}
         if tile_ir.PIPELINED not in notes:
             return node
-        order = [int(v) for v in tile_ir.plain(notes.get(tile_ir.PIPELINE_ORDER)) or []]
-        stages = [int(v) for v in tile_ir.plain(notes.get(tile_ir.PIPELINE_STAGE)) or []]
+        order = [int(v) for v in notes.get(tile_ir.PIPELINE_ORDER) or []]
+        stages = [int(v) for v in notes.get(tile_ir.PIPELINE_STAGE) or []]
         check_schedule(node, order, "order", self.ctx)
         check_schedule(node, stages, "stage", self.ctx)
-        count = max(stages) + 1 if stages else int(tile_ir.plain(notes[tile_ir.PIPELINED]))
+        count = int(notes[tile_ir.PIPELINED])
         plain = remake_loop(node, annotations={k: v for k, v in notes.items() if k not in KEYS})
-        if count < 1:
+        if stages:
+            schedule = self.scheduler.explicit(plain, order, stages, count)
+        elif count:
+            schedule = self.scheduler.automatic(plain, count)
+        else:
             return plain
-        found = self._stages(plain)
-        if not found:
-            self.ctx.report.note(node.span, "pipelined loop runs in order: no copy in it can run ahead")
+        self._note(plain, schedule, explicit=bool(stages))
+        if not stages and not any(p.copy for p in schedule.pieces):
             return plain
-        names = ", ".join(str(s.copy.dst.source.name) for s in found)
-        self.ctx.report.note(node.span, f"pipelined loop: {count} version(s) of {names}")
-        return _in_place(plain, found) if count == 1 else self._ahead(plain, found, count)
+        return _Emit(self, plain, schedule).loop()
 
-    # -- which copies -----------------------------------------------------------------------------------------
+    def _note(self, loop: tir.For, schedule: Schedule, explicit: bool) -> None:
+        if not explicit and not any(p.copy for p in schedule.pieces):
+            self.ctx.report.note(loop.span, "pipelined loop runs in order: no copy in it can run ahead")
+        for count in sorted(set(schedule.versions.values())):
+            names = ", ".join(str(tile.name) for tile, n in schedule.versions.items() if n == count)
+            self.ctx.report.note(loop.span, f"pipelined loop: {count} version(s) of {names}")
 
-    def _stages(self, loop: tir.For) -> list[_Stage]:
-        body = tile_ir.statements(loop.body)
-        if any(is_call(n, "tirx.break_loop", "tirx.continue_loop") for n in tile_ir.walk(loop.body)):
-            return []
-        bound = {s.var for s in body if isinstance(s, tir.Bind)}
-        found = []
-        for position, stmt in enumerate(body):
-            if not is_tile_operator(stmt) or not isinstance(copy := ops.parse(stmt.value), ops.Copy):
-                continue
-            if is_global(copy.src.source) and is_shared(copy.dst.source) and self._free(copy, position, body, bound):
-                found.append(_Stage(position, copy, stmt))
+    def asynchronous(self, copy: ops.Copy, span: Any) -> bool:
+        """Whether the hardware can move this copy's tile in pieces of `ASYNC_PIECES`, past the registers."""
+        origin, tile = copy.src.source, copy.dst.source
+        dtype = tile_ir.dtype_name(tile)
+        if not self.ctx.arch.has_cp_async or origin in self.safe or tile_ir.dtype_name(origin) != dtype:
+            return False
+        nest = tile_ir.as_parallel(copy_nest(copy.src, copy.dst, span))
+        assert nest is not None
+        widest = max((max(a.widths) for a in collect(nest, self.ranges).wide if is_global(a.buffer)), default=1)
+        elements = math.prod(tile_ir.static(r.extent) or 1 for r in copy.dst.region)
+        share = min(widest, max(1, elements // int(self.kernel.num_threads or 1)))  # all threads take part
+        return any(share * dtype_of(dtype).bits // 8 >= size for size in ASYNC_PIECES)
+
+
+class _Emit:
+    """The prologue and the loop of one schedule."""
+
+    def __init__(self, plan: _Plan, loop: tir.For, schedule: Schedule) -> None:
+        self.plan, self.old, self.schedule = plan, loop, schedule
+        self.turn = loop.loop_var if tile_ir.static(loop.min) == 0 else loop.loop_var - loop.min
+        self.depth = schedule.depth
+        for tile, count in schedule.versions.items():
+            if count > 1:
+                shape, dtype = [count, *tile.ty.shape], tile_ir.dtype_name(tile)
+                plan.versions[tile] = tir.decl_buffer(shape, dtype, name=tile.name, scope=tile.scope(), layout=None)
+        self.held: dict[int, Any] = {}
+        self.started: list[Piece] = []  # asynchronous copies
+        for piece in schedule.pieces:
+            if piece.copy is not None:
+                self._classify(piece, piece.copy)
+        self.group = self._groups()
+
+    def _classify(self, piece: Piece, copy: ops.Copy) -> None:
+        """Whether a copy is asynchronous, goes through registers, or is done where it stands."""
+        behind = [r.lead for r in self.schedule.readers(copy.dst.source)]
+        if self.plan.asynchronous(copy, piece.span):
+            self.started.append(piece)
+        elif behind and piece.lead > max(behind):
+            tile, origin = copy.dst.source, copy.src.source
+            narrow = min((tile, origin), key=lambda b: dtype_of(tile_ir.dtype_name(b)).bits)
+            shape, dtype = [r.extent for r in copy.dst.region], tile_ir.dtype_name(narrow)
+            name = f"{tile.name}_next"
+            self.held[piece.place] = tir.decl_buffer(shape, dtype, name=name, scope="local.fragment", layout=None)
+            self.plan.ctx.report.note(piece.span, f"T.copy: {tile.name} through registers, {piece.lead} ahead")
+
+    def _groups(self) -> dict[int, int]:
+        """The number of the group, within a step, of each asynchronous copy: neighbours are closed together."""
+        found: dict[int, int] = {}
+        number, before = -1, -2
+        for piece in self.started:
+            number += piece.place != before + 1
+            found[piece.place] = number
+            before = piece.place
         return found
 
-    def _free(self, copy: ops.Copy, position: int, body: list[Any], bound: set[Any]) -> bool:
-        """Whether the copy may run before the rest of earlier iterations."""
-        tile = copy.dst.source
-        if tile in self.roots or tile in self.roots.values():
-            return False
-        others = [s for n, s in enumerate(body) if n != position]
-        inside = sum(_mentions(s, tile) for s in body)
-        hints = sum(_mentions(n.args[0], tile) for n in tile_ir.walk(self.kernel.body) if _is_hint(n))
-        if _mentions(self.kernel.body, tile) - hints - _allocations(self.kernel.body, tile) != inside:
-            return False
-        if any(_writes(s, tile) for s in others) or any(_mentions(s, tile) for s in body[:position]):
-            return False
-        values = {s.var: s.value for s in body if isinstance(s, tir.Bind)}
-        regions = [_inlined(r, values) for r in (copy.src, copy.dst)]
-        local = {n for s in body for n in _bound_inside(s)} - bound
-        if any(depends(r, local) for r in regions):
-            return False
-        read = {n.source for r in regions for n in tile_ir.walk(r) if isinstance(n, ir.TensorLoad)}
-        return not any(_writes(self.kernel.body, b) for b in (*read, copy.src.source))
+    # -- the whole --------------------------------------------------------------------------------------------
 
-    # -- several versions -------------------------------------------------------------------------------------
+    def loop(self) -> Any:
+        schedule, loop = self.schedule, self.old
+        declared = list(schedule.declared)
+        out: list[Any] = [tir.AllocBuffer(b, span=loop.span) for b in self.held.values()]
+        if self.depth:
+            out, declared = [*out, *declared], []
+        for step in range(self.depth):
+            out += self._step(step)
+        out.append(remake_loop(loop, body=tile_ir.sequence([*declared, *schedule.binds, *self._step(None)])))
+        if any(not schedule.readers(p.copy.dst.source) for p in self.started if p.copy is not None):
+            out.append(run("tl::cp_async_wait<0>", span=loop.span))  # nobody waits for a tile that nobody reads
+        return tile_ir.sequence([s for o in out for s in tile_ir.statements(o)])
 
-    def _ahead(self, loop: tir.For, found: list[_Stage], count: int) -> Any:
-        body = tile_ir.statements(loop.body)
-        values = {s.var: s.value for s in body if isinstance(s, tir.Bind)}
-        for stage in found:
-            tile = stage.copy.dst.source
-            shape, dtype = [count, *tile.ty.shape], tile_ir.dtype_name(tile)
-            self.versions[tile] = tir.decl_buffer(shape, dtype, name=tile.name, scope=tile.scope(), layout=None)
-        var, low = loop.loop_var, loop.min
-        turn = var if tile_ir.static(low) == 0 else var - low
-        kind = str(var.ty)
-
-        def issue(iteration: Any, version: Any) -> list[Any]:
-            out = []
-            for stage in found:
-                copy = dataclasses.replace(
-                    stage.copy,
-                    src=substitute(_inlined(stage.copy.src, values), {var: iteration}),
-                    dst=self._version(substitute(_inlined(stage.copy.dst, values), {var: iteration}), version),
-                    prefer_async=True,
-                )
-                out.append(copy.to_stmt(stage.stmt.value.span or stage.stmt.span))
-            return out
-
-        def guarded(stmts: list[Any], condition: Any) -> Any:
-            known = tile_ir.static(condition)
-            if known is not None:
-                return tile_ir.sequence(stmts if known else [])
-            return tir.IfThenElse(condition, tile_ir.sequence(stmts), None, span=loop.span)
-
-        commit = run("tl::cp_async_commit", span=loop.span)
+    def _step(self, prologue: int | None) -> list[Any]:
+        """Step `prologue` before the loop, or the loop's own body."""
+        span = self.old.span
+        active = [p for p in self.schedule.pieces if prologue is None or prologue >= self.depth - p.lead]
+        done: set[tuple[int, int]] = set()  # (group, steps back) that a wait has covered
         out: list[Any] = []
-        for version in range(count - 1):
-            number = tir.const(version, kind)
-            out += [guarded(issue(low + number, int32(version)), _less(number, loop.extent)), commit]
-        next_turn = turn + (count - 1)
-        ahead = guarded(issue(var + (count - 1), next_turn % count), _less(next_turn, loop.extent))
-        rest = [s for n, s in enumerate(body) if n not in {stage.position for stage in found}]
-        reader = _Reader(self, {stage.copy.dst.source for stage in found}, turn % count)
-        work = [reader.stmt(s) for s in rest]
-        wait = run(f"tl::cp_async_wait<{count - 2}>", span=loop.span)
-        # One barrier serves both: all threads' parts of this iteration's tiles are there, and the version that is
-        # overwritten next is no longer read.
-        barrier = run("tl::sync_threads", span=loop.span)
-        inner = tile_ir.sequence([wait, barrier, *tile_ir.statements(ahead), commit, *work])
-        return tile_ir.sequence([*(s for o in out for s in tile_ir.statements(o)), remake_loop(loop, body=inner)])
+        earlier = self._awaited(active, 0, done, same_step=False)
+        if earlier is not None:
+            # One barrier serves both: all threads' parts of this step's tiles are there, and the versions that are
+            # overwritten next are no longer read.
+            out += [run(f"tl::cp_async_wait<{earlier}>", span=span), run("tl::sync_threads", span=span)]
+        guarded: list[tuple[list[Any], Any]] = []
+        closed = 0
+        for piece in self.schedule.pieces:
+            if piece in active:
+                wait = self._awaited([piece], closed, done, same_step=True)
+                if wait is not None:
+                    guarded.append(([], run(f"tl::cp_async_wait<{wait}>", span=span)))
+                guarded.append(self._piece(piece, prologue))
+            if piece.place in self.group and self.group.get(piece.place + 1) != self.group[piece.place]:
+                guarded.append(([], run("tl::cp_async_commit", span=span)))
+                closed += 1
+        if prologue is None:
+            guarded += [self._arrival(p) for p in self.schedule.pieces if p.place in self.held]
+        return out + _merged(guarded)
 
-    def _version(self, region: Any, version: Any) -> Any:
-        new = self.versions[region.source]
-        ranges = [(_as32(version), int32(1)), *((r.min, r.extent) for r in region.region)]
-        return tile_ir.region(new, ranges)
+    def _awaited(
+        self, readers: Sequence[Piece], closed: int, done: set[tuple[int, int]], same_step: bool
+    ) -> int | None:
+        """How many groups may be pending when `readers` run, after `closed` commits of this step; None: any number.
+
+        `same_step` chooses the copies of this step, else those of earlier ones.
+        """
+        count = len(set(self.group.values()))
+        pending = []
+        for piece in self.started:
+            assert piece.copy is not None
+            tile = piece.copy.dst.source
+            for reader in readers:
+                back = piece.lead - reader.lead
+                if reader is piece or tile not in mentions(reader) or (back == 0) != same_step:
+                    continue
+                group = (self.group[piece.place], back)
+                if group not in done:
+                    done.add(group)
+                    pending.append(back * count + closed - self.group[piece.place] - 1)
+        return min(pending, default=None)
+
+    # -- one statement ----------------------------------------------------------------------------------------
+
+    def _iteration(self, piece: Piece, prologue: int | None) -> tuple[Any, Any, list[Any]]:
+        """(the iteration that a piece works on, its number counted from 0, the guard that it exists)."""
+        kind = str(self.old.loop_var.ty)
+        if prologue is not None:
+            number = tir.const(prologue - self.depth + piece.lead, kind)
+            return self.old.min + number, number, _needs(number, self.old.extent)
+        if not piece.lead:
+            return self.old.loop_var, self.turn, []
+        ahead = self.turn + piece.lead
+        length = tile_ir.static(self.old.extent)
+        never = length is not None and length <= piece.lead
+        exists = [tir.const(False, "bool")] if never else _needs(ahead, self.old.extent)
+        return self.old.loop_var + piece.lead, ahead, exists
+
+    def _moved(self, node: Any, piece: Piece, prologue: int | None) -> Any:
+        """An expression or statement of the loop, for the iteration of a piece."""
+        if prologue is not None or piece.lead:
+            iteration = self._iteration(piece, prologue)[0]
+            node = substitute(inlined(node, self.schedule.values), {self.old.loop_var: iteration})
+        return node
+
+    def _guard(self, piece: Piece, prologue: int | None) -> list[Any]:
+        _, _, exists = self._iteration(piece, prologue)
+        if prologue is None and not piece.lead:
+            return list(piece.conditions)
+        return [*exists, *(self._moved(c, piece, prologue) for c in piece.conditions)]
+
+    def _piece(self, piece: Piece, prologue: int | None) -> tuple[list[Any], Any]:
+        """(conditions, statement) of a piece."""
+        guard = self._guard(piece, prologue)
+        if piece.copy is not None and piece.place in self.held and prologue is None:
+            held = tile_ir.whole(self.held[piece.place])
+            copy = dataclasses.replace(piece.copy, src=self._moved(piece.copy.src, piece, None), dst=held)
+            return guard, copy.to_stmt(piece.span)
+        stmt = piece.stmt
+        if piece in self.started and piece.copy is not None:
+            stmt = dataclasses.replace(piece.copy, prefer_async=True).to_stmt(piece.span)
+        stmt = self._moved(stmt, piece, prologue)
+        if prologue is not None and piece.copy is None:
+            stmt = renewed(stmt)
+        return guard, self._versioned(stmt, piece, prologue)
+
+    def _arrival(self, piece: Piece) -> tuple[list[Any], Any]:
+        """The second half of a copy through registers."""
+        assert piece.copy is not None
+        held = tile_ir.whole(self.held[piece.place])
+        stmt = dataclasses.replace(piece.copy, src=held, dst=self._moved(piece.copy.dst, piece, None))
+        return self._guard(piece, None), self._versioned(stmt.to_stmt(piece.span), piece, None)
+
+    def _versioned(self, stmt: Any, piece: Piece, prologue: int | None) -> Any:
+        _, number, _ = self._iteration(piece, prologue)
+        counts = {t: n for t, n in self.schedule.versions.items() if n > 1}
+        return _Reader(self.plan.versions, {t: _as32(number % n) for t, n in counts.items()}).body(stmt)
 
 
 class _Reader(Rewriter):
-    """Rewrites accesses of versioned tiles to one version."""
+    """Rewrites accesses of versioned tiles to one version of each."""
 
-    def __init__(self, plan: _Plan, tiles: set[Any], version: Any) -> None:
-        self.plan, self.tiles, self.version = plan, tiles, _as32(version)
+    def __init__(self, buffers: dict[Any, Any], version: dict[Any, Any]) -> None:
+        self.buffers, self.version = buffers, version
 
     def expr(self, node: Any) -> Any:
         def load(n: Any) -> Any:
-            if n.source not in self.tiles:
+            if n.source not in self.version:
                 return n
-            return tir.BufferLoad(self.plan.versions[n.source], [self.version, *n.indices])
+            return tir.BufferLoad(self.buffers[n.source], [self.version[n.source], *n.indices])
 
         def region(n: Any) -> Any:
-            return self.plan._version(n, self.version) if n.source in self.tiles else n
+            if n.source not in self.version:
+                return n
+            ranges = [(self.version[n.source], int32(1)), *((r.min, r.extent) for r in n.region)]
+            return tile_ir.region(self.buffers[n.source], ranges)
 
         return tvm_ffi.structural_map(node, [(ir.TensorLoad, load), (ir.TensorRegion, region)])
 
+    def store(self, node: tir.BufferStore) -> Any:
+        node = super().store(node)
+        if node.buffer not in self.version:
+            return node
+        indices = [self.version[node.buffer], *node.indices]
+        return tir.BufferStore(self.buffers[node.buffer], node.value, indices, span=node.span)
+
 
 class _Rename(Rewriter):
+    """Replaces the allocations (and annotations) of versioned tiles."""
+
     def __init__(self, versions: dict[Any, Any]) -> None:
         self.versions = versions
 
@@ -209,83 +330,41 @@ class _Rename(Rewriter):
         return node
 
 
-def _in_place(loop: tir.For, found: list[_Stage]) -> Any:
-    """One version: a copy is started where it stands, and complete before its tile is read."""
-    body = tile_ir.statements(loop.body)
-    places = {stage.position: stage for stage in found}
+def _merged(guarded: list[tuple[list[Any], Any]]) -> list[Any]:
+    """Statements under their conditions; neighbours of one condition share the `if`."""
     out: list[Any] = []
-    started: list[Any] = []
-    for position, stmt in enumerate(body):
-        if any(_mentions(stmt, tile) for tile in started):
-            out += [run("tl::cp_async_commit", span=loop.span), run("tl::cp_async_wait<0>", span=loop.span)]
-            started = []
-        stage = places.get(position)
-        if stage is None:
+    position = 0
+    while position < len(guarded):
+        conditions, stmt = guarded[position]
+        if not conditions:
             out.append(stmt)
+            position += 1
             continue
-        copy = dataclasses.replace(stage.copy, prefer_async=True)
-        out.append(copy.to_stmt(stage.stmt.value.span or stage.stmt.span))
-        started.append(stage.copy.dst.source)
-    if started:
-        out += [run("tl::cp_async_commit", span=loop.span), run("tl::cp_async_wait<0>", span=loop.span)]
-    return remake_loop(loop, body=tile_ir.sequence(out))
+        end = position
+        while end < len(guarded) and guarded[end][0] and _equal(guarded[end][0][0], conditions[0]):
+            end += 1
+        inner = _merged([(rest[1:], s) for rest, s in guarded[position:end]])
+        known = tile_ir.static(conditions[0])
+        if known is None:
+            span = next((s.span for s in inner if s.span is not None), None)
+            out.append(tir.IfThenElse(conditions[0], tile_ir.sequence(inner), None, span=span))
+        elif known:
+            out += inner
+        position = end
+    return out
 
 
-def _less(a: Any, b: Any) -> Any:
-    x, y = tile_ir.static(a), tile_ir.static(b)
-    return tir.const(x < y, "bool") if x is not None and y is not None else a < b
+def _equal(a: Any, b: Any) -> bool:
+    return bool(a.same_as(b) or tvm_ffi.structural_equal(a, b))
+
+
+def _needs(number: Any, extent: Any) -> list[Any]:
+    """The condition that an iteration exists, as a list; a constant stays one."""
+    a, b = tile_ir.static(number), tile_ir.static(extent)
+    if a is not None and b is not None:
+        return [] if a < b else [tir.const(False, "bool")]
+    return [number < extent]
 
 
 def _as32(value: Any) -> Any:
-    return value if isinstance(value, int) or str(value.ty) == "int32" else tir.Cast("int32", value)
-
-
-def _inlined(node: Any, values: dict[Any, Any]) -> Any:
-    """`node` with names bound in the loop's body replaced by their values."""
-    for _ in range(len(values) + 1):
-        if not depends(node, set(values)):
-            break
-        node = substitute(node, values)
-    return node
-
-
-def _mentions(node: Any, buffer: Any) -> int:
-    """How often `node` names a buffer: loads, stores, regions, addresses."""
-    count = 0
-    for n in tile_ir.walk(node):
-        if isinstance(n, (ir.TensorLoad, ir.TensorRegion)) and n.source.same_as(buffer):
-            count += 1
-        elif isinstance(n, tir.BufferStore) and n.buffer.same_as(buffer):
-            count += 1
-        elif isinstance(n, tir.AllocBuffer) and n.buffer.same_as(buffer):
-            count += 1
-        elif is_call(n, "tirx.buffer_data", "tirx.address_of") and n.args[0] is not None:
-            count += bool(tile_ir.is_buffer(n.args[0]) and n.args[0].same_as(buffer))
-    return count
-
-
-def _allocations(node: Any, buffer: Any) -> int:
-    return sum(isinstance(n, tir.AllocBuffer) and n.buffer.same_as(buffer) for n in tile_ir.walk(node))
-
-
-def _is_hint(node: Any) -> bool:
-    return is_call(node, "tl.annotate_layout")
-
-
-def _writes(node: Any, buffer: Any) -> bool:
-    """Whether a statement may write a buffer."""
-    for n in tile_ir.walk(node):
-        if isinstance(n, tir.BufferStore) and n.buffer.same_as(buffer):
-            return True
-        if isinstance(n, tir.Evaluate) and is_tile_operator(n):
-            if any(r.source.same_as(buffer) for r in ops.parse(n.value).writes()):
-                return True
-        elif is_call(n, "tl.atomic_elem", "tirx.call_extern"):
-            if _mentions(n, buffer):
-                return True
-    return False
-
-
-def _bound_inside(stmt: Any) -> set[Any]:
-    names = {n.loop_var for n in tile_ir.walk(stmt) if isinstance(n, tir.For)}
-    return names | {n.var for n in tile_ir.walk(stmt) if isinstance(n, tir.Bind)}
+    return value if str(value.ty) == "int32" else tir.Cast("int32", value)

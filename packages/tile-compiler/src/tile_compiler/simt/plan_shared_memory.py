@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from tvm import ir
 from tvm import tirx as tir
 
+from tile_compiler.passes.lower_tile_ops import alias_roots
 from tile_compiler.rewrite import Rewriter, map_kernels
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.errors import SharedMemoryOverflow
@@ -17,12 +19,23 @@ OFFSET = "tl.offset"
 ALIGNMENT = 128
 SWIZZLE_ALIGNMENT = 1024  # of the pattern that the hardware's 128-byte mode has
 
+MERGE = "tir.merge_static_smem"  # the user's wish: False keeps all buffers apart
+# Sharing costs a barrier between the last use of one buffer and the first of the next. Below this saving it buys nothing:
+# 32 blocks, the most that a multiprocessor holds, with 4 KiB each fit in the 128 KiB that sm_80 and newer have at least.
+WORTH = 4096
+
+Lifetime = tuple[int, int]  # numbers of the first and of the last statement that uses a buffer
+
 
 def plan_shared_memory(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
-    """Allocations of shared memory move to the kernel's start, one after another.
+    """Allocations of shared memory move to the kernel's start; buffers that are never in use together share bytes.
 
-    before:     ...; s = alloc((4096,)); ...; t = alloc((64,)); ...
-    after:      s = alloc((4096,), offset 0); t = alloc((64,), offset 8192); ...
+    before:     s = alloc((8192,)); for k in K: s[...] ...;  c = alloc((4096,)); c[...] = ...; ... = c[...]
+    after:      s = alloc((8192,), offset 0); c = alloc((4096,), offset 0); ...
+
+    A buffer is in use from the first statement that names it to the last; a loop counts as one statement, as what an
+    iteration leaves behind may be read in the next. The barriers that sharing needs are placed afterwards, by bytes.
+    The largest buffer is placed first, each at the lowest offset where it meets none of those in use with it.
 
     SharedMemoryOverflow, with each buffer's bytes, if the architecture has less.
     """
@@ -30,15 +43,12 @@ def plan_shared_memory(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
         mover = _Collect()
         body = mover.body(kernel.body)
-        placed, total = [], 0
-        for node in mover.found:
-            size = _bytes(node.buffer)
-            step = SWIZZLE_ALIGNMENT if size % SWIZZLE_ALIGNMENT == 0 else ALIGNMENT
-            total = -(-total // step) * step
-            placed.append(tir.AllocBuffer(node.buffer, {OFFSET: total}, span=node.span))
-            total += size
+        offsets, total = _placed(mover.found, None)
+        if ctx.options.get(MERGE, True) and len(mover.found) > 1:
+            offsets, total = _shared(mover.found, body, kernel, ctx)
+        placed = [tir.AllocBuffer(n.buffer, {OFFSET: offsets[n.buffer]}, span=n.span) for n in mover.found]
         if total > ctx.arch.shared_limit:
-            each = ", ".join(f"{n.buffer.name} {_bytes(n.buffer)}" for n in mover.found)
+            each = ", ".join(f"{n.buffer.name} {shared_bytes(n.buffer)}" for n in mover.found)
             raise SharedMemoryOverflow(
                 f"the kernel needs {total} bytes of shared memory for a block",
                 at=kernel.span,
@@ -53,6 +63,72 @@ def plan_shared_memory(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     return map_kernels(func, rule)
 
 
+def _shared(
+    found: list[tir.AllocBuffer], body: Any, kernel: tile_ir.Kernel, ctx: SimtContext
+) -> tuple[dict[Any, int], int]:
+    """(offsets, bytes in all) with overlap where that is worth a barrier."""
+    apart, alone = _placed(found, None)
+    offsets, total = _placed(found, lifetimes(body))
+    if alone - total < WORTH:
+        return apart, alone
+    ctx.report.note(kernel.span, f"shared memory: {total} bytes; {alone} if no buffers shared theirs")
+    return offsets, total
+
+
+def _placed(found: list[tir.AllocBuffer], lives: dict[Any, Lifetime] | None) -> tuple[dict[Any, int], int]:
+    """(offset of each buffer, bytes in all); without lifetimes one after another, in their order."""
+    offsets: dict[Any, int] = {}
+    order = found if lives is None else sorted(found, key=lambda n: -shared_bytes(n.buffer))
+    for node in order:
+        size = shared_bytes(node.buffer)
+        step = SWIZZLE_ALIGNMENT if size % SWIZZLE_ALIGNMENT == 0 else ALIGNMENT
+        taken = [
+            (start, start + shared_bytes(other))
+            for other, start in offsets.items()
+            if lives is None or _together(lives.get(other), lives.get(node.buffer))
+        ]
+        start = 0 if lives is not None else max((end for _, end in taken), default=0)
+        start = -(-start // step) * step
+        for low, high in sorted(taken):
+            if low < start + size and start < high:
+                start = -(-high // step) * step
+        offsets[node.buffer] = start
+    return offsets, max((start + shared_bytes(b) for b, start in offsets.items()), default=0)
+
+
+def _together(a: Lifetime | None, b: Lifetime | None) -> bool:
+    return a is not None and b is not None and a[0] <= b[1] and b[0] <= a[1]
+
+
+def lifetimes(body: Any) -> dict[Any, Lifetime]:
+    """When each shared buffer is in use; views count for the buffer whose storage they show."""
+    roots = alias_roots(body)
+    lives: dict[Any, Lifetime] = {}
+    for number, stmt in enumerate(_flat(body)):
+        if isinstance(stmt, tir.DeclBuffer):
+            continue
+        for node in tile_ir.walk(stmt):
+            named = node.buffer if isinstance(node, tir.BufferStore) else node
+            if isinstance(named, ir.Var) and tile_ir.is_buffer(named) and is_shared(named):
+                root = roots.get(named, named)
+                lives[root] = (lives.get(root, (number, 0))[0], number)
+    return lives
+
+
+def _flat(body: Any) -> list[Any]:
+    """The statements of a kernel in order; a loop is one, both sides of an `if` come in sequence after its condition."""
+    out: list[Any] = []
+    for stmt in tile_ir.statements(body):
+        if isinstance(stmt, tir.AttrStmt):
+            out += _flat(stmt.body)
+        elif isinstance(stmt, tir.IfThenElse):
+            out += [tir.Evaluate(stmt.condition), *_flat(stmt.then_case)]
+            out += [] if stmt.else_case is None else _flat(stmt.else_case)
+        else:
+            out.append(stmt)
+    return out
+
+
 class _Collect(Rewriter):
     def __init__(self) -> None:
         self.found: list[tir.AllocBuffer] = []
@@ -65,7 +141,8 @@ class _Collect(Rewriter):
         return None
 
 
-def _bytes(buffer: Any) -> int:
+def shared_bytes(buffer: Any) -> int:
+    """The bytes of a flat shared buffer."""
     kind = dtype_of(tile_ir.dtype_name(buffer))
     (size,) = (int(s) for s in buffer.ty.shape)
     return -(-size * kind.bits * kind.lanes // 8)

@@ -28,7 +28,10 @@ class Unknown(Exception):
 
 
 class ThreadValues:
-    """Variables and small private integer arrays of `threads` threads; `mask` says which of them are active."""
+    """Variables and small private integer arrays of `threads` threads; `mask` says which of them are active.
+
+    Expressions are turned into closures once: a walk asks for the same ones in every iteration of a loop.
+    """
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
@@ -37,6 +40,8 @@ class ThreadValues:
         self.values: dict[Any, Any] = {}
         self.private: dict[Any, Array] = {}
         self.unknown: dict[Any, bool] = {}  # private arrays whose content is not known: whether threads may differ
+        self.followed: set[Any] = set()
+        self._ready: dict[Any, Callable[[], Array]] = {}
 
     def follow(self, buffer: Any) -> None:
         """Keep the content of a private array, if it is small and of integers."""
@@ -45,6 +50,7 @@ class ThreadValues:
         if size is not None and size <= SMALL and (kind.is_integer or kind.kind == "bool"):
             self.private[buffer] = np.zeros((self.threads, size), np.int64)
             self.unknown[buffer] = True
+            self.followed.add(buffer)
 
     def keep(self, buffer: Any, index: Any, value: Any) -> None:
         """A store to a private array."""
@@ -62,6 +68,48 @@ class ThreadValues:
         at = np.broadcast_to(place, (self.threads,))[self.mask] % self.private[buffer].shape[1]
         self.private[buffer][active, at] = np.broadcast_to(new, (self.threads,))[self.mask]
 
+    def value(self, node: Any) -> Array:
+        """An integer or boolean expression for all threads (length 1 if it is the same for all); Unknown otherwise."""
+        ready = self._ready.get(node)
+        if ready is None:
+            ready = self._ready[node] = self._closure(node)
+        try:
+            return ready()
+        except Unknown as unknown:
+            raise Unknown(unknown.varying or self._varies(node)) from None
+
+    def _closure(self, node: Any) -> Callable[[], Array]:
+        if isinstance(node, (tir.IntImm, tir.FloatImm)):
+            constant = np.asarray([node.value])
+            return lambda: constant
+        if isinstance(node, ir.Var):
+            return lambda: self._variable(node)
+        if isinstance(node, ir.prim.Cast):
+            return self._closure(node.value)
+        if isinstance(node, ir.prim.Not):
+            negated = self._closure(node.a)
+            return lambda: ~negated().astype(bool)
+        if isinstance(node, ir.prim.Select):
+            condition, one, other = (self._closure(p) for p in (node.condition, node.true_value, node.false_value))
+            return lambda: np.where(condition(), one(), other())
+        if isinstance(node, ir.TensorLoad):
+            return lambda: self._private(node)
+        operation = _OPERATIONS.get(type(node).__name__)
+        if operation is None or not hasattr(node, "a"):
+            return lambda: _raise(self._varies(node))
+        a, b = self._closure(node.a), self._closure(node.b)
+        if type(node).__name__ in ("FloorDiv", "FloorMod"):
+            return lambda: np.asarray(operation(a(), _not_zero(b())))
+        return lambda: np.asarray(operation(a(), b()))
+
+    def _variable(self, node: Any) -> Array:
+        found = self.values.get(node)
+        if isinstance(found, Unknown):
+            raise Unknown(found.varying)
+        if found is None:
+            raise Unknown(True)
+        return np.asarray(found)
+
     def _private(self, node: Any) -> Array:
         buffer = node.source
         if buffer not in self.private or buffer in self.unknown:
@@ -70,45 +118,12 @@ class ThreadValues:
         active = content[self.mask]
         return content[self.mask][:1] if len(active) and (active == active[0]).all() else content
 
-    def value(self, node: Any) -> Array:
-        """An integer or boolean expression for all threads (length 1 if it is the same for all); Unknown otherwise."""
-        if isinstance(node, (tir.IntImm, tir.FloatImm)):
-            return np.asarray([node.value])
-        if isinstance(node, ir.Var):
-            found = self.values.get(node)
-            if isinstance(found, Unknown):
-                raise found
-            if found is None:
-                raise Unknown(True)
-            return found
-        if isinstance(node, ir.prim.Cast):
-            return self.value(node.value)
-        if isinstance(node, ir.prim.Not):
-            return ~self.value(node.a).astype(bool)
-        if isinstance(node, ir.prim.Select):
-            return np.where(self.value(node.condition), self.value(node.true_value), self.value(node.false_value))
-        if isinstance(node, ir.TensorLoad):
-            return self._private(node)
-        operation = _OPERATIONS.get(type(node).__name__)
-        if operation is None or not hasattr(node, "a"):
-            raise Unknown(self._varies(node))
-        return self._both(node, operation)
-
-    def _both(self, node: Any, operation: Callable[[Any, Any], Any]) -> Array:
-        try:
-            a = self.value(node.a)
-        except Unknown as unknown:
-            raise Unknown(unknown.varying or self._varies(node.b)) from None
-        b = self.value(node.b)
-        if type(node).__name__ in ("FloorDiv", "FloorMod"):
-            b = np.where(b == 0, 1, b)
-        return np.asarray(operation(a, b))
-
     def _varies(self, node: Any) -> bool:
         """Whether threads may disagree on a value that is not known."""
         for part in tile_ir.walk(tir.Evaluate(node)):
             if isinstance(part, ir.TensorLoad) and str(part.source.scope()) in tile_ir.PRIVATE:
-                return True
+                if self.unknown.get(part.source, part.source not in self.private):
+                    return True
             if is_call(part, "tirx.call_extern", "tl.atomic_elem"):
                 return True
             if isinstance(part, ir.Var) and not tile_ir.is_buffer(part):
@@ -116,6 +131,14 @@ class ThreadValues:
                 if found is None or (found.varying if isinstance(found, Unknown) else len(found) > 1):
                     return True
         return False
+
+
+def _raise(varying: bool) -> Array:
+    raise Unknown(varying)
+
+
+def _not_zero(divisor: Array) -> Array:
+    return np.where(divisor == 0, 1, divisor)
 
 
 _OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {

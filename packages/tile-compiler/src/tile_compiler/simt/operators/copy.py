@@ -27,7 +27,12 @@ def expand_copy(op: Copy, to: Expansion) -> Any:
 
 
 def move(src: Any, dst: Any, to: Expansion, *, asynchronous: bool = False) -> Any:
-    """The nest that copies one region to another."""
+    """The nest that copies one region to another, at the place of an operator."""
+    return copy_nest(src, dst, to.span, asynchronous=asynchronous)
+
+
+def copy_nest(src: Any, dst: Any, span: Any, *, asynchronous: bool = False) -> Any:
+    """`for i, j in T.Parallel: dst[i, j] = cast(src[i, j])` over two regions."""
     axes = Copy(src, dst).tile_axes()
     dtype = element_type(dst)
 
@@ -35,10 +40,10 @@ def move(src: Any, dst: Any, to: Expansion, *, asynchronous: bool = False) -> An
         from_ = at(src, {s: o for (_, s, _), o in zip(axes, offsets)})
         into = at(dst, {d: o for (_, _, d), o in zip(axes, offsets)})
         value = cast(tir.BufferLoad(src.source, from_), dtype)
-        return tir.BufferStore(dst.source, value, into, span=to.span)
+        return tir.BufferStore(dst.source, value, into, span=span)
 
     fits = asynchronous and is_shared(dst.source)
-    return nest([e for e, _, _ in axes], body, "T.copy", to.span, asynchronous=fits)
+    return nest([e for e, _, _ in axes], body, "T.copy", span, asynchronous=fits)
 
 
 def whole_copy(src: Any, dst: Any, span: Any) -> Any:

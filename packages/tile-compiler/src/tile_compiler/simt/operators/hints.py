@@ -5,13 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from tile_compiler.simt.operators.expand import Expansion
+from tile_compiler.simt.rasterize_grid import Panels
 from tilelang.ir import tile_ir
 from tilelang.ops import Hint, ImportSource
 
 
 def expand_hint(op: Hint, to: Expansion) -> Any:
-    """`tl.hint()` -> nothing; the report says so."""
-    to.ctx.report.note(to.span, f"{op.kind} has no effect on this target")
+    """`tl.hint()` -> nothing; `rasterize_grid` follows the wish of `T.use_swizzle`, and the report says what became of it."""
+    panels = Panels.of(op) if op.kind == "use_swizzle" else None
+    if panels is None:
+        to.ctx.report.note(to.span, f"{op.kind} has no effect on this target")
+    elif len(to.kernel.grid) < 2:
+        to.ctx.report.note(to.span, "use_swizzle has no effect on a grid of one axis")
+    else:
+        to.ctx.panels[to.kernel.index] = panels
+        to.ctx.report.note(to.span, f"blocks run in panels of {panels.size}, by {panels.order}")
     return tile_ir.sequence([])
 
 

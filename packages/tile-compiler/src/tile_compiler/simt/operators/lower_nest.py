@@ -255,6 +255,8 @@ class _Nest:
         if is_global(buffer):
             self.low.ctx.aligned(buffer, width * dtype_of(tile_ir.dtype_name(buffer)).bits // 8)
         last = moved[-1]
+        if width == 1:
+            return moved, predicates
         return [*moved[:-1], tir.Ramp(last, tir.const(1, str(last.ty)), width)], predicates
 
     def _wide(self, buffer: Any, indices: Sequence[Any]) -> WideAccess | None:

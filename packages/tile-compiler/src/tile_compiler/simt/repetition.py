@@ -1,0 +1,157 @@
+"""When the iterations of a loop do again what earlier ones did, so that the checker need not walk them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tvm import ir
+from tvm import tirx as tir
+
+from tile_compiler.loops.affine import depends
+from tile_compiler.rewrite import is_call, substitute
+from tile_compiler.simt.thread_values import Unknown
+from tilelang.ir import tile_ir
+
+if TYPE_CHECKING:
+    from tile_compiler.simt.enumeration import Block
+
+# How an expression depends on the loop variable k: not; by k modulo constants; as c * k + periodic; as a comparison of
+# the latter with something fixed; in another way.
+FIXED, PERIODIC, AFFINE, GUARD, OTHER = range(5)
+
+_ORDERED = ("LT", "LE", "GT", "GE")
+_EQUAL = ("EQ", "NE")
+
+
+class Repetition:
+    """The proof that a loop's iterations repeat with a period P, and what it rests on.
+
+    Let every index of shared memory in the body be fixed, periodic or affine in the loop's variable, and every
+    condition fixed, periodic or a comparison of an affine expression (`regular`). P is the least common multiple of
+    the moduli. Suppose the state before iteration i + P is the state before iteration i, and both touch the same places in the
+    same order. Then no index has an affine part (it would have moved), so as long as no comparison changes its
+    value, iteration i + P + j does what iteration i + j did, from the same state: what it can meet has been met. A
+    comparison of an affine expression changes once at most, where bisection finds it. So iterations may be skipped in
+    multiples of P up to the first change; the loop's last iterations, where guards of copies that run ahead fail, are
+    walked again. If a condition is periodic, what stands under it appears in some of P iterations only, and all of
+    them are compared.
+    """
+
+    def __init__(self, loop: tir.For, is_quiet: Callable[[Any], bool]) -> None:
+        self.var = loop.loop_var
+        self.moduli: list[int] = []
+        self.atoms: list[Any] = []
+        self.periodic_conditions = False
+        self.derived: dict[Any, Any] = {}
+        self.regular = True
+        inner = {n.loop_var for n in tile_ir.walk(loop.body) if isinstance(n, tir.For)}
+        for node in tile_ir.walk(loop.body):
+            if isinstance(node, tir.Bind) and depends(node.value, {self.var, *self.derived}):
+                self.derived[node.var] = substitute(node.value, self.derived)
+        for node in tile_ir.walk(loop.body):
+            if not self.regular:
+                return
+            self._visit(node, is_quiet)
+        if any(depends(a, inner) for a in self.atoms):
+            self.regular = False
+        self.period = math.lcm(*self.moduli) if self.moduli else 1
+
+    def _visit(self, node: Any, is_quiet: Callable[[Any], bool]) -> None:
+        if isinstance(node, (tir.IfThenElse, tir.While)) and not is_quiet(node):
+            self._condition(node.condition)
+        elif is_call(node, "prim.if_then_else") and not is_quiet(node):
+            self._condition(node.args[0])
+        elif isinstance(node, tir.For) and not is_quiet(node):
+            if max(self._kind(node.min), self._kind(node.extent)) > FIXED:
+                self.regular = False
+        elif isinstance(node, ir.TensorLoad) and not is_quiet(node):
+            self._index(node.indices)
+        elif isinstance(node, tir.BufferStore) and not is_quiet(node):
+            self._index(node.indices)
+            if str(node.buffer.scope()) in tile_ir.PRIVATE and self._kind(node.value) > FIXED:
+                self.regular = False
+
+    def _index(self, indices: Sequence[Any]) -> None:
+        if any(self._kind(i) > AFFINE for i in indices):
+            self.regular = False
+
+    def _condition(self, condition: Any) -> None:
+        kind = self._kind(condition)
+        if kind in (AFFINE, OTHER):
+            self.regular = False
+        self.periodic_conditions |= self._mixes(condition)
+
+    def _mixes(self, node: Any) -> bool:
+        return any(type(n).__name__ == "FloorMod" and self._kind(n) > FIXED for n in tile_ir.walk(node))
+
+    def _kind(self, node: Any) -> int:
+        if not depends(node, {self.var, *self.derived}):
+            return FIXED
+        if isinstance(node, ir.Var):
+            return AFFINE if node.same_as(self.var) else self._kind(self.derived[node])
+        if isinstance(node, (ir.prim.Cast, ir.prim.Ramp, ir.prim.Broadcast)):
+            return self._kind(node.base if isinstance(node, ir.prim.Ramp) else node.value)
+        if isinstance(node, ir.prim.Not):
+            return self._kind(node.a)
+        if not (hasattr(node, "a") and hasattr(node, "b")):
+            return OTHER
+        return self._binary(node, self._kind(node.a), self._kind(node.b))
+
+    def _binary(self, node: Any, a: int, b: int) -> int:
+        name, most = type(node).__name__, max(a, b)
+        if name == "FloorMod" and most <= AFFINE and isinstance(node.b, tir.IntImm):
+            self.moduli.append(int(node.b.value))
+            return PERIODIC
+        if most <= PERIODIC:
+            return most
+        if name in ("Add", "Sub") and most == AFFINE:
+            return AFFINE
+        if name == "Mul" and most == AFFINE and min(a, b) == FIXED:
+            return AFFINE
+        if name in (*_ORDERED, *_EQUAL) and most == AFFINE and not self._mixes(node):
+            whole = substitute(node, self.derived)
+            pair = (whole.a <= whole.b, whole.a >= whole.b) if name in _EQUAL else (whole,)
+            self.atoms += pair
+            return GUARD
+        if name in ("And", "Or") and AFFINE not in (a, b) and OTHER not in (a, b):
+            return GUARD
+        return OTHER
+
+    def skip(self, seen: Sequence[tuple[int, int]], number: int, extent: int, low: int, block: Block) -> int:
+        """How many of the iterations from `number` on need not be walked.
+
+        `seen` has (key of the state before, hash of the trace) of the iterations walked in sequence until now.
+        """
+        if not self.regular or extent - number < self.period or len(seen) <= self.period:
+            return 0
+        span = 2 * self.period - 1 if self.periodic_conditions else self.period
+        pairs = range(self.period if self.periodic_conditions else 1)
+        if len(seen) <= span or any(seen[-1 - j] != seen[-1 - j - self.period] for j in pairs):
+            return 0
+        change = min((self._change(atom, number - 1 - span, extent, low, block) for atom in self.atoms), default=extent)
+        return max(0, change - number) // self.period * self.period
+
+    def _change(self, atom: Any, start: int, extent: int, low: int, block: Block) -> int:
+        """The first iteration after `start` in which a comparison has another value for some thread; else `extent`."""
+
+        def at(number: int) -> Any:
+            block.values[self.var] = np.asarray([low + number])
+            return block.value(atom)
+
+        try:
+            first = at(start)
+            if np.array_equal(at(extent - 1), first):
+                return extent
+            below, above = start, extent - 1
+            while above - below > 1:
+                middle = (below + above) // 2
+                if np.array_equal(at(middle), first):
+                    below = middle
+                else:
+                    above = middle
+            return above
+        except Unknown:  # memory decides too: both ways are walked in every iteration
+            return extent

@@ -1,0 +1,146 @@
+"""Which dynamic sizes and which blocks of a grid the checker looks at."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+from tvm import ir
+from tvm import tirx as tir
+
+from tile_compiler.loops.affine import depends
+from tile_compiler.ranges import is_integer, shape_variables
+from tile_compiler.rewrite import is_call
+from tile_compiler.simt.thread_values import ThreadValues, Unknown
+from tilelang.ir import tile_ir
+
+MANY_TRIPS = 200
+LIMIT = 24  # walks of one kernel
+
+
+def scenarios(func: tir.PrimFunc, kernel: tile_ir.Kernel) -> tuple[list[dict[Any, Any]], bool]:
+    """(values of dynamic sizes and block coordinates, whether they are all that matter).
+
+    Sizes and coordinates decide how often loops run and which branches are taken. Of all their values (small ones,
+    those around multiples of the constants that the kernel computes with, a large one) one is kept for each
+    combination of decisions that they lead to, where all trip counts from 0 to twice the number of versions count as
+    different, and all larger ones as equal: more iterations repeat what was seen (`repetition.py`).
+    """
+    free = _free(func)
+    unknown = {v: Unknown(False) for v in free if not is_integer(v)}
+    deciding = _deciding(kernel)
+    host = [s for s in tile_ir.statements(func.body) if isinstance(s, tir.Bind)]
+    needed = _needed(deciding, [*host, *(n for n in tile_ir.walk(kernel.body) if isinstance(n, tir.Bind))])
+    sizes = [v for v in free if v in needed and v not in unknown]
+    blocks = [(v, e) for v, e in kernel.grid if v in needed]
+    fixed: dict[Any, Any] = {v: np.asarray([MANY_TRIPS]) for v in free if v not in sizes} | unknown
+    fixed |= {v: np.asarray([0]) for v, _ in kernel.grid if v not in needed}
+    if not sizes and not blocks:
+        return [fixed], True
+    trips = 2 * _versions(kernel) + 2
+    choices = [_sizes(kernel, trips)] * len(sizes) + [_coordinates(e, trips) for _, e in blocks]
+    combos = list(itertools.islice(itertools.product(*choices), 20_000))
+    table = np.asarray(combos, np.int64)
+    values = ThreadValues(len(table))
+    names = [*sizes, *(v for v, _ in blocks)]
+    values.values = {**fixed, **{v: table[:, n] for n, v in enumerate(names)}}
+    _bind(values, host)
+    valid = np.ones(len(table), bool)
+    for var, extent in blocks:
+        valid &= np.broadcast_to(values.values[var] < _or(values, extent, MANY_TRIPS), valid.shape)
+    _bind(values, [n for n in tile_ir.walk(kernel.body) if isinstance(n, tir.Bind)])
+    decisions = [np.broadcast_to(np.clip(_or(values, d, 0), -1, trips), valid.shape) for d in deciding]
+    first: dict[tuple[int, ...], int] = {}
+    for row in np.flatnonzero(valid):
+        first.setdefault(tuple(int(d[row]) for d in decisions), int(row))
+    rows = sorted(first.values())
+    chosen = rows if len(rows) <= LIMIT else [rows[i * (len(rows) - 1) // (LIMIT - 1)] for i in range(LIMIT)]
+    found = [{**fixed, **{v: np.asarray([table[row, n]]) for n, v in enumerate(names)}} for row in chosen]
+    return found, len(rows) <= LIMIT
+
+
+def _free(func: tir.PrimFunc) -> list[Any]:
+    """Dynamic dimensions and scalar parameters."""
+    found = list(shape_variables(func))
+    found += [p for p in func.params if isinstance(p, ir.Var) and not tile_ir.is_buffer(p) and p not in found]
+    return found
+
+
+def _deciding(kernel: tile_ir.Kernel) -> list[Any]:
+    """The trip counts and conditions of statements around shared memory and synchronization, but those inside loops.
+
+    What depends on a loop's variable is followed by the walk itself; here only the parts that do not.
+    """
+    loops = {n.loop_var for n in tile_ir.walk(kernel.body) if isinstance(n, tir.For)}
+    threads = {v for v, _ in kernel.threads}
+    found: list[Any] = []
+    for node in tile_ir.walk(kernel.body):
+        parts: list[Any] = []
+        if isinstance(node, tir.For):
+            parts = [node.extent, node.min]
+        elif isinstance(node, (tir.IfThenElse, tir.While)) and _matters(node):
+            parts = [node.condition]
+        for part in parts:
+            names = {n for n in tile_ir.walk(part) if isinstance(n, ir.Var)}
+            if names and not names & (loops | threads):
+                found.append(part)
+    return found
+
+
+def _matters(node: Any) -> bool:
+    return any(
+        (isinstance(n, ir.Var) and tile_ir.is_buffer(n) and str(n.scope()) in tile_ir.SHARED)
+        or (is_call(n, "tirx.call_extern") and "sync" in str(n.args[0].value))
+        for n in tile_ir.walk(node)
+    )
+
+
+def _needed(expressions: list[Any], binds: list[Any]) -> set[Any]:
+    """The variables that expressions depend on, through Binds."""
+    values = {b.var: b.value for b in binds}
+    found: set[Any] = set()
+    work = list(expressions)
+    while work:
+        for n in tile_ir.walk(work.pop()):
+            if isinstance(n, ir.Var) and n not in found:
+                found.add(n)
+                if n in values:
+                    work.append(values[n])
+    return found
+
+
+def _versions(kernel: tile_ir.Kernel) -> int:
+    """The largest number of versions that a pipelined tile can have."""
+    serial = [n for n in tile_ir.walk(kernel.body) if isinstance(n, tir.For) and n.kind == tir.ForKind.SERIAL]
+    turns = {n.loop_var for n in serial}
+    found = [n for n in tile_ir.walk(kernel.body) if type(n).__name__ == "FloorMod" and isinstance(n.b, tir.IntImm)]
+    return max((int(n.b.value) for n in found if 0 < n.b.value <= 8 and depends(n.a, turns)), default=1)
+
+
+def _sizes(kernel: tile_ir.Kernel, trips: int) -> list[int]:
+    constants = {int(n.value) for n in tile_ir.walk(kernel.body) if isinstance(n, tir.IntImm) and 1 < n.value <= 512}
+    widest = sorted(c for c in constants if c & (c - 1) == 0)[-4:] or [1]
+    return sorted({0, 1, MANY_TRIPS, *(c * t + e for c in widest for t in range(trips + 1) for e in (0, 1))})
+
+
+def _coordinates(extent: Any, trips: int) -> list[int]:
+    size = tile_ir.static(extent)
+    if size is None:
+        return [*range(trips + 1), MANY_TRIPS - 1]
+    return sorted({*range(min(size, trips + 1)), size - 1} - {-1})
+
+
+def _bind(values: ThreadValues, binds: list[Any]) -> None:
+    for stmt in binds:
+        try:
+            values.values[stmt.var] = values.value(stmt.value)
+        except Unknown as unknown:
+            values.values[stmt.var] = unknown
+
+
+def _or(values: ThreadValues, node: Any, otherwise: int) -> Any:
+    try:
+        return values.value(node)
+    except Unknown:
+        return np.asarray([otherwise])

@@ -1,0 +1,148 @@
+"""What the checker remembers of the memory that threads share: who touched each place since the last barrier."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tile_compiler.simt.thread_values import Array
+
+NOBODY, MANY = -1, -2  # beside the number of a thread
+
+KINDS = ("read", "write", "atomic")
+AGAINST = {
+    "read": ("write", "atomic"),
+    "atomic": ("write", "read"),
+    "write": ("write", "read", "atomic"),
+    "async": ("write", "read", "atomic"),
+}
+
+
+@dataclass(frozen=True)
+class Flight:
+    """A copy that was started and not yet waited for."""
+
+    place: Array
+    thread: Array
+    site: int
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Two threads at one place: `before` is the earlier statement, `kind` what it did ("async": a copy in flight)."""
+
+    place: int
+    kind: str
+    before: int
+    partner: int
+    thread: int
+
+
+class Shadow:
+    """The state of a walk at one point: for each place and kind of access the thread (or MANY) since the last barrier.
+
+    `groups` are the closed groups of `cp.async`, oldest first; `open` the copies after the last commit. Two states
+    of equal `key` cannot be told apart by anything that follows.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.thread = {kind: np.full(size, NOBODY, np.int16) for kind in KINDS}
+        self.site = {kind: np.full(size, -1, np.int32) for kind in KINDS}
+        self.flying = np.full(size, -1, np.int32)  # the statement that started an unfinished copy
+        self.groups: list[list[Flight]] = []
+        self.open: list[Flight] = []
+
+    @property
+    def size(self) -> int:
+        return len(self.flying)
+
+    def grow(self, size: int) -> None:
+        """Room for `size` places."""
+        more = size - self.size
+        if more <= 0:
+            return
+        for table in (self.thread, self.site):
+            for kind in KINDS:
+                table[kind] = np.concatenate([table[kind], np.full(more, -1, table[kind].dtype)])
+        self.flying = np.concatenate([self.flying, np.full(more, -1, np.int32)])
+
+    def barrier(self) -> None:
+        for kind in KINDS:
+            self.thread[kind].fill(NOBODY)
+
+    def commit(self) -> None:
+        self.groups.append(self.open)
+        self.open = []
+
+    def wait(self, pending: int) -> None:
+        """Until at most `pending` groups are unfinished; what arrives counts as written at the wait."""
+        while len(self.groups) > pending:
+            for flight in self.groups.pop(0):
+                self.flying[flight.place] = -1
+                self.record("write", flight.place, flight.thread, flight.site)
+
+    def meets(self, kind: str, place: Array, thread: Array, site: int, same: bool) -> Meeting | None:
+        """The first conflict of an access with what came before. `same`: all threads write one value."""
+        flies = self.flying[place] >= 0
+        if flies.any():
+            bad = int(np.argmax(flies))
+            return Meeting(int(place[bad]), "async", int(self.flying[place[bad]]), NOBODY, int(thread[bad]))
+        for other in AGAINST[kind]:
+            there = self.thread[other][place]
+            met = (there != NOBODY) & (there != thread)
+            if same and other == "write":
+                met &= self.site["write"][place] != site
+            if met.any():
+                bad = int(np.argmax(met))
+                at = int(place[bad])
+                return Meeting(at, other, int(self.site[other][at]), int(there[bad]), int(thread[bad]))
+        return None
+
+    def record(self, kind: str, place: Array, thread: Array, site: int) -> None:
+        held = self.thread[kind]
+        others = (held[place] != NOBODY) & (held[place] != thread)
+        new = np.where(others, MANY, thread)
+        held[place] = new
+        held[place[held[place] != new]] = MANY  # a place that several threads touch in this statement
+        self.site[kind][place] = site
+
+    def start(self, place: Array, thread: Array, site: int) -> None:
+        self.flying[place] = site
+        self.open.append(Flight(place, thread, site))
+
+    def copy(self) -> Shadow:
+        new = Shadow(0)
+        new.thread = {k: v.copy() for k, v in self.thread.items()}
+        new.site = {k: v.copy() for k, v in self.site.items()}
+        new.flying = self.flying.copy()
+        new.groups, new.open = [list(g) for g in self.groups], list(self.open)
+        return new
+
+    def merge(self, other: Shadow) -> None:
+        """What may have happened if either state may be the present one."""
+        size = max(self.size, other.size)
+        self.grow(size)
+        other.grow(size)
+        for kind in KINDS:
+            mine, yours = self.thread[kind], other.thread[kind]
+            new = np.where(mine == NOBODY, yours, np.where((yours == NOBODY) | (yours == mine), mine, MANY))
+            self.site[kind] = np.where(mine == NOBODY, other.site[kind], self.site[kind])
+            self.thread[kind] = new.astype(np.int16)
+        self.flying = np.maximum(self.flying, other.flying)
+        # A group counts as young as it is in either state: waits finish the oldest first.
+        count = max(len(self.groups), len(other.groups))
+        padded = [[*([[]] * (count - len(s.groups))), *s.groups] for s in (self, other)]
+        self.groups = [_union(a, b) for a, b in zip(*padded)]
+        self.open = _union(self.open, other.open)
+
+    def key(self) -> int:
+        """A number that is equal for equal states (and, as a hash of 64 bits, for no other ones in practice)."""
+        parts = [self.thread[kind].tobytes() for kind in KINDS]
+        oldest = next((n for n, g in enumerate(self.groups) if g), len(self.groups))
+        pending = tuple(tuple((f.site, f.place.tobytes()) for f in g) for g in [*self.groups[oldest:], self.open])
+        return hash((*parts, self.flying.tobytes(), pending))
+
+
+def _union(a: list[Flight], b: list[Flight]) -> list[Flight]:
+    return [*a, *(f for f in b if not any(f is g for g in a))]
