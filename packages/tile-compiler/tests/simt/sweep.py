@@ -191,7 +191,7 @@ def main() -> int:
     print(json.dumps({"mutants": len(found), **Counter(e["verdict"] for e in found), "gaps": gaps}, indent=1))
     if options.write:
         RESULT.parent.mkdir(exist_ok=True)
-        RESULT.write_text(json.dumps(found, indent=0) + "\n")
+        RESULT.write_text("[\n" + ",\n".join(json.dumps(e) for e in found) + "\n]\n")
     return 1 if gaps else 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 import pytest
@@ -27,6 +28,12 @@ def test_mutants_are_found(name: str) -> None:
 
 def test_there_are_enough_kernels() -> None:
     assert len({s.name for s in SUBJECTS}) == len(SUBJECTS) >= 30
+
+
+def test_recorded_sweep_has_no_gap() -> None:
+    found = json.loads(sweep.RESULT.read_text())
+    assert {e["kernel"] for e in found} <= {s.name for s in SUBJECTS}
+    assert not [e for e in found if e["verdict"] == "gap" or sweep.missed(e)]
 
 
 def test_parts_of_predicates() -> None:
