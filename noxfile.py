@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -67,6 +68,17 @@ def quickstart(session: nox.Session) -> None:
     """Compile a GEMM with fused ReLU for this machine's CPU, run it, compare it with its reference."""
     python = environment(session, "quickstart", QUICKSTART)
     session.run(str(python), str(ROOT / "examples" / "quickstart.py"), *session.posargs, external=True)
+
+
+@nox.session(python=False)
+def launch(session: nox.Session) -> None:
+    """Launch an exported CUDA kernel in an environment that has neither TVM nor the compiler (the driver records)."""
+    program = str(ROOT / "tests" / "end_to_end" / "launch_alone.py")
+    alone = environment(session, "launch", ["tile-runtime", "tile-runtime-cuda"])
+    with tempfile.TemporaryDirectory() as folder:
+        artifact = str(Path(folder) / "gemm.tile")
+        session.run(str(development(session)), program, "export", artifact, external=True)
+        session.run(str(alone), program, "launch", artifact, external=True)
 
 
 @nox.session(python=False)

@@ -10,6 +10,9 @@ import torch
 
 from tile_runtime_cuda.packing import CONFIG, CONFIG_BYTES
 
+_LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
+_GET_DEVICE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+
 
 class Launched:
     """One recorded launch: the configuration, and the bytes of the arguments."""
@@ -37,6 +40,8 @@ class RecordingDriver:
         self.fail: dict[str, list[int]] = {}
         self.kernels: dict[str, int] = {}
         self.encoded: list[tuple[Any, ...]] = []  # tensor maps: what the driver was told
+        self.callbacks: dict[str, Any] = {}
+        self.current = 0
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("cu"):
@@ -49,6 +54,10 @@ class RecordingDriver:
             getattr(self, f"do_{name}", lambda *_: None)(*arguments)
             return 0
 
+        if name in ("cuLaunchKernelEx", "cuCtxGetDevice"):  # native code calls these too: as C functions
+            kind = _LAUNCH if name == "cuLaunchKernelEx" else _GET_DEVICE
+            self.callbacks[name] = self.callbacks.get(name) or kind(function)
+            return self.callbacks[name]
         return function
 
     def do_cuDriverGetVersion(self, out: Any) -> None:
@@ -81,9 +90,12 @@ class RecordingDriver:
         self.encoded.append((kind.value, rank.value, address.value, *lists, *(a.value for a in rest[4:])))
         ctypes.memset(place.value, len(self.encoded), 128)
 
-    def do_cuLaunchKernelEx(self, config: int, kernel: int, params: int, extra: int) -> None:
-        assert params == 0
+    def do_cuLaunchKernelEx(self, config: int, kernel: int, params: int | None, extra: int) -> None:
+        assert not params
         self.launched.append(Launched(config, kernel, extra))
+
+    def do_cuCtxGetDevice(self, out: int) -> None:
+        ctypes.c_int.from_address(out).value = self.current
 
     def do_cuGetErrorString(self, status: Any, out: Any) -> None:
         out._obj.value = b"invalid argument"

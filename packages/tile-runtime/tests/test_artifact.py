@@ -140,3 +140,25 @@ def test_load_names_the_file(tmp_path: Path) -> None:
         Artifact.load(tmp_path / "x.tile")
     with pytest.raises(FileNotFoundError):
         Artifact.load(tmp_path / "missing.tile")
+
+
+def test_joined_compilations_keep_their_own_binaries(artifact: Artifact) -> None:
+    first, second = artifact.manifest.to_json(), artifact.manifest.to_json()
+    first["variants"][0]["guard"] = ["==", ["floormod", ["address", "A"], 16], 0]
+    second["binaries"] = [{k: v for k, v in b.items() if k != "sha256"} for b in second["binaries"]]
+    second["params"][0]["access"], first["params"][0]["access"] = "r", "none"
+    other = Artifact(Manifest.from_json(second), {**artifact.files, "add.o": b"\x7fELF general"})
+    both = Artifact(Manifest.from_json(first), artifact.files).joined(other)
+    guarded, general = both.manifest.variants
+    assert guarded.guard is not None
+    assert general.guard is None
+    assert both.read(guarded.launches[0].binary) == b"\x7fELF"
+    assert both.read(general.launches[0].binary) == b"\x7fELF general"
+    assert both.manifest.params[0].access == "r"
+    assert both.source == "int x;"
+    assert Artifact.from_bytes(both.to_bytes()).manifest == both.manifest
+
+
+def test_different_kernels_are_not_joined(artifact: Artifact) -> None:
+    with pytest.raises(ArtifactError, match="two compilations of add differ in outputs: they cannot be joined"):
+        artifact.joined(Artifact(artifact.manifest.replace(outputs=[]), artifact.files))

@@ -539,3 +539,32 @@ def test_calls_from_many_threads(make: Maker) -> None:
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(one, range(1, 200)))
     assert len(calls) == 199
+
+
+def test_a_call_without_a_variant_goes_to_the_kernel_that_has_one(make: Maker) -> None:
+    params = [tensor("A", "int8", [["dim", "n"]]), scalar("s", "int32"), tensor("C", "int8", [["dim", "n"]], "w")]
+    dims = [{"name": "n", "param": "A", "axis": 0}]
+    common = {"params": params, "dims": dims, "outputs": ["C"]}
+    launch = {"binary": "add.o", "symbol": "general", "grid": [1, 1, 1], "block": [1, 1, 1], "args": [["param", "C"]]}
+    guard = ["==", ["floormod", ["address", "A"], 16], 0]
+    fast, fast_calls = make(**common, variants=[{"guard": guard, "launches": [{**launch, "symbol": "fast"}]}])
+    general, general_calls = make(**common, variants=[{"guard": None, "launches": [launch]}])
+    asked: list[int] = []
+    fast.complete = lambda: asked.append(1) or general
+    memory = np.zeros(64 + 16, np.int8)
+    start = -memory.ctypes.data % 16
+    aligned, odd = memory[start : start + 32], memory[start + 1 : start + 33]
+    out = fast(aligned, 3)
+    assert out.shape == (32,)
+    assert (len(fast_calls), len(general_calls), asked) == (1, 0, [])
+    out = fast(odd, 3)  # the output was allocated once, and is the one that the other kernel wrote
+    assert out.shape == (32,)
+    assert (len(fast_calls), len(general_calls), asked) == (1, 1, [1])
+    assert general_calls[0][1] == [out.ctypes.data]
+    call = fast.prepare(odd, 3, out)
+    assert asked == [1, 1]
+    assert call(odd, out) is out
+    assert (len(fast_calls), len(general_calls)) == (1, 2)
+    call = fast.prepare(aligned, 3, out)
+    call(odd, out)  # prepared for another address: still never the wrong code
+    assert (len(fast_calls), len(general_calls)) == (1, 3)

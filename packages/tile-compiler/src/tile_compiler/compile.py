@@ -11,15 +11,21 @@ from tvm import tirx as tir
 
 from tile_compiler.context import CompileContext
 from tile_compiler.inspect import Trace, readable, run_passes
+from tile_compiler.native_object import object_of
 from tile_compiler.signature import Signature, signature_of
+from tile_compiler.simt.errors import SharedMemoryOverflow
+from tile_compiler.simt.fewer_stages import stages_that_fit
 from tile_compiler.targets.registry import Built, TargetPlugin
 from tile_compiler.targets.registry import target as target_plugin
+from tile_compiler.variants import OPTION, WHOLE_TILES, Assumptions, assumptions
+from tile_runtime import registry
 from tile_runtime.artifact import Artifact
+from tile_runtime.errors import DeviceNotFound
 from tile_runtime.manifest import Manifest
 from tilelang.ir import tile_ir
 
 FORMAT = 1
-SOURCE, REPORT = "kernel.txt", "report.json"
+SOURCE, REPORT, ENTRY = "kernel.txt", "report.json", "entry.o"
 
 
 @dataclass
@@ -31,11 +37,17 @@ class LoweredModule:
     trace: Trace
     context: CompileContext
     plugin: TargetPlugin
+    assumed: Assumptions | None = None
     _built: Built | None = None
 
     @property
     def signature(self) -> Signature:
         return signature_of(self.traced, self.func)
+
+    @property
+    def guard(self) -> Any | None:
+        """The calls that this code serves, as a manifest expression; None for all."""
+        return None if self.assumed is None else self.assumed.guard(self.signature, self.context)
 
     def text(self) -> str:
         """The lowered loops."""
@@ -55,11 +67,26 @@ class LoweredModule:
 
 
 def lower(func: tir.PrimFunc, target: Any, options: Any = None) -> LoweredModule:
-    """Run the passes of `target` (anything with `kind` and `arch`, or a kind) over a traced function."""
+    """Run the passes of `target` (anything with `kind` and `arch`, or a kind) over a traced function.
+
+    On targets with variants, at the level of the option `tl.variant` (`tile_compiler.variants`).
+    """
     plugin = target_plugin(target if isinstance(target, str) else str(target.kind))
     ctx = plugin.context(target, options)
-    lowered, trace = run_passes(func, plugin.passes, ctx)
-    return LoweredModule(func, lowered, trace, ctx, plugin)
+    if not ctx.variants:
+        lowered, trace = run_passes(func, plugin.passes, ctx)
+        return LoweredModule(func, lowered, trace, ctx, plugin)
+    assumed = assumptions(func, int(ctx.options.get(OPTION, WHOLE_TILES)))
+    ctx.narrow = assumed.narrow
+    try:
+        lowered, trace = run_passes(assumed.apply(func), plugin.passes, ctx)
+    except SharedMemoryOverflow as error:
+        again = lambda other: run_passes(other, plugin.passes, plugin.context(target, options))  # noqa: E731
+        stages = stages_that_fit(assumed.apply(func), again)
+        if stages is not None:
+            error.suggest(f"num_stages={stages} fits; or use smaller tiles")
+        raise error from None
+    return LoweredModule(func, lowered, trace, ctx, plugin, assumed)
 
 
 def compile(func: tir.PrimFunc, target: Any, options: Any = None, *, key: str = "") -> Artifact:
@@ -79,28 +106,39 @@ def compile(func: tir.PrimFunc, target: Any, options: Any = None, *, key: str = 
     kinds = {name: kind for name, kind, _ in built.binaries} | {REPORT: "json"}
     if printed is None:
         kinds[SOURCE] = "source"
-    call = signature.call
-    for param in call["params"]:
-        # Vectors assume more of an address than its element type does: the launcher checks it on every call.
-        assumed = module.context.alignments.get(param["name"])
-        if assumed:
-            param["align"] = assumed
     manifest = {
         "format": FORMAT,
         "name": str(func.attrs["global_symbol"]),
         "key": key,
         "target": built.target,
+        "min_driver": built.min_driver,
         "versions": {"apache-tvm": str(tvm.__version__)},
-        **call,
+        **signature.call,
         "workspace": signature.workspace(),
-        "variants": [{"guard": None, "launches": _launches(module.func, built, signature)}],
+        "variants": [{"guard": module.guard, "launches": _launches(module.func, built, signature)}],
         "binaries": [{"file": name, "kind": kind} for name, kind in kinds.items()],
         "resources": built.resources,
         "assumed": list(module.context.report.assumed),
         "source": printed or SOURCE,
         "report": REPORT,
     }
-    return Artifact(Manifest.from_json(manifest), members)
+    return with_native_entry(Artifact(Manifest.from_json(manifest), members))
+
+
+def join(first: Artifact, second: Artifact) -> Artifact:
+    """Two compilations of a kernel as one artifact: see `Artifact.joined`."""
+    return with_native_entry(first.joined(second))
+
+
+def with_native_entry(artifact: Artifact) -> Artifact:
+    """The artifact with machine code for its launches, where its device knows how to write it."""
+    try:
+        write = getattr(registry.device(artifact.manifest.target.kind), "native_text", None)
+    except DeviceNotFound:
+        return artifact
+    text = None if write is None else write(artifact.manifest)
+    data = None if text is None else object_of(text)
+    return artifact if data is None else artifact.with_native(ENTRY, data)
 
 
 def _launches(func: tir.PrimFunc, built: Built, signature: Signature) -> list[dict[str, Any]]:

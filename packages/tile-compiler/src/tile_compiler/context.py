@@ -80,6 +80,8 @@ class CompileContext:
     errors: dict[int, list[str]] = field(default_factory=dict)
     sources: list[str] = field(default_factory=list)  # texts of T.import_source
     alignments: dict[str, int] = field(default_factory=dict)  # of parameters, in bytes, where more than the element's
+    variants: bool = False  # whether a launcher may choose between codes that assume more or less of a call
+    narrow: bool = False  # no tensor has more than 2^31 - 1 elements
 
     def print_count(self) -> int:
         """The number of print sites so far, over all kernels: sites are unique in a binary."""

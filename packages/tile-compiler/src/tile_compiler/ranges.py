@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from tvm import ir, sym
 from tvm import tirx as tir
 
-from tile_compiler.rewrite import Rewriter, is_call
+from tile_compiler.rewrite import Rewriter, is_call, substitute
 from tilelang.ir import tile_ir
 
 LARGEST_DIM = 2**31 - 1  # shapes are positive and index arithmetic is int32 unless the user's dims are int64
@@ -41,15 +42,30 @@ def conjunction(parts: Sequence[Any]) -> Any:
     return result
 
 
+NATURAL_ALIGNMENT = "tl.natural_alignment"
+"""Attribute of a function whose parameters' addresses are multiples of their element's size, and of no more."""
+
+
 class Ranges:
-    """An analyzer and the facts that hold for one kernel, with scopes for loops and conditions."""
+    """An analyzer and the facts that hold for one kernel, with scopes for loops and conditions.
+
+    A variable that is known to be a multiple of c (`T.assume(n % c == 0)` at the top of the kernel or before it) is
+    c * n' in every proof: then `ceildiv(n, c)` is n', and an index below `ceildiv(n, c) * c` is provably below n.
+    `any_address` are the buffers of which no more than the element's own alignment is known.
+    """
 
     def __init__(self) -> None:
         self.analyzer = sym.Analyzer()
+        self.multiples: dict[Any, Any] = {}
+        self.any_address: frozenset[Any] = frozenset()
 
     @classmethod
     def of_kernel(cls, func: tir.PrimFunc, kernel: tile_ir.Kernel) -> Ranges:
         self = cls()
+        if func.attrs is not None and NATURAL_ALIGNMENT in func.attrs:
+            self.any_address = frozenset(p for p in func.params if tile_ir.is_buffer(p))
+        for var, factor in assumed_multiples(func, kernel).items():
+            self.multiple(var, factor)
         for var in shape_variables(func):
             self.analyzer.bind(var, ir.Range(0, tir.const(LARGEST_DIM, str(var.ty))))
         for stmt in tile_ir.statements(func.body):
@@ -59,12 +75,23 @@ class Ranges:
             self.iterate(var, 0, extent)
         return self
 
+    def multiple(self, var: Any, factor: int) -> None:
+        """From here on `var`, a dimension, is a multiple of `factor`."""
+        quotient = tir.Var(f"{var.name}_{factor}", str(var.ty))
+        self.analyzer.bind(quotient, ir.Range(0, tir.const(LARGEST_DIM // factor + 1, str(var.ty))))
+        self.multiples[var] = quotient * tir.const(factor, str(var.ty))
+
+    def _known(self, value: Any) -> Any:
+        if not self.multiples or isinstance(value, int):
+            return value
+        return self.analyzer.simplify(substitute(value, self.multiples))
+
     def iterate(self, var: Any, low: Any, extent: Any) -> None:
-        self.analyzer.bind(var, ir.Range.from_min_extent(low, extent), True)
+        self.analyzer.bind(var, ir.Range.from_min_extent(self._known(low), self._known(extent)), True)
 
     def define(self, var: Any, value: Any) -> None:
         if ir.is_prim_expr(value) and is_integer(value) and not reads_memory(value):
-            self.analyzer.bind(var, value, True)
+            self.analyzer.bind(var, self._known(value), True)
 
     @contextmanager
     def given(self, *conditions: Any) -> Iterator[None]:
@@ -73,11 +100,11 @@ class Ranges:
         if not parts:
             yield
             return
-        with self.analyzer.constraint_scope(conjunction(parts)):
+        with self.analyzer.constraint_scope(self._known(conjunction(parts))):
             yield
 
     def proves(self, condition: Any) -> bool:
-        return bool(self.analyzer.can_prove(condition))
+        return bool(self.analyzer.can_prove(self._known(condition)))
 
     def simplify(self, value: Any) -> Any:
         return self.analyzer.simplify(value)
@@ -93,14 +120,25 @@ class Ranges:
                 continue
             if not self.proves(index >= 0):
                 needed.append(index >= 0)
-            if not self.proves(index < size):
+            if not self.below(index, size):
                 needed.append(index < size)
         return needed
+
+    def below(self, index: Any, size: Any) -> bool:
+        """Whether index < size is provable. For a size of c * k * n', index // c < k * n' is as good, and easier."""
+        if self.proves(index < size):
+            return True
+        known = self.multiples.get(size)
+        if known is None:
+            return False
+        factor = int(known.b.value)
+        parts = [k for k in (1, 2, 3, 4, 8) if factor % k == 0]
+        return any(self.proves(tir.floordiv(index, factor // k) < known.a * k) for k in parts)
 
     def inside(self, region: Any) -> bool:
         """Whether every element of a region is provably in bounds."""
         return all(
-            self.proves(r.min >= 0) and self.proves(r.min + r.extent <= size)
+            self.proves(r.min >= 0) and self.below(r.min + r.extent - 1, size)
             for r, size in zip(region.region, region.source.ty.shape)
         )
 
@@ -144,10 +182,31 @@ class RangeRewriter(Rewriter):
         """As in `Rewriter`; after `T.assume(c)` the rest of the scope may rely on c."""
         for position, s in enumerate(stmts):
             if isinstance(s, tir.Evaluate) and is_call(s.value, "tirx.assume"):
-                head = super().statements(stmts[:position])
+                head = super().statements(stmts[: position + 1])
                 with self.ranges.given(s.value.args[0]):
-                    return [*head, s, *self.statements(stmts[position + 1 :])]
+                    return [*head, *self.statements(stmts[position + 1 :])]
         return super().statements(stmts)
+
+
+def assumed_multiples(func: tir.PrimFunc, kernel: tile_ir.Kernel) -> dict[Any, int]:
+    """What `T.assume(n % c == 0)` says of dimensions, before the kernel or at its top: variable -> c."""
+    found: dict[Any, int] = {}
+    dims = set(shape_variables(func))
+    for stmt in (*tile_ir.statements(func.body), *tile_ir.statements(kernel.body)):
+        if isinstance(stmt, tir.Evaluate) and is_call(stmt.value, "tirx.assume"):
+            for part in conjuncts(stmt.value.args[0]):
+                said = _multiple_of(part)
+                if said is not None and said[0] in dims:
+                    found[said[0]] = math.lcm(found.get(said[0], 1), said[1])
+    return found
+
+
+def _multiple_of(condition: Any) -> tuple[Any, int] | None:
+    """(n, c) of the condition `n % c == 0` with c above 1."""
+    if not isinstance(condition, ir.prim.EQ) or not isinstance(condition.a, (ir.prim.FloorMod, ir.prim.Mod)):
+        return None
+    var, factor, rest = condition.a.a, tile_ir.static(condition.a.b), tile_ir.static(condition.b)
+    return (var, factor) if isinstance(var, ir.Var) and factor is not None and factor > 1 and rest == 0 else None
 
 
 def shape_variables(func: tir.PrimFunc) -> list[Any]:

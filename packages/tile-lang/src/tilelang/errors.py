@@ -32,6 +32,11 @@ class TileLangError(Exception):
         self.location, self.callers = (here[0] if here else None), here[1:]
         super().__init__(self._render())
 
+    def suggest(self, repair: str) -> None:
+        """Another repair, for an error that is on its way through somebody who knows one."""
+        self.repair = repair
+        self.args = (self._render(),)
+
     def _render(self) -> str:
         lines = [f"[{self.code}] {self.message}"]
         if self.location is not None:

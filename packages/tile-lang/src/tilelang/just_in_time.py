@@ -153,21 +153,26 @@ class LazyKernel(_Jitted):
             known = self._kernels.get(key)
             if known is not None:
                 return known
-        kernel = self._from_disk(key, target, options) or self._compile(bound, target, options, key)
+        kernel = self._from_disk(key, bound, target, options) or self._compile(bound, target, options, key)
         if key is not None:
             self._kernels[key] = kernel
         return kernel
 
-    def _from_disk(self, key: str | None, target: Target, options: Options) -> JITKernel | None:
+    def _from_disk(
+        self, key: str | None, bound: inspect.BoundArguments, target: Target, options: Options
+    ) -> JITKernel | None:
         if key is None or options.execution != "device":
             return None
         check_target(target, options)
         artifact = kernel_cache().find(digest(key, str(full_target(target))))
-        return None if artifact is None else load_artifact(artifact, target, options)
+        retrace = functools.partial(self._traced, bound)
+        return None if artifact is None else load_artifact(artifact, target, options, retrace)
+
+    def _traced(self, bound: inspect.BoundArguments) -> Any:
+        return with_outputs(self.get_tir(*bound.args, **bound.kwargs), self.out_idx)
 
     def _compile(self, bound: inspect.BoundArguments, target: Target, options: Options, key: str | None) -> JITKernel:
-        func = self.get_tir(*bound.args, **bound.kwargs)
-        kernel = compile_func(with_outputs(func, self.out_idx), target, options)
+        kernel = compile_func(self._traced(bound), target, options)
         if key is not None and options.execution == "device":
             kernel_cache().link(digest(key, str(full_target(target))), kernel.manifest.key)
         return kernel

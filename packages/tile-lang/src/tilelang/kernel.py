@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from tile_runtime.entry_points import entry_points
 from tilelang import cache_control, fingerprint
 from tilelang import target as targets
 from tilelang.errors import InvalidArgument, OutputError, TargetUnavailable, UnknownOption
-from tilelang.options import Options, make_options
+from tilelang.options import Options, PassConfigKey, make_options
 from tilelang.target import Target
 
 
@@ -34,13 +35,35 @@ class JITKernel:
     """
 
     def __init__(self, loaded: Any, target: Target, options: Options, func: Any = None) -> None:
-        self._loaded = loaded
         self._func = func
+        self._completing = threading.Lock()
         self.target = target
         self.options = options
+        self._take(loaded)
+        self._names = [p.name for p in self.manifest.params]
+
+    def _take(self, loaded: Any) -> None:
+        self._loaded = loaded
         self.manifest = loaded.manifest
         self.launch: Callable[..., Any] = loaded._launch
-        self._names = [p.name for p in self.manifest.params]
+        if self._func is not None and options_allow_variants(self.options):
+            loaded.complete = functools.partial(self._complete, loaded)
+
+    def _complete(self, loaded: Any) -> Any:
+        """For a call that no variant of `loaded` serves: the kernel with the next variant too."""
+        with self._completing:
+            if self._loaded is loaded:
+                artifact = self._joined(loaded.artifact)
+                self._take(load_on_device(artifact, self.target, self.options))
+        return self._loaded
+
+    def _joined(self, artifact: Artifact) -> Artifact:
+        """With the kernel compiled for more calls, from the cache or by the compiler."""
+        level = len(artifact.manifest.variants)
+        more = compiled(self.prim_func, self.target, self.options.with_config(PassConfigKey.TL_VARIANT, level))
+        join = getattr(targets.compiler_for(self.target.kind).load(), "join", Artifact.joined)
+        joined: Artifact = join(artifact, more)
+        return joined
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if kwargs:
@@ -102,8 +125,14 @@ class JITKernel:
         return dict(self.artifact.report or {})
 
     def export(self, path: Any) -> None:
-        """Write the artifact (one `.tile` file) for another process or machine; `tilelang.load(path)` reads it."""
-        self.artifact.save(path)
+        """Write the artifact (one `.tile` file) for another process or machine; `tilelang.load(path)` reads it.
+
+        It holds all variants of the kernel: those that no call has needed yet are compiled now.
+        """
+        artifact = self.artifact
+        while self._func is not None and is_partial(artifact.manifest) and options_allow_variants(self.options):
+            artifact = self._joined(artifact)
+        artifact.save(path)
 
     export_library = export
 
@@ -169,7 +198,8 @@ def full_target(target: Target) -> Target:
     return Target("cpu", str(registry.device("cpu").arch()), target.options)
 
 
-def check_target(target: Target, options: Options) -> None:
+def check_emulation(target: Target, options: Options) -> None:
+    """Only text for GPUs can be emulated."""
     if options.execution == "emulate" and target.kind not in ("cuda", "hip"):
         raise TargetUnavailable(
             f'execution="emulate" runs generated CUDA and HIP text, and the target is {target}',
@@ -177,6 +207,11 @@ def check_target(target: Target, options: Options) -> None:
             expected='a target of theirs, for example "cuda -arch=sm_80" or "hip -mcpu=gfx942"',
             repair='name one, or use execution="interpret", which runs any kernel tile by tile in numpy',
         )
+
+
+def check_target(target: Target, options: Options) -> None:
+    """Whether this installation compiles for the target, and runs it as the options say."""
+    check_emulation(target, options)
     if options.execution != "interpret" and targets.compiler_for(target.kind) is None:
         raise TargetUnavailable(
             f"this installation cannot compile for {target}",
@@ -210,20 +245,37 @@ class _Deferred:
 
 
 def load_artifact(artifact: Any, target: Target, options: Options, func: Any = None) -> JITKernel:
-    """A kernel of a compiled artifact, on its device or in the emulator; calling it is an error where neither is."""
+    """A kernel of a compiled artifact, on its device or in the emulator; calling it is an error where neither is.
+
+    `func` is the traced function, or a partial that traces it: with it the kernel can compile further variants.
+    """
+    return JITKernel(load_on_device(artifact, target, options), target, options, func)
+
+
+def load_on_device(artifact: Any, target: Target, options: Options) -> Any:
+    """The runtime's own object for an artifact."""
     from tile_runtime.errors import DeviceUnavailable
 
     if options.execution == "emulate":
         from tilelang.interpreter.extern import externs
 
-        return JITKernel(registry.device("cpu").emulate(artifact, externs), target, options, func)  # type: ignore[attr-defined]
+        return registry.device("cpu").emulate(artifact, externs)  # type: ignore[attr-defined]
     try:
-        loaded: Any = registry.device(target.device).load(artifact)
+        return registry.device(target.device).load(artifact)
     except DeviceUnavailable as reason:
         if target.kind == "cpu":
             raise
-        loaded = _Deferred(artifact, reason)
-    return JITKernel(loaded, target, options, func)
+        return _Deferred(artifact, reason)
+
+
+def is_partial(manifest: Any) -> bool:
+    """Whether there are calls that none of the compiled variants serves."""
+    return bool(manifest.variants) and manifest.variants[-1].guard is not None
+
+
+def options_allow_variants(options: Options) -> bool:
+    """Whether variants are compiled as calls need them; a user who names one (`tl.variant`) gets that one alone."""
+    return options.execution != "interpret" and options.get(PassConfigKey.TL_VARIANT) is None
 
 
 def compile_func(func: Any, target: Target, options: Options) -> JITKernel:
@@ -236,6 +288,11 @@ def compile_func(func: Any, target: Target, options: Options) -> JITKernel:
         from tilelang import interpret
 
         return JITKernel(interpret.load(func), target, options, func)
+    return load_artifact(compiled(func, target, options), target, options, func)
+
+
+def compiled(func: Any, target: Target, options: Options) -> Artifact:
+    """The artifact of a traced function, from the cache or the target's compiler."""
     cache = kernel_cache()
     key = level2_key(func, target, options)
     artifact = cache.get(key)
@@ -243,7 +300,7 @@ def compile_func(func: Any, target: Target, options: Options) -> JITKernel:
         entry = targets.compiler_for(target.kind)
         artifact = entry.load().compile(func, target=target, options=options, key=key)
         cache.put(key, artifact)
-    return load_artifact(artifact, target, options, func)
+    return artifact
 
 
 def compile(
@@ -295,7 +352,7 @@ def load(path: Any, *, execution: str | None = None) -> JITKernel:
             expected='execution="device" or "emulate"',
             repair="interpret the function itself: tilelang.compile(func, execution='interpret')",
         )
-    check_target(target, options)
+    check_emulation(target, options)  # no compiler is needed
     return load_artifact(artifact, target, options)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import os
 from collections.abc import Mapping
@@ -31,6 +32,7 @@ class PassConfigKey(str, enum.Enum):
     TL_DISABLE_OUT_OF_BOUND_WARNING = "tl.disable_out_of_bound_warning"
     TL_DISABLE_DYNAMIC_TAIL_SPLIT = "tl.disable_dynamic_tail_split"
     TL_DYNAMIC_ALIGNMENT = "tl.dynamic_alignment"
+    TL_VARIANT = "tl.variant"
     TL_FORCE_LET_INLINE = "tl.force_let_inline"
     TL_ENABLE_AGGRESSIVE_SHARED_MEMORY_MERGE = "tl.enable_aggressive_shared_memory_merge"
     TL_DISABLE_SHUFFLE_ELECT = "tl.disable_shuffle_elect"
@@ -66,6 +68,12 @@ class Options:
     def get(self, key: PassConfigKey, default: Any = None) -> Any:
         """The value of a pass config, or `default`."""
         return dict(self.pass_configs).get(key.value, default)
+
+    def with_config(self, key: PassConfigKey, value: Any) -> Options:
+        """These options with one more pass config."""
+        return dataclasses.replace(
+            self, pass_configs=tuple(sorted({**dict(self.pass_configs), key.value: value}.items()))
+        )
 
     def key(self) -> str:
         """What a cached kernel depends on."""

@@ -10,7 +10,7 @@ import functools
 import platform
 from collections.abc import Callable
 
-from .memory import map_code
+from tile_runtime.memory import map_code
 
 # void cpuid(uint32 leaf, uint32 subleaf, uint32 out[4]): push rbx; mov eax,edi; mov ecx,esi; mov r8,rdx; cpuid;
 # mov [r8],eax; mov [r8+4],ebx; mov [r8+8],ecx; mov [r8+12],edx; pop rbx; ret

@@ -21,11 +21,11 @@ from typing import Any
 
 from tile_runtime.cache import Cache
 from tile_runtime.errors import LoadError
+from tile_runtime.memory import Mapping
 
 from . import build, cpuid
 from .elf import Image
 from .imports import library_address
-from .memory import Mapping
 
 #: Work below this is not shared. Sharing costs the caller 0.3 us while workers are awake (measured, 2 cores of a VM).
 INLINE_US = 20

@@ -42,6 +42,15 @@ class Cubin:
     log: str
     resources: dict[str, dict[str, int]] = field(default_factory=dict)
 
+    @property
+    def min_driver(self) -> int | None:
+        """The oldest driver that loads it: of the compiler's own major version, any minor one.
+
+        CUDA Compatibility guide, "Minor Version Compatibility". None where the compiler did not say its version.
+        """
+        major = re.search(r" (\d+)\.\d+", self.compiler)
+        return int(major[1]) * 1000 if major else None
+
 
 def build(
     source: str,

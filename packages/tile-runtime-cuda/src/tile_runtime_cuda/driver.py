@@ -153,6 +153,10 @@ class Driver:
         )
         return ctypes.string_at(place, BYTES)
 
+    def address(self, function: str) -> int:
+        """Where a function of the driver lies, for native code."""
+        return ctypes.cast(getattr(self._library, function), ctypes.c_void_p).value or 0
+
     # -- contexts, events --------------------------------------------------------------------------------------------
 
     def use_device(self, ordinal: int) -> None:

@@ -8,6 +8,8 @@ first launch there, which therefore belongs before the capture.
 from __future__ import annotations
 
 import ctypes
+import functools
+import logging
 import re
 import struct
 import sys
@@ -19,12 +21,15 @@ from tile_runtime.errors import ArgumentDeviceError, DeviceUnavailable, LoadErro
 from tile_runtime.launch import LoadedKernel
 from tile_runtime.launch_source import LaunchSite
 from tile_runtime.manifest import Launch, Manifest
+from tile_runtime.native import NativeEntry, Vendor, is_usable
 from tile_runtime.packed_arguments import argument_format, argument_text, narrow_bits
 from tile_runtime.tensor_map import TensorMap
 
 from .driver import Driver, DriverError
+from .native import KDL_CUDA
 from .packing import ATTRIBUTE_BYTES, CONFIG, Slot, attributes
 
+_LOG = logging.getLogger("tile_runtime_cuda.launch")
 STATIC_SHARED = 48 << 10  # more than this a kernel must be allowed first (programming guide, "Shared Memory")
 _KEPT_TENSOR_MAPS = 4096  # encoding one takes the driver about a microsecond
 _INVALID_CONTEXT, _NOT_INITIALIZED = 201, 3
@@ -49,7 +54,11 @@ def load(artifact: Artifact, driver: Driver) -> LoadedKernel:
             raise DeviceUnavailable(
                 f"{manifest.name} needs a driver for CUDA {need}; this one supports {driver.version()}: update the driver"
             )
-        return LoadedKernel(artifact, backend := CudaBackend(artifact, driver), backend.libraries)
+        kernel = LoadedKernel(artifact, backend := CudaBackend(artifact, driver), backend.libraries)
+        entry = backend.native_entry(artifact)
+        if entry is not None:
+            kernel.use_native(entry)
+        return kernel
     except DriverError as error:
         raise DeviceUnavailable(f"{manifest.name} cannot be loaded: {error}") from error
 
@@ -84,6 +93,19 @@ class Libraries:
                 return
 
 
+class Ready(set[int]):
+    """The devices on which a launch has been prepared; `tell` hears of each new one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tell: Callable[[int], None] | None = None
+
+    def add(self, device: int) -> None:
+        super().add(device)
+        if self.tell is not None:
+            self.tell(device)
+
+
 class CudaBackend:
     """CUDA's lines in a launcher (tile_runtime.launch_source.Backend)."""
 
@@ -96,6 +118,25 @@ class CudaBackend:
         self._alone = driver.device_count() == 1  # then no call asks which device (0.4 us of a call with 4 tensors)
         self._tensor_maps: dict[tuple[Any, ...], bytes] = {}
         self._first = ""  # the variable of the first tensor, which fixes the device
+        self._launches: list[tuple[int, Any, Ready]] = []  # of all variants: kernel, attributes, where it is ready
+
+    def native_entry(self, artifact: Artifact) -> NativeEntry | None:
+        """The artifact's machine code for launching, if there is some and this process can run it."""
+        file = artifact.manifest.native
+        if file is None or not is_usable():
+            return None
+        launches = [(kernel, ctypes.addressof(attributes)) for kernel, attributes, _ in self._launches]
+        device_reader = 0 if self._alone else self._driver.address("cuCtxGetDevice")
+        launcher = self._driver.address("cuLaunchKernelEx")
+        vendor = Vendor(KDL_CUDA, launcher, device_reader, launches, (self._driver, self._launches))
+        try:
+            entry = NativeEntry(artifact.read(file), vendor)
+        except LoadError as error:
+            _LOG.warning("%s is launched from Python: %s", self._manifest.name, error)
+            return None
+        for number, (_, _, ready) in enumerate(self._launches):
+            ready.tell = functools.partial(entry.set_ready, number)
+        return entry
 
     def torch_test(self, name: str) -> str:
         self._first = self._first or name
@@ -149,11 +190,13 @@ class CudaBackend:
             raise LoadError(f"{self._manifest.name}: CUDA kernels take no scalar of type {error.args[0]}") from None
         size = struct.calcsize(f"<{arguments}")
         block = attributes(launch, self._cluster(launch))
-        kernel, ready, free = self.libraries.kernel(launch), set[int](), list[Slot]()
+        kernel, ready, free = self.libraries.kernel(launch), Ready(), list[Slot]()
+        kept = ctypes.create_string_buffer(block, max(1, len(block)))
+        self._launches.append((kernel, kept, ready))
         namespace |= {
             "cu_launch": self._driver.launch,
             "narrow_bits": narrow_bits,
-            f"attributes{n}": ctypes.create_string_buffer(block, max(1, len(block))),
+            f"attributes{n}": kept,
             f"fn{n}": kernel,
             f"ready{n}": ready,
             f"make_ready{n}": self._make_ready(launch, kernel, ready),
@@ -205,7 +248,7 @@ class CudaBackend:
             return {"current_stream": own._cuda_getCurrentRawStream, "current_device": own._cuda_getDevice}
         return {"current_stream": late_stream, "current_device": late_device}
 
-    def _make_ready(self, launch: Launch, kernel: int, ready: set[int]) -> Callable[[int, int], None]:
+    def _make_ready(self, launch: Launch, kernel: int, ready: Ready) -> Callable[[int, int], None]:
         """The first launch on a device: does the binary run there, may it have its shared memory?"""
         name, driver, manifest = self._manifest.name, self._driver, self._manifest
 

@@ -17,7 +17,7 @@ from tile_runtime.manifest import Launch
 
 CONFIG = "<7I4xQQI4x"
 CONFIG_BYTES = struct.calcsize(CONFIG)
-_BUFFER_POINTER, _BUFFER_SIZE, _END = 1, 2, 0
+BUFFER_POINTER, BUFFER_SIZE, _END = 1, 2, 0
 _ATTRIBUTE = "<I4x64s"
 _COOPERATIVE, _CLUSTER, _SERIALIZATION = 2, 4, 6  # CUlaunchAttributeID
 
@@ -34,7 +34,7 @@ class Slot:
         self.config = ctypes.addressof(self.memory)
         self.extra = self.config + extra
         size = self.extra + 5 * 8
-        pointers = (_BUFFER_POINTER, self.config + CONFIG_BYTES, _BUFFER_SIZE, size, _END, argument_bytes)
+        pointers = (BUFFER_POINTER, self.config + CONFIG_BYTES, BUFFER_SIZE, size, _END, argument_bytes)
         struct.pack_into("<6Q", self.memory, extra, *pointers)
 
 

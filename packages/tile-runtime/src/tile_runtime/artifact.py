@@ -77,6 +77,42 @@ class Artifact:
             raise ArtifactError(f"the report of {self.manifest.name} is not an object")
         return data
 
+    def joined(self, other: Artifact) -> Artifact:
+        """This artifact and, after its own variants, those of `other`: the same kernel compiled for more calls.
+
+        Members of `other` are renamed; native entries, which know their variants, are left out. Raises ArtifactError if
+        the two are not called in the same way.
+        """
+        mine, theirs = self.manifest.to_json(), other.manifest.to_json()
+        for here, there in zip(mine["params"], theirs["params"], strict=False):  # what either variant does with it
+            both = here["access"] + there["access"]
+            here["access"] = there["access"] = "".join(x for x in "rw" if x in both.replace("none", "")) or "none"
+        for name in ("name", "target", "params", "dims", "checks", "outputs", "workspace", "tensormaps"):
+            if mine[name] != theirs[name]:
+                raise ArtifactError(f"two compilations of {self.manifest.name} differ in {name}: they cannot be joined")
+        natives = {mine["native"]}, {theirs["native"]}
+        prefix = f"variant{len(mine['variants'])}."
+        for launch in (launch for variant in theirs["variants"] for launch in variant["launches"]):
+            launch["binary"] = prefix + launch["binary"]
+        kept = [b for b in mine["binaries"] if b["file"] not in natives[0]]
+        added = [{**b, "file": prefix + b["file"]} for b in theirs["binaries"] if b["file"] not in natives[1]]
+        together = {
+            **mine,
+            "variants": [*mine["variants"], *theirs["variants"]],
+            "binaries": [*kept, *added],
+            "native": None,
+            "assumed": [*mine["assumed"], *(a for a in theirs["assumed"] if a not in mine["assumed"])],
+        }
+        files = {name: data for name, data in self.files.items() if name not in natives[0]}
+        files |= {prefix + name: data for name, data in other.files.items() if name not in natives[1]}
+        return Artifact(Manifest.from_json(together), files)
+
+    def with_native(self, name: str, data: bytes) -> Artifact:
+        """This artifact with a native entry (native_source.py) as its member `name`."""
+        manifest = self.manifest.to_json()
+        manifest["binaries"].append({"file": name, "kind": "elf"})
+        return Artifact(Manifest.from_json({**manifest, "native": name}), {**self.files, name: data})
+
     def to_bytes(self) -> bytes:
         """The `.tile` file."""
         text = self.manifest.to_text().encode()

@@ -15,9 +15,10 @@ import numpy as np
 from . import errors
 from .artifact import Artifact
 from .binding import Binder, Bound
-from .dtypes import accepted_names, numpy_dtype, torch_dtype
-from .expression import to_text
+from .dtypes import DTYPES, accepted_names, numpy_dtype, torch_dtype
+from .expression import evaluate, to_text
 from .launch_source import Backend, Writer
+from .native import NativeEntry
 from .tensor import _word, numpy_address, read, torch_dtype_name
 
 
@@ -30,7 +31,8 @@ class LoadedKernel:
 
     Returns the output (several: a list; none declared: None), whether allocated or passed in. Positional arguments
     only. Raises the errors of tile_runtime.errors; a failed device assert raises KernelAssertError.
-    `source` is the text of the generated launcher, `artifact` what it was made from.
+    `source` is the text of the generated launcher, `artifact` what it was made from. A call for which no variant was
+    compiled goes to the kernel that `complete()` gives, if there is such a function; else it raises NoVariantError.
     """
 
     def __init__(self, artifact: Artifact, backend: Backend, resources: object = None) -> None:
@@ -38,6 +40,7 @@ class LoadedKernel:
         self.manifest = artifact.manifest
         self.backend = backend
         self.resources = resources  # the vendor's handles (mapped code, modules): they live as long as the kernel
+        self.complete: Callable[[], LoadedKernel] | None = None
         self._binder = Binder(self.manifest, backend.device)
         self._namespace = self._make_namespace()
         writer = Writer(self.manifest, backend, self._namespace)
@@ -45,6 +48,12 @@ class LoadedKernel:
         self._code = compile(self.source, f"<launcher of {self.manifest.name}>", "exec")
         exec(self._code, self._namespace)
         self._launch: Callable[..., Any] = self._namespace["launch"]
+        self._native: NativeEntry | None = None
+
+    def use_native(self, entry: NativeEntry) -> None:
+        """From now on calls go to the native entry first."""
+        self._native = entry
+        self._launch = entry.launch(self._namespace["launch"])
 
     def __call__(self, *args: Any) -> Any:
         return self._launch(*args)
@@ -61,6 +70,8 @@ class LoadedKernel:
         address is checked. Scalars keep their value of this call.
         """
         bound = self._binder.bind(args)
+        if self.complete is not None and not self._serves(bound):
+            return self.complete().prepare(*args)
         self._learn(bound)
         namespace = dict(self._namespace)
         params = self.manifest.params
@@ -73,7 +84,14 @@ class LoadedKernel:
         )
         exec(self._code, namespace)
         prepared: Callable[..., Any] = namespace["prepared"]
-        return prepared
+        if self._native is None or not (bound.given or not outputs):
+            return prepared
+        scalars = [
+            float(bound.scalars[i]) if DTYPES[p.dtype].kind == "float" else int(bound.scalars[i])
+            for i, p in enumerate(params)
+            if p.kind == "scalar"
+        ]
+        return self._native.prepared(prepared, [bound.dims[d.name] for d in self.manifest.dims], scalars)
 
     # -- what the generated text refers to ---------------------------------------------------------------------------
 
@@ -89,7 +107,7 @@ class LoadedKernel:
             "allocate": self._allocate,
             "workspace": self.backend.workspace,
             "check_failed": self._check_failed,
-            "no_variant": self._no_variant,
+            "other_variant": self._other_variant,
             "pointer_of": self._pointer_of,
             "misaligned": self._misaligned,
             "prepared_mismatch": self._prepared_mismatch,
@@ -113,6 +131,8 @@ class LoadedKernel:
 
     def _learn(self, bound: Bound) -> None:
         """Lets the fast part recognise the types of a call that was found right."""
+        if self._native is not None:
+            self._native.learn_torch()
         for i, view in enumerate(bound.views):
             if view is not None and view.library == "numpy":
                 self._namespace[f"nd{i}"].add(bound.objects[i].dtype)
@@ -181,13 +201,30 @@ class LoadedKernel:
             f"{self.manifest.name}: {said}{code}: {to_text(check.expr)} is false for {self._facts(dims, scalars)}"
         )
 
+    def _other_variant(self, dims: list[int], scalars: list[Any], args: list[Any]) -> Any:
+        """No guard holds: the call, with the outputs that it has by now, goes to the kernel with another variant."""
+        if self.complete is None:
+            raise self._no_variant(dims, scalars)
+        return self.complete()(*args)
+
+    def _serves(self, bound: Bound) -> bool:
+        """Whether the guard of some variant holds; outputs that the call leaves out count as aligned."""
+        params = {
+            p.name: int(bound.scalars[i])
+            for i, p in enumerate(self.manifest.params)
+            if p.kind == "scalar" and DTYPES[p.dtype].kind != "float"
+        }
+        addresses = {p.name: bound.pointers[i] for i, p in enumerate(self.manifest.params) if p.kind == "tensor"}
+        return any(v.guard is None or evaluate(v.guard, bound.dims, params, addresses) for v in self.manifest.variants)
+
     def _no_variant(self, dims: list[int], scalars: list[Any]) -> Exception:
         guards = (
             "; ".join(to_text(v.guard) for v in self.manifest.variants if v.guard is not None) or "none was compiled"
         )
         return errors.NoVariantError(
             f"{self.manifest.name} was not compiled for {self._facts(dims, scalars)}: "
-            f"no variant's guard holds ({guards})"
+            f"no variant's guard holds ({guards}); export the kernel again with all its variants (kernel.export), "
+            "or pass aligned copies (.clone())"
         )
 
     def _facts(self, dims: list[int], scalars: list[Any]) -> str:

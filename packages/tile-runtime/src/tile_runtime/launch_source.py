@@ -289,8 +289,9 @@ class Writer:
             if closed:
                 break
         if not closed:
-            raising = f"raise no_variant({self._facts()})"
-            self._put(*(["else:", f"    {raising}"] if self.manifest.variants else [raising]))
+            every = ", ".join(f"{'s' if p.kind == 'scalar' else 'a'}{i}" for i, p in enumerate(self.manifest.params))
+            other = f"return other_variant({self._facts()}, [{every}])"
+            self._put(*(["else:", f"    {other}"] if self.manifest.variants else [other]))
         results = [f"a{i}" for name in self.manifest.outputs for i in [self.index[name]]]
         shown = ", ".join(results) or "None"
         self._put(f"return [{shown}]" if len(results) > 1 else f"return {shown}")

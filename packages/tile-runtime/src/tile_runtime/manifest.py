@@ -285,6 +285,7 @@ class Manifest:
     assumed: tuple[str, ...] = ()
     source: str | None = None
     report: str | None = None
+    native: str | None = None
     format: int = FORMAT
 
     @staticmethod
@@ -357,6 +358,7 @@ def _read(data: Any) -> Manifest:
         assumed=f.texts("assumed", ()),
         source=f.optional_text("source"),
         report=f.optional_text("report"),
+        native=f.optional_text("native"),
     )
     f.done()
     if len(manifest.params) > MAX_PARAMS:

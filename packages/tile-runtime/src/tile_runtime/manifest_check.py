@@ -51,7 +51,7 @@ def check_manifest(manifest: Manifest) -> None:
     for i, mapping in enumerate(manifest.tensormaps):
         _check_tensor_map(mapping, params.get(mapping.param), names, f"tensormaps[{i}]")
     files = {b.file: b.kind for b in manifest.binaries}
-    for member, kind in ((manifest.source, "source"), (manifest.report, "json")):
+    for member, kind in ((manifest.source, "source"), (manifest.report, "json"), (manifest.native, "elf")):
         if member is not None and files.get(member) != kind:
             raise ArtifactError(f"{member[:80]!r} is not listed in binaries with kind {kind!r}")
     for v, variant in enumerate(manifest.variants):

@@ -37,18 +37,23 @@ class KernelLaunch:
         }
 
 
-def kernel_launches(func: tir.PrimFunc, signature: Signature) -> list[KernelLaunch]:
-    """The kernels of `func` in order, named `<function>_kernel`, or `<function>_kernel_<i>` where there are several."""
+def kernel_launches(func: tir.PrimFunc, signature: Signature, *, narrow: bool = False) -> list[KernelLaunch]:
+    """The kernels of `func` in order, named `<function>_kernel`, or `<function>_kernel_<i>` where there are several.
+
+    `narrow`: the launch's guard keeps offsets into parameters within int32.
+    """
     name = str(func.attrs["global_symbol"])
     kernels = tile_ir.kernels(func)
     made = []
     for kernel in kernels:
         symbol = f"{name}_kernel" if len(kernels) == 1 else f"{name}_kernel_{kernel.index}"
-        made.append(_launch(func, kernel, symbol, signature))
+        made.append(_launch(func, kernel, symbol, signature, narrow))
     return made
 
 
-def _launch(func: tir.PrimFunc, kernel: tile_ir.Kernel, symbol: str, signature: Signature) -> KernelLaunch:
+def _launch(
+    func: tir.PrimFunc, kernel: tile_ir.Kernel, symbol: str, signature: Signature, narrow: bool
+) -> KernelLaunch:
     inline = {v: e for v, e in signature.host_values.items() if v not in signature.names}
     body = substitute(kernel.body, inline)
     views = [s for s in tile_ir.statements(func.body) if isinstance(s, tir.DeclBuffer)]
@@ -70,6 +75,7 @@ def _launch(func: tir.PrimFunc, kernel: tile_ir.Kernel, symbol: str, signature: 
         body=body,
         aliases=tuple(aliases),
         nothing_negative=frozenset(_extents(func)),
+        narrow=frozenset(b for b in buffers if b in signature.params) if narrow else frozenset(),
     )
     args = [*(_pointer(b, signature) for b in buffers), *(_scalar(v, signature) for v in scalars)]
     return KernelLaunch(kernel.index, made, args, shared_span(body))

@@ -94,8 +94,8 @@ class Memory(Expressions):
 
     # -- declarations ------------------------------------------------------------------------------------------------
 
-    def add_array(self, buffer: Any, scope: str, owner: Array | None = None) -> Array:
-        """Give a buffer its name and its way of being indexed."""
+    def add_array(self, buffer: Any, scope: str, owner: Array | None = None, *, narrow: bool = False) -> Array:
+        """Give a buffer its name and its way of being indexed; in a `narrow` one of dynamic extents int32 suffices."""
         try:
             element, lanes = split(tile_ir.dtype_name(buffer))
         except KeyError:
@@ -107,7 +107,8 @@ class Memory(Expressions):
         array = Array(self.identifiers.new(buffer.name), element, scope, shape, strides, owner=owner)
         if array.packed and len(shape) > 1:  # rows begin at bytes
             array.shape = (*shape[:-1], self.whole_bytes(shape[-1], element))
-        array.wide = scope == "global" and self._is_wide(shape, strides)
+        dynamic = any(self.constant(e) is None for e in (*shape, *strides))
+        array.wide = scope == "global" and not (narrow and dynamic) and self._is_wide(shape, strides)
         self.arrays[buffer] = array
         self.names[buffer] = array.name
         return array

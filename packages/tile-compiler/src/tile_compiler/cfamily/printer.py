@@ -42,6 +42,7 @@ class KernelInput:
 
     `params` are its buffers, then `scalars` its numbers, in the order of the launch's arguments. `grid` and `threads`
     are (variable, extent), x first. `nothing_negative` are the scalars that are never negative: extents of tensors.
+    `narrow` are buffers of dynamic extents whose elements int32 can count: the launch's guard sees to it.
     """
 
     symbol: str
@@ -52,6 +53,7 @@ class KernelInput:
     body: Any
     aliases: tuple[Any, ...] = ()
     nothing_negative: frozenset[Any] = frozenset()
+    narrow: frozenset[Any] = frozenset()
     min_blocks: int | None = None
 
     @property
@@ -88,7 +90,7 @@ class Printer(Vectors):
             if var in self.input.nothing_negative:
                 self.intervals.set(var, (0, UNKNOWN[1]))
         for buffer in self.input.params:
-            self.add_array(buffer, "global")
+            self.add_array(buffer, "global", narrow=buffer in self.input.narrow)
         for axes, hardware in ((self.input.grid, "blockIdx"), (self.input.threads, "threadIdx")):
             for (var, extent), axis in zip(axes, "xyz"):
                 self._axis(var, extent, f"{hardware}.{axis}")

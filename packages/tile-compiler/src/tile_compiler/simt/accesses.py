@@ -146,6 +146,8 @@ def _aligned(buffer: Any, indices: Sequence[Any], rest: Any, var: Any, width: in
         return False
     if is_shared(buffer):
         return True  # its layout answers the rest
+    if buffer in ranges.any_address:
+        return False
     steps = list(buffer.ty.strides)[:-1] if buffer.ty.strides else ([size] if len(indices) > 1 else [])
     if not all(_multiple(s, width, ranges) for s in steps):
         return False

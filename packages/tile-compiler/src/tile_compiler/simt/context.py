@@ -26,6 +26,7 @@ class SimtContext(CompileContext):
     """
 
     arch: Arch = field(default_factory=lambda: arch_of("sm_80"))
+    variants: bool = True
     layouts: dict[int, KernelLayouts] = field(default_factory=dict)
     shared_bytes: dict[int, int] = field(default_factory=dict)
     panels: dict[int, Panels] = field(default_factory=dict)

@@ -31,6 +31,7 @@ class Built:
     target: dict[str, Any]
     texts: dict[str, str]
     resources: dict[str, dict[str, int]] = field(default_factory=dict)
+    min_driver: int | None = None  # the oldest driver that loads the binaries, in its own numbers
 
 
 class TargetPlugin(Protocol):

@@ -9,8 +9,8 @@ from tvm.ir import prim
 from tile_compiler.targets.cpu.codegen import build_object
 from tile_compiler.targets.cpu.features import V3, V4, CpuFeatures
 from tile_compiler.targets.cpu.lowered import LoweredLaunch
+from tile_runtime.elf_object import UNDEFINED, parse
 from tile_runtime_cpu.elf import Image
-from tile_runtime_cpu.elf_object import UNDEFINED, parse
 from tile_runtime_cpu.imports import IMPORTS
 
 

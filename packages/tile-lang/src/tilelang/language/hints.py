@@ -105,8 +105,11 @@ annotate_min_blocks_per_sm = _hint("annotate_min_blocks_per_sm", "How many block
 
 
 def assume(condition: Any) -> None:
-    """`T.assume(m % 8 == 0)`: a promise to the compiler about run-time values."""
-    require_kernel("T.assume")
+    """`T.assume(m % 8 == 0)`: a promise to the compiler about run-time values; nothing checks it on a device.
+
+    What it says of dimensions at the top of a kernel holds in the whole kernel; elsewhere it holds after it.
+    """
+    builder = require_kernel("T.assume")
     if isinstance(condition, bool) and not condition:
         raise InvalidArgument(
             "T.assume of something false",
@@ -114,6 +117,12 @@ def assume(condition: Any) -> None:
             expected="a condition that holds",
             repair="drop it, or mend the sizes it speaks of",
         )
+    if not isinstance(condition, bool) and not builder.in_parallel:
+        from tvm import ir, tirx
+
+        node = convert(as_value(condition), DType("bool")).node
+        promise = ir.Call(ir.Op.get("tirx.assume"), [node], ret_ty="bool", span=builder.span())
+        builder.emit(tirx.Evaluate(promise, span=builder.span()))
 
 
 # -- synchronisation ------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,8 +30,8 @@ class EmulatorBackend:
 
     device = "cpu"
 
-    def __init__(self, artifact: Artifact, module: EmulatedModule) -> None:
-        self.manifest, self.module = artifact.manifest, module
+    def __init__(self, artifact: Artifact, modules: Mapping[str, EmulatedModule]) -> None:
+        self.manifest, self.modules = artifact.manifest, modules
         self.reports: list[Any] = []  # of the last call, one for each launch
         self.scratch: list[tuple[Any, Buffer]] = []  # memory of T.alloc_global, as long as its call holds it
 
@@ -74,7 +74,7 @@ class EmulatorBackend:
         """One launch, checked; raises EmulationError for what it finds."""
         if site.number == 0:
             self.reports = []
-        report = self.module.launch(
+        report = self.modules[site.launch.binary].launch(
             site.launch.symbol,
             grid,
             block,
@@ -135,10 +135,14 @@ def load(artifact: Artifact, meanings: Meanings | None = None) -> LoadedKernel:
     manifest = artifact.manifest
     suffix = _TEXTS.get(manifest.target.kind)
     texts = [b.file for b in manifest.binaries if b.kind == "source" and suffix and b.file.endswith(suffix)]
-    if not texts:
+    if not texts or suffix is None:
         raise LoadError(
             f"{manifest.name} was compiled for {manifest.target.kind}: the emulator runs CUDA and HIP artifacts"
         )
     arch = manifest.target.arch.split(":")[0]  # gfx90a:sramecc+ is a gfx90a
-    module = compile(artifact.read(texts[0]).decode(), arch=arch, meanings=meanings)
-    return LoadedKernel(artifact, EmulatorBackend(artifact, module), module)
+    modules: dict[str, EmulatedModule] = {}
+    for binary in {launch.binary for variant in manifest.variants for launch in variant.launches}:
+        text = binary.rpartition(".")[0] + suffix  # what a binary was made of stands beside it
+        printed = artifact.read(text if text in texts else texts[0]).decode()
+        modules[binary] = compile(printed, arch=arch, meanings=meanings)
+    return LoadedKernel(artifact, EmulatorBackend(artifact, modules), modules)

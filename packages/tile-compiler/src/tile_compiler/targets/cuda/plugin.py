@@ -42,6 +42,12 @@ class CudaTarget:
 
         return compile(func, target, options, key=key)
 
+    def join(self, first: Artifact, second: Artifact) -> Artifact:
+        """Two compilations of a kernel as one artifact."""
+        from tile_compiler.compile import join
+
+        return join(first, second)
+
     def context(self, target: Any, options: Any) -> CompileContext:
         from tile_compiler.simt.arch import arch_of
         from tile_compiler.simt.context import SimtContext
@@ -55,7 +61,7 @@ class CudaTarget:
 
     def build(self, func: tir.PrimFunc, signature: Signature, ctx: CompileContext) -> Built:
         arch: CudaArch = ctx.features
-        launches = kernel_launches(func, signature)
+        launches = kernel_launches(func, signature, narrow=ctx.narrow)
         for launch in launches:
             check_shared(launch, arch)
         source = print_source([launch.kernel for launch in launches], dialect.CUDA, ctx.sources)
@@ -77,7 +83,7 @@ class CudaTarget:
         }
         target = {"kind": "cuda", "arch": arch.name, "features": []}
         binaries = [(CUBIN, "cubin", cubin.data), (SOURCE, "source", source.encode())]
-        return Built(binaries, entries, target, {"cuda": source, "log": cubin.log})
+        return Built(binaries, entries, target, {"cuda": source, "log": cubin.log}, min_driver=cubin.min_driver)
 
 
 def compile_flags(options: Mapping[str, Any]) -> tuple[str, ...]:

@@ -51,7 +51,7 @@ class HipTarget:
 
     def build(self, func: tir.PrimFunc, signature: Signature, ctx: CompileContext) -> Built:
         arch: HipArch = ctx.features
-        launches = kernel_launches(func, signature)
+        launches = kernel_launches(func, signature, narrow=ctx.narrow)
         for launch in launches:
             check_lds(launch, arch)
         source = print_source([launch.kernel for launch in launches], dialect.HIP, ctx.sources)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from tile_runtime.errors import LoadError
+from .errors import LoadError
 
 UNDEFINED, _ABSOLUTE, COMMON, _EXTENDED = 0, 0xFFF1, 0xFFF2, 0xFFFF
 

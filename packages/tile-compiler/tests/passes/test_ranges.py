@@ -1,0 +1,59 @@
+"""What is provable of indices when dimensions are multiples of something."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tilelang.language as T
+from tile_compiler.ranges import Ranges
+from tile_compiler.variants import whole_rows, whole_tiles
+from tilelang.ir import tile_ir
+
+n, m = T.dynamic("n"), T.dynamic("m")
+
+
+def ranges_of(promise: int, half: bool = False) -> tuple[Ranges, Any, Any]:
+    @T.prim_func
+    def kernel(A: T.Tensor((m, n), "float32")):
+        with T.Kernel(T.ceildiv(n, 32), threads=32) as bx:
+            T.assume(n % promise == 0)
+            A[0, bx * 32] = 0
+
+    (found,) = tile_ir.kernels(kernel)
+    return Ranges.of_kernel(kernel, found), found, kernel
+
+
+@pytest.mark.parametrize(("promise", "inside"), [(16, False), (32, True), (64, True), (96, True), (48, False)])
+def test_whole_tiles_need_no_predicate(promise: int, inside: bool) -> None:
+    """bx < ceildiv(n, 32): the whole tile is inside if n is a multiple of 32."""
+    ranges, kernel, func = ranges_of(promise)
+    (bx, _), size = kernel.grid[0], func.params[0].ty.shape[1]
+    assert ranges.below(bx * 32 + 31, size) is inside
+    assert not ranges.below(bx * 32 + 32, size)
+
+
+def test_vectors_and_tiles_say_what_extents_must_be() -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((m, n), "float16"), B: T.Tensor((n // 2, m), "uint8")):
+        with T.Kernel(T.ceildiv(m, 48), threads=32) as bx:
+            for k in T.serial(T.ceildiv(n, 64)):
+                A[bx * 48, k * 64] = 0
+                B[0, bx] = 0
+
+    sizes = {str(v.name): c for v, c in whole_rows(kernel).items()}
+    assert sizes == {"n": 8, "m": 16}
+    sizes = {str(v.name): c for v, c in whole_tiles(kernel).items()}
+    assert sizes == {"n": 64, "m": 48}
+
+
+def test_what_the_user_promises_is_not_asked_again() -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((m, n), "float16")):
+        with T.Kernel(T.ceildiv(m, 16), T.ceildiv(n, 32), threads=32) as (bx, by):
+            T.assume(n % 64 == 0)
+            A[bx * 16, by * 32] = 0
+
+    assert not whole_rows(kernel)
+    assert {str(v.name): c for v, c in whole_tiles(kernel).items()} == {"m": 16}
