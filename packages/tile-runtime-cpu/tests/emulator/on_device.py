@@ -28,6 +28,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -274,29 +275,47 @@ def difference(have: bytes, want: bytes, dtype: str) -> float:
     return float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-30))
 
 
+def compared(path: Path) -> dict[str, Any]:
+    """One packed launch on the device: how far its results are from the emulator's."""
+    entry = json.loads(path.read_text())
+    with np.load(path.with_suffix(".npz")) as packed:
+        data = dict(packed)
+    contents = [data[f"before{i}"].tobytes() for i in range(len(entry["dtypes"]))]
+    cubin = (path.parent / f"{entry['source']}.cubin").read_bytes()
+    worst, said = 0.0, ""
+    try:
+        after = Gpu().run(cubin, Case(**entry["case"]), contents)
+    except Exception as error:
+        worst, said = float("inf"), str(error)
+    else:
+        for i, dtype in enumerate(entry["dtypes"]):
+            if f"after{i}" in data:
+                worst = max(worst, difference(after[i], data[f"after{i}"].tobytes(), dtype))
+    verdict = "exact" if worst == 0 else "close" if worst < TOLERANCE else "WRONG"
+    return {"test": entry["test"], "key": path.stem, "verdict": verdict, "difference": worst, "error": said}
+
+
+def isolated(path: Path, seconds: float = 60.0) -> dict[str, Any]:
+    """`compared` in a process of its own: a launch that fails takes its context with it, and one may hang."""
+    command = [sys.executable, __file__, "one", str(path)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+        return json.loads(done.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        why = f"no answer within {seconds:.0f} s"
+    except (IndexError, ValueError):
+        why = f"the process ended with {done.returncode}: {done.stderr[-200:]}"
+    test = json.loads(path.read_text())["test"]
+    return {"test": test, "key": path.stem, "verdict": "WRONG", "difference": float("inf"), "error": why}
+
+
 def run(folder: Path, report: Path | None) -> None:
     """Launch everything on the device and compare."""
-    gpu = Gpu()
-    lines: list[dict[str, Any]] = []
-    for path in sorted(folder.glob("*.json")):
-        entry = json.loads(path.read_text())
-        with np.load(path.with_suffix(".npz")) as packed:
-            data = dict(packed)
-        contents = [data[f"before{i}"].tobytes() for i in range(len(entry["dtypes"]))]
-        cubin = (folder / f"{entry['source']}.cubin").read_bytes()
-        worst, said = 0.0, ""
-        try:
-            after = gpu.run(cubin, Case(**entry["case"]), contents)
-        except Exception as error:  # the context may be lost: go on, and say so each time
-            worst, said = float("inf"), str(error)
-        else:
-            for i, dtype in enumerate(entry["dtypes"]):
-                if f"after{i}" in data:
-                    worst = max(worst, difference(after[i], data[f"after{i}"].tobytes(), dtype))
-        verdict = "exact" if worst == 0 else "close" if worst < TOLERANCE else "WRONG"
-        lines.append({"test": entry["test"], "key": path.stem, "verdict": verdict, "difference": worst, "error": said})
-        if verdict == "WRONG":
-            print(f"WRONG {entry['test']} ({path.stem}): {said or worst}")
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        lines = list(pool.map(isolated, sorted(folder.glob("*.json"))))
+    for line in lines:
+        if line["verdict"] == "WRONG":
+            print(f"WRONG {line['test']} ({line['key']}): {line['error'] or line['difference']}")
     for verdict in ("exact", "close", "WRONG"):
         print(f"{verdict}: {sum(line['verdict'] == verdict for line in lines)} of {len(lines)}")
     for line in sorted(lines, key=lambda x: -x["difference"]):
@@ -309,8 +328,11 @@ def run(folder: Path, report: Path | None) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=("pack", "run"))
+    parser.add_argument("action", choices=("pack", "run", "one"), help="one: a single packed launch, as JSON")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
-    pack(chosen.folder) if chosen.action == "pack" else run(chosen.folder, chosen.json)
+    if chosen.action == "one":
+        print(json.dumps(compared(chosen.folder)))
+    else:
+        pack(chosen.folder) if chosen.action == "pack" else run(chosen.folder, chosen.json)
