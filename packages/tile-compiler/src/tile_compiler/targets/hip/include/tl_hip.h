@@ -12,6 +12,7 @@
 
 #include "tl/platform.h"
 #include "tl/convert.h"
+#include "tl/vec.h"
 #include "tl/types.h"
 #include "tl/fnuz.h"
 #include "tl/packed.h"

@@ -157,6 +157,7 @@ typedef detail::narrow_float<detail::e4m3_format> fp8_e4m3_t;
 typedef detail::narrow_float<detail::e5m2_format> fp8_e5m2_t;
 typedef detail::narrow_float<detail::e8m0_format> fp8_e8m0_t;
 
+#if !defined(TL_OWN_VEC)
 // n neighbours that one instruction moves. `*(vec<T, n>*)p = v` needs p aligned to the whole vector.
 template <class T, int n>
 struct alignas(sizeof(T) * n) vec {
@@ -164,5 +165,6 @@ struct alignas(sizeof(T) * n) vec {
   TL_DEVICE T& operator[](int i) { return value[i]; }
   TL_DEVICE const T& operator[](int i) const { return value[i]; }
 };
+#endif
 
 }  // namespace tl
