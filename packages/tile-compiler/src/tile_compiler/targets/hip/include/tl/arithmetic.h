@@ -18,12 +18,14 @@ TL_DEVICE int __popc(unsigned x) { return __builtin_popcount(x); }
 TL_DEVICE int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
 TL_DEVICE int __clz(int x) { return x == 0 ? 32 : __builtin_clz((unsigned)x); }
 TL_DEVICE int __clzll(long long x) { return x == 0 ? 64 : __builtin_clzll((unsigned long long)x); }
+// c + the sum of the four products of bytes (ISA, "Vector ALU Instructions: V_DOT4_I32_I8, V_DOT4_U32_U8").
+TL_DEVICE int __dp4a(int a, int b, int c) { return __builtin_amdgcn_sdot4(a, b, c, false); }
+TL_DEVICE unsigned __dp4a(unsigned a, unsigned b, unsigned c) { return __builtin_amdgcn_udot4(a, b, c, false); }
 
 namespace tl {
 
-// c + the sum of the four products of bytes (ISA, "Vector ALU Instructions: V_DOT4_I32_I8, V_DOT4_U32_U8").
-TL_DEVICE int dp4a(int a, int b, int c) { return __builtin_amdgcn_sdot4(a, b, c, false); }
-TL_DEVICE unsigned dp4a(unsigned a, unsigned b, unsigned c) { return __builtin_amdgcn_udot4(a, b, c, false); }
+TL_DEVICE int dp4a(int a, int b, int c) { return __dp4a(a, b, c); }
+TL_DEVICE unsigned dp4a(unsigned a, unsigned b, unsigned c) { return __dp4a(a, b, c); }
 
 // The same on arrays of four bytes: *c += a[0] * b[0] + ... + a[3] * b[3].
 TL_DEVICE void dot4_s8(void* c, const void* a, const void* b) { *(int*)c = dp4a(*(const int*)a, *(const int*)b, *(int*)c); }
