@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from tile_compiler.instructions import MatrixMove, MatrixMultiply, declared, mat
 from tile_compiler.targets.cuda import instructions as cuda
 from tile_compiler.targets.cuda.plugin import headers
 from tile_compiler.targets.hip import instructions as hip
+from tile_compiler.targets.hip.plugin import headers as hip_headers
 from tilelang.interpreter import numerics
 from tilelang.ir.dtypes import dtype_of
 from tilelang.layout import Fragment
@@ -107,6 +109,14 @@ def test_text_is_in_the_header(instruction: Any) -> None:
     else:
         assert instruction.text.endswith(given[0])
         assert instruction.text.removesuffix(given[0]) in ("", "mma.sync.aligned.")
+
+
+@pytest.mark.parametrize("instruction", hip.MULTIPLY, ids=label)
+def test_builtin_of_the_mnemonic_is_in_the_hip_header(instruction: MatrixMultiply) -> None:
+    text = "\n".join(hip_headers().values())
+    (entry,) = (line for line in text.splitlines() if re.search(rf"(\(|void ){label(instruction)}[,(]", line))
+    if instruction.lanes > 1:
+        assert f"__builtin_amdgcn_{instruction.text.removeprefix('v_')}," in entry
 
 
 @functools.cache

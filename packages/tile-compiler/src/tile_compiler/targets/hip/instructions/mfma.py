@@ -9,6 +9,7 @@ builtins: LLVM, clang/include/clang/Basic/BuiltinsAMDGPU.def.
 | f32 | f16 x f16 | 32x32x8, 16x16x16 | gfx90a, gfx942 |
 | f32 | bf16 x bf16 (`_1k`) | 32x32x8, 16x16x16 | gfx90a, gfx942 |
 | f32 | f32 x f32 | 32x32x2, 16x16x4 | gfx90a, gfx942 |
+| f64 | f64 x f64 | 16x16x4 | gfx90a, gfx942 |
 | f32 | xf32 x xf32 | 32x32x4, 16x16x8 | gfx942 |
 | i32 | i8 x i8 | 32x32x8, 16x16x16 | gfx90a |
 | i32 | i8 x i8 | 32x32x16, 16x16x32 | gfx942 |
@@ -29,6 +30,7 @@ TYPES = {
     "f16": "float16",
     "bf16": "bfloat16",
     "f32": "float32",
+    "f64": "float64",
     "xf32": "tfloat32",
     "i8": "int8",
     "e4m3fnuz": "float8_e4m3fnuz",
@@ -38,17 +40,17 @@ TYPES = {
 _FP8 = {"e4m3fnuz": "fp8", "e5m2fnuz": "bf8"}
 
 
-def fragments(size: int, k: int) -> tuple[Fragment, Fragment, Fragment]:
+def fragments(size: int, k: int, rows: int = 4) -> tuple[Fragment, Fragment, Fragment]:
     """A (size, k), B (k, size), C (size, size), for size 16 or 32.
 
     The wave is 64 / size groups. Lane l of a group holds row l of A and column l of B, `per` neighbours along k. C: column
-    l, and of each 4 * groups rows 4 neighbours.
+    l, and of each `rows` * groups rows `rows` neighbours.
     """
     groups = WAVE // size
     per = k // groups
     a = Fragment((size, k), lambda i, k: (k // per * size + i, k % per))
     b = Fragment((k, size), lambda k, j: (k // per * size + j, k % per))
-    c = Fragment((size, size), lambda i, j: (i // 4 % groups * size + j, i % 4 + i // (4 * groups) * 4))
+    c = Fragment((size, size), lambda i, j: (i // rows % groups * size + j, i % rows + i // (rows * groups) * rows))
     return a, b, c
 
 
@@ -72,7 +74,7 @@ def _mfma(size: int, k: int, acc: str, a: str, b: str, architectures: tuple[str,
         operands = f"{a}_1k" if a == "bf16" else a
     text = f"v_mfma_{acc}_{size}x{size}x{k}{operands}"
     meaning = rounded if a == "xf32" else sum_of_products
-    held = fragments(size, k)
+    held = fragments(size, k, 1 if acc == "f64" else 4)
     return MatrixMultiply(
         name, text, size, size, k, TYPES[a], TYPES[b], TYPES[acc], *held, WAVE, architectures, SOURCE, meaning
     )
@@ -87,6 +89,7 @@ MFMA = (
     *_both(8, "f32", "f16", "f16", BOTH),
     *_both(8, "f32", "bf16", "bf16", BOTH),
     *_both(2, "f32", "f32", "f32", BOTH),
+    _mfma(16, 4, "f64", "f64", "f64", BOTH),
     *_both(4, "f32", "xf32", "xf32", CDNA3),
     *_both(16, "i32", "i8", "i8", CDNA3),
     *_both(8, "i32", "i8", "i8", CDNA2),
