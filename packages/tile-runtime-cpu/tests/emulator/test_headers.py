@@ -13,6 +13,7 @@ from tile_runtime_cpu.emulator import compiler
 
 PACKAGES = Path(__file__).resolve().parents[3]
 DEVICE = PACKAGES / "tile-compiler" / "src" / "tile_compiler" / "targets" / "cuda" / "include"
+DEVICE_HIP = DEVICE.parents[1] / "hip" / "include"
 EVERYTHING = (Path(__file__).parent / "kernels" / "everything.cu").read_text()
 EVERYTHING_HIP = (Path(__file__).parent / "kernels" / "everything.hip").read_text()
 
@@ -46,10 +47,18 @@ def test_both_headers_define_the_same_functions():
     assert emulated ^ device <= {"type", "pair", "print", "shuffle"}  # the pattern misses a template, or sees a helper
 
 
-@pytest.mark.parametrize("name", ["types.cuh", "atomic_order.cuh"])
+@pytest.mark.parametrize("name", ["types.cuh", "packed.cuh", "fnuz.cuh", "atomic_order.cuh"])
 def test_both_headers_share_a_text(name):
     """One text in two packages, neither of which may depend on the other."""
     assert (DEVICE / "tl" / name).read_bytes() == (compiler.INCLUDE / "tl" / name).read_bytes()
+
+
+def test_both_hip_headers_define_the_same_matrix_instructions():
+    declared = [
+        set(re.findall(r"^TL_MFMA\((mfma_\w+),", (folder / "tl" / "mfma.h").read_text(), flags=re.M))
+        for folder in (DEVICE_HIP, compiler.INCLUDE)
+    ]
+    assert declared[0] == {name for name in declared[1] if "_4x4x4_" not in name}
 
 
 def test_a_kernel_that_calls_everything_compiles_for_the_emulator(compile_text):
