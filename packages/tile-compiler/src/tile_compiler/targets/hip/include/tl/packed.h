@@ -91,6 +91,7 @@ TL_DEVICE vec<T, n> unpack(const uint8_t* p, Index i) {
   constexpr int width = detail::coded<T>::width, per = 8 / width;
   const vec<uint8_t, n / per> bytes = *(const vec<uint8_t, n / per>*)(p + i / per);
   vec<T, n> values;
+#pragma unroll
   for (int e = 0; e < n; ++e) values[e] = detail::coded<T>::value((unsigned)bytes[e / per] >> e % per * width);
   return values;
 }
@@ -99,8 +100,10 @@ template <class T, int n, class Index>
 TL_DEVICE void pack(uint8_t* p, Index i, vec<T, n> values) {
   constexpr int width = detail::coded<T>::width, per = 8 / width;
   vec<uint8_t, n / per> bytes;
+#pragma unroll
   for (int b = 0; b < n / per; ++b) {
     unsigned byte = 0;
+#pragma unroll
     for (int e = 0; e < per; ++e) byte |= detail::coded<T>::code(values[b * per + e]) << e * width;
     bytes[b] = (uint8_t)byte;
   }

@@ -7,19 +7,11 @@ from typing import Any
 
 import pytest
 from checking import TOLERANCES
-from test_examples import cases
 
-from tile_compiler.errors import UnsupportedOnTarget
-from tile_compiler.simt.errors import LayoutConflict
+from .test_examples import cases
 
 #: gfx90a has no asynchronous copies: when they complete makes no difference there.
 RUNS = [("gfx942", "early", "7"), ("gfx942", "late", "3"), ("gfx90a", "early", "5")]
-
-#: What the compiler refuses today for waves of 64: marks of the case, the error, what it says.
-REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
-    "dequant_gemm_fp4": ({"weights": "float4"}, UnsupportedOnTarget, "float4_e2m1fn"),
-    "mamba2_chunk_scan": ({"headdim": 40}, LayoutConflict, "different layouts of s_row"),
-}
 
 
 @pytest.mark.parametrize(("arch", "mode", "seed"), RUNS, ids=[f"{arch}-{mode}" for arch, mode, _ in RUNS])
@@ -30,9 +22,4 @@ def test_example_agrees_in_the_emulator(
     monkeypatch.setenv("TILELANG_EMULATE_MODE", mode)
     monkeypatch.setenv("TILELANG_EMULATE_SEED", seed)
     example, target = importlib.import_module(name), f"hip -mcpu={arch}"
-    marks, error, what = REFUSED.get(name, ({"": None}, Exception, ""))
-    if marks.items() <= case.items():
-        with pytest.raises(error, match=what):
-            example.check(target, "emulate", **case)
-        return
     assert example.check(target, "emulate", **case) <= TOLERANCES[example.DTYPE]
