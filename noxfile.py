@@ -124,6 +124,32 @@ def docs(session: nox.Session) -> None:
     session.run(str(development(session)), "docs/check.py", *session.posargs, external=True)
 
 
+#: Tests that launch kernels in the emulator: `full` repeats each launch under a hundred schedules.
+EMULATED = [
+    "tests/end_to_end/test_examples.py",
+    "tests/emulated",
+    "packages/tile-compiler/tests/simt/test_emulated.py",
+    "packages/tile-compiler/tests/cfamily/test_emulated.py",
+    "packages/tile-runtime-cpu/tests/emulator/test_kernels.py",
+]
+
+
+@nox.session(python=False)
+def full(session: nox.Session) -> None:
+    """What takes minutes: every launch of the emulator's tests for 100 seeds, with copies that complete early and late.
+
+    Writes tests/full/emulator.json, which is committed.
+    """
+    python = development(session)
+    sweep = ["-p", "emulator_sweep", "--sweep-seeds=100", "--sweep-results=tests/full/emulator.json"]
+    session.run(
+        *[str(python), "-m", "pytest", "--numprocesses=auto", "--maxprocesses=8", "--dist=worksteal", *sweep],
+        *[*EMULATED, "-k", "emulated or emulator", *session.posargs],
+        env={"PYTHONPATH": str(ROOT / "tests" / "full"), "OMP_NUM_THREADS": "1"},
+        external=True,
+    )
+
+
 @nox.session(python=False)
 def bench(session: nox.Session) -> None:
     """Run the benchmarks: ours, the peers and the bound in one run."""

@@ -16,6 +16,8 @@ CATALOGUES = [
     "tile_runtime.errors",
     "tile_compiler.errors",
     "tile_compiler.simt.errors",
+    "tile_runtime_cpu.emulator.compiler",
+    "tile_runtime_cpu.emulator.report",
     "tile_runtime_cuda.build",
     "tile_runtime_cuda.launch",
     "tile_runtime_rocm.errors",

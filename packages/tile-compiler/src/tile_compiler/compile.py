@@ -26,6 +26,8 @@ from tilelang.ir import tile_ir
 
 FORMAT = 1
 SOURCE, REPORT, ENTRY = "kernel.txt", "report.json", "entry.o"
+#: What of the report stands in the manifest, where a launcher finds it without reading a member.
+RESOURCES = ("threads", "registers", "spills", "stack", "shared_bytes", "static_shared_bytes", "occupancy")
 
 
 @dataclass
@@ -73,6 +75,7 @@ def lower(func: tir.PrimFunc, target: Any, options: Any = None) -> LoweredModule
     """
     plugin = target_plugin(target if isinstance(target, str) else str(target.kind))
     ctx = plugin.context(target, options)
+    ctx.text_only = getattr(options, "execution", "device") == "emulate"
     if not ctx.variants:
         lowered, trace = run_passes(func, plugin.passes, ctx)
         return LoweredModule(func, lowered, trace, ctx, plugin)
@@ -96,8 +99,17 @@ def compile(func: tir.PrimFunc, target: Any, options: Any = None, *, key: str = 
     """
     module = lower(func, target, options)
     built, signature = module.built(), module.signature
-    facts = [{"symbol": built.launches[k.index]["symbol"], **_facts(k, built)} for k in tile_ir.kernels(module.func)]
-    report = {**module.context.report.to_json(), "kernels": facts}
+    known = module.context.report
+    facts = [
+        {"symbol": built.launches[k.index]["symbol"], **_facts(k, built), **known.kernels.get(k.index, {})}
+        for k in tile_ir.kernels(module.func)
+    ]
+    report = {
+        **known.to_json(),
+        "kernels": facts,
+        "passes": {name: round(seconds, 6) for name, seconds in module.trace.timings().items()},
+        "device_compiler": known.device_compiler,
+    }
     members = {name: content for name, _, content in built.binaries}
     printed = next((name for name, kind, _ in built.binaries if kind == "source"), None)
     if printed is None:
@@ -117,8 +129,8 @@ def compile(func: tir.PrimFunc, target: Any, options: Any = None, *, key: str = 
         "workspace": signature.workspace(),
         "variants": [{"guard": module.guard, "launches": _launches(module.func, built, signature)}],
         "binaries": [{"file": name, "kind": kind} for name, kind in kinds.items()],
-        "resources": built.resources,
-        "assumed": list(module.context.report.assumed),
+        "resources": {f["symbol"]: _resources(f, built) for f in facts},
+        "assumed": list(known.assumed),
         "source": printed or SOURCE,
         "report": REPORT,
     }
@@ -132,6 +144,9 @@ def join(first: Artifact, second: Artifact) -> Artifact:
 
 def with_native_entry(artifact: Artifact) -> Artifact:
     """The artifact with machine code for its launches, where its device knows how to write it."""
+    kinds = {b.file: b.kind for b in artifact.manifest.binaries}
+    if all(kinds[launch.binary] == "source" for v in artifact.manifest.variants for launch in v.launches):
+        return artifact  # for the emulator
     try:
         write = getattr(registry.device(artifact.manifest.target.kind), "native_text", None)
     except DeviceNotFound:
@@ -151,3 +166,7 @@ def _launches(func: tir.PrimFunc, built: Built, signature: Signature) -> list[di
 
 def _facts(kernel: tile_ir.Kernel, built: Built) -> dict[str, Any]:
     return {"grid": [str(e) for _, e in kernel.grid], "scratch_bytes": built.launches[kernel.index]["shared"]}
+
+
+def _resources(facts: dict[str, Any], built: Built) -> dict[str, Any]:
+    return {**{key: facts[key] for key in RESOURCES if key in facts}, **built.resources.get(facts["symbol"], {})}

@@ -13,11 +13,14 @@ from tile_compiler.errors import where
 class Report:
     """What the compiler decided and what it had to assume, for `kernel.report()` and the manifest.
 
-    `notes` are (file:line, text) pairs about decisions; `assumed` are texts about facts that were not proven.
+    `notes` are (file:line, text) pairs about decisions; `assumed` are texts about facts that were not proven. `kernels`
+    holds what a target says of each kernel, by its index; `device_compiler` its name and seconds.
     """
 
     notes: list[tuple[str, str]] = field(default_factory=list)
     assumed: list[str] = field(default_factory=list)
+    kernels: dict[int, dict[str, Any]] = field(default_factory=dict)
+    device_compiler: dict[str, Any] = field(default_factory=dict)
 
     def note(self, span: Any, text: str) -> None:
         entry = (where(span), text)
@@ -69,7 +72,9 @@ class CompileContext:
 
     `tile_product` is the target's own lowering of a tile product; it may return None to decline.
     `prints` and `errors` are filled by the lowering of `T.print` and `T.device_assert`: one list of entries for
-    each kernel index (see docs/internals/runtime.md, launches).
+    each kernel index (see docs/internals/runtime.md, launches). `tiles`: where the elements of the user's tile are, for
+    the buffer that holds them in the final form: a Layout (shared memory), a Fragment (registers), or None (a thread's
+    own array).
     """
 
     features: Any = None
@@ -82,6 +87,8 @@ class CompileContext:
     alignments: dict[str, int] = field(default_factory=dict)  # of parameters, in bytes, where more than the element's
     variants: bool = False  # whether a launcher may choose between codes that assume more or less of a call
     narrow: bool = False  # no tensor has more than 2^31 - 1 elements
+    tiles: dict[Any, Any] = field(default_factory=dict)
+    text_only: bool = False  # no binary is wanted: the emulator runs the text
 
     def print_count(self) -> int:
         """The number of print sites so far, over all kernels: sites are unique in a binary."""

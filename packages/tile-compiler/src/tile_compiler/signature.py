@@ -8,6 +8,7 @@ from typing import Any
 from tvm import ir
 from tvm import tirx as tir
 
+from tile_compiler.cfamily.memory import READ_ONLY_ARGUMENTS
 from tile_compiler.passes.lower_tile_ops import alias_roots
 from tile_compiler.rewrite import is_call
 from tilelang.ir import signature as call_signature
@@ -65,10 +66,16 @@ def signature_of(func: tir.PrimFunc, lowered: tir.PrimFunc) -> Signature:
 
 
 def buffer_uses(func: tir.PrimFunc) -> dict[Any, str]:
-    """How each buffer's storage is used: `r`, `w` or `rw`. A buffer whose address is taken may be read and written."""
+    """How each buffer's storage is used: `r`, `w` or `rw`. A buffer whose address is taken may be read and written,
+    but for addresses that a function of the device header only reads."""
     roots = alias_roots(func.body)
     reads: set[Any] = set()
     writes: set[Any] = set()
+    sources: set[Any] = set()  # addresses that are only read from
+    for node in tile_ir.walk(func.body):
+        if is_call(node, "tirx.call_extern"):
+            positions = READ_ONLY_ARGUMENTS.get(str(node.args[0].value).partition("<")[0], ())
+            sources.update(node.args[1 + position] for position in positions)
     for node in tile_ir.walk(func.body):
         if isinstance(node, tir.BufferStore):
             writes.add(roots.get(node.buffer, node.buffer))
@@ -77,6 +84,7 @@ def buffer_uses(func: tir.PrimFunc) -> dict[Any, str]:
         elif is_call(node, "tirx.address_of"):
             taken = node.args[0].source if isinstance(node.args[0], ir.TensorLoad) else node.args[0]
             reads.add(roots.get(taken, taken))
-            writes.add(roots.get(taken, taken))
+            if node not in sources:
+                writes.add(roots.get(taken, taken))
     both = reads | writes
     return {b: ("r" if b in reads else "") + ("w" if b in writes else "") for b in both}

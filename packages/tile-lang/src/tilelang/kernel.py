@@ -20,7 +20,9 @@ from tile_runtime.entry_points import entry_points
 from tilelang import cache_control, fingerprint
 from tilelang import target as targets
 from tilelang.errors import InvalidArgument, OutputError, TargetUnavailable, UnknownOption
+from tilelang.location import of_span
 from tilelang.options import Options, PassConfigKey, make_options
+from tilelang.report import KernelReport
 from tilelang.target import Target
 
 
@@ -120,9 +122,14 @@ class JITKernel:
 
     print_source_code = show_source
 
-    def report(self) -> dict[str, Any]:
-        """What the compiler decided and why: passes, operators, memory, what it could not prove."""
-        return dict(self.artifact.report or {})
+    def report(self) -> KernelReport:
+        """What the compiler decided and why: instructions, layouts, traffic, resources, time; what it could not prove.
+
+        After a call in the emulator `emulated` holds what that counted, beside the prediction.
+        """
+        found = KernelReport(self.artifact.report or {})
+        counted = getattr(getattr(self._loaded, "backend", None), "counted", None)
+        return KernelReport({**found, "emulated": dict(counted)}) if counted else found
 
     def export(self, path: Any) -> None:
         """Write the artifact (one `.tile` file) for another process or machine; `tilelang.load(path)` reads it.
@@ -188,7 +195,16 @@ def digest(*parts: str) -> str:
 
 
 def level2_key(func: Any, target: Target, options: Options) -> str:
-    return digest("kernel", canonical_text(func), str(full_target(target)), options.key(), fingerprint.toolchain())
+    parts = [canonical_text(func), str(full_target(target)), options.key(), fingerprint.toolchain()]
+    return digest("kernel", *parts, *([places(func)] if options.execution == "emulate" else []))
+
+
+def places(func: Any) -> str:
+    """Where every statement stands in the user's files: what the emulator's findings say."""
+    from tilelang.ir import tile_ir
+
+    found = (of_span(getattr(node, "span", None)) for node in tile_ir.walk(func.body))
+    return ",".join(dict.fromkeys(str(place) for place in found if place is not None))
 
 
 def full_target(target: Target) -> Target:
@@ -257,9 +273,11 @@ def load_on_device(artifact: Any, target: Target, options: Options) -> Any:
     from tile_runtime.errors import DeviceUnavailable
 
     if options.execution == "emulate":
+        from tilelang import interpret
         from tilelang.interpreter.extern import externs
 
-        return registry.device("cpu").emulate(artifact, externs)  # type: ignore[attr-defined]
+        emulate = registry.device("cpu").emulate  # type: ignore[attr-defined]
+        return emulate(artifact, externs, lambda: interpret.hook)
     try:
         return registry.device(target.device).load(artifact)
     except DeviceUnavailable as reason:
@@ -341,8 +359,12 @@ def load(path: Any, *, execution: str | None = None) -> JITKernel:
     """A kernel that `kernel.export(path)` wrote; needs neither TVM nor a compiler.
 
     `execution`: "device" or "emulate" (a GPU kernel's text, on the host); left out, TILELANG_EXECUTION says, else device.
+    One that was compiled for the emulator holds no binary and runs there again.
     """
     artifact = Artifact.load(path)
+    kinds = {b.file: b.kind for b in artifact.manifest.binaries}
+    if {kinds[launch.binary] for v in artifact.manifest.variants for launch in v.launches} == {"source"}:
+        execution = execution or "emulate"
     target = Target(artifact.manifest.target.kind, artifact.manifest.target.arch)
     options = make_options(execution=execution)
     if options.execution == "interpret":

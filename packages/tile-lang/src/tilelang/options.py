@@ -76,8 +76,8 @@ class Options:
         )
 
     def key(self) -> str:
-        """What a cached kernel depends on."""
-        return repr((self.pass_configs, self.compile_flags))
+        """What a cached kernel depends on; what the emulator runs holds no binary."""
+        return repr((self.pass_configs, self.compile_flags, self.execution == "emulate"))
 
 
 def make_options(

@@ -34,14 +34,20 @@ class CpuDevice:
         """Maps and relocates the objects. Raises LoadError or DeviceUnavailable."""
         return launch.load(artifact)
 
-    def emulate(self, artifact: Artifact, meanings: Mapping[str, Callable[..., Any]] | None = None) -> LoadedKernel:
+    def emulate(
+        self,
+        artifact: Artifact,
+        meanings: Mapping[str, Callable[..., Any]] | None = None,
+        hook: Callable[[], Callable[..., Any] | None] = lambda: None,
+    ) -> LoadedKernel:
         """The text of a CUDA or HIP artifact run on this CPU, thread by thread and checked (docs/internals/emulator.md).
 
-        `meanings` are Python functions for instructions that the emulator does not know, by name (`ptx:<opcode>`).
+        `meanings` are Python functions for instructions that the emulator does not know, by name (`ptx:<opcode>`). What
+        `hook()` returns is called before each tile operator, as the interpreter does it.
         """
         from .emulator.kernel import load
 
-        return load(artifact, meanings)
+        return load(artifact, meanings, hook)
 
     def profile_hooks(self) -> ProfileHooks:
         return profile.hooks()

@@ -68,6 +68,7 @@ class Line:
     text: str
     declares: str = ""
     array: Array | None = field(default=None)
+    at: str = ""  # the user's statement, as file:line
 
 
 class Memory(Expressions):
@@ -79,13 +80,14 @@ class Memory(Expressions):
         self.arrays: dict[Any, Array] = {}
         self.lines: list[Line] = []
         self.depth = 1
+        self.at = ""
         self.lanes = 1
         self.may_name = False  # this place in the text may put lines of its own above the statement
         self.by_element = False  # inside a condition that differs between lanes: nothing is read ahead of it
         self.loaded: dict[str, str] = {}  # within one statement: text of a vector's address -> its variable
 
     def put(self, text: str, declares: str = "", array: Array | None = None) -> None:
-        self.lines.append(Line(self.depth, text, declares, array))
+        self.lines.append(Line(self.depth, text, declares, array, self.at))
 
     def assign(self, target: str, operator: str, value: str, declares: str = "") -> None:
         """`target = value;`, in two lines where one would be long."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import ir
@@ -27,6 +27,7 @@ from tile_compiler.cfamily.literals import UNARY, int_literal
 from tile_compiler.cfamily.memory import Array, Line, parenthesized
 from tile_compiler.cfamily.names import Names
 from tile_compiler.cfamily.vectors import Vectors
+from tile_compiler.errors import where
 from tile_compiler.ranges import conjuncts, reads_memory
 from tile_compiler.rewrite import is_call
 from tilelang.ir import tile_ir
@@ -64,24 +65,48 @@ class KernelInput:
         return total
 
 
+@dataclass(frozen=True)
+class Printed:
+    """A source file, and what of it a debugger asks for.
+
+    `lines`: (line of the text, the user's statement as file:line), where that changes. `arrays`: for each symbol the
+    arrays in registers as (declaration, buffer), in the order of the text.
+    """
+
+    text: str
+    lines: list[tuple[int, str]]
+    arrays: dict[str, list[tuple[str, Any]]]
+
+
 def print_source(kernels: Sequence[KernelInput], dialect: Dialect, imported: Sequence[str] = ()) -> str:
     """The text of one source file; `imported` are the user's own C++ texts (`T.import_source`), which stand above."""
-    printed, helpers = [], set[str]()
-    for kernel in kernels:
-        printer = Printer(kernel, dialect)
-        printed.append(printer.kernel())
-        helpers |= printer.helpers
-    parts = [f'#include "{dialect.header}"\n', *(text.strip() + "\n" for text in imported)]
-    return "\n".join([*parts, *([definitions(helpers)] if helpers else []), *printed])
+    return print_kernels(kernels, dialect, imported).text
+
+
+def print_kernels(kernels: Sequence[KernelInput], dialect: Dialect, imported: Sequence[str] = ()) -> Printed:
+    """As `print_source`, with what stands where."""
+    printers = [Printer(kernel, dialect) for kernel in kernels]
+    printed = [printer.kernel() for printer in printers]
+    helpers = set[str]().union(*(p.helpers for p in printers))
+    above = [f'#include "{dialect.header}"\n', *(text.strip() + "\n" for text in imported)]
+    parts = [*above, *([definitions(helpers)] if helpers else [])]
+    lines: list[tuple[int, str]] = []
+    for printer, text in zip(printers, printed):
+        first = 1 + sum(part.count("\n") + 1 for part in parts)
+        lines += [(first + number, at) for number, at in printer.places]
+        parts.append(text)
+    return Printed("\n".join(parts), lines, {p.input.symbol: p.declared for p in printers})
 
 
 class Printer(Vectors):
-    """Prints one kernel: `kernel()`, once."""
+    """Prints one kernel: `kernel()`, once; then `places` and `declared` say what its lines are (see Printed)."""
 
     def __init__(self, kernel: KernelInput, dialect: Dialect) -> None:
         super().__init__(Names([kernel.symbol]))
         self.input = kernel
         self.dialect = dialect
+        self.places: list[tuple[int, str]] = []
+        self.declared: list[tuple[str, Any]] = []
 
     def kernel(self) -> str:
         """Head and body."""
@@ -97,8 +122,18 @@ class Printer(Vectors):
         for alias in self.input.aliases:
             self.statement(alias)
         self.statement(self.input.body)
-        lines = [INDENT * line.depth + part for line in live_lines(self.lines) for part in line.text.split("\n")]
-        return "\n".join([f"{self._head()} {{", *lines, "}", ""])
+        lines = [f"{self._head()} {{"]
+        buffers = {id(array): buffer for buffer, array in self.arrays.items()}
+        number = lines[0].count("\n") + 1
+        for line in live_lines(self.lines):
+            if not self.places or self.places[-1][1] != line.at:
+                self.places.append((number, line.at))
+            if line.array is not None:
+                self.declared.append((line.text, buffers[id(line.array)]))
+            parts = line.text.split("\n")
+            lines += [INDENT * line.depth + part for part in parts]
+            number += len(parts)
+        return "\n".join([*lines, "}", ""])
 
     def _head(self) -> str:
         params = []
@@ -131,7 +166,9 @@ class Printer(Vectors):
             raise self.unsupported(node, f"no rule for the statement {type(node).__name__}")
         # Not in the heads of loops and branches: what stands there may be evaluated again, or not at all.
         self.may_name = rule in _SIMPLE
+        outside, self.at = self.at, where(node.span) or self.at
         rule(self, node)
+        self.at = outside
         self.may_name = False
 
     @contextmanager
@@ -354,7 +391,7 @@ def live_lines(lines: Sequence[Line]) -> list[Line]:
         if line.text.startswith("//") and (not kept or kept[-1].depth < line.depth):
             continue  # nothing is left of what it speaks of
         if line.array is not None:
-            line = Line(line.depth, declaration(line.array))
+            line = replace(line, text=declaration(line.array))
         if not line.text.startswith("//"):
             mentioned.discard(line.declares)  # above, the name is another thing's
             mentioned.update(name for name in _IDENTIFIER.findall(line.text) if name != line.declares)

@@ -38,7 +38,7 @@ class Vectors(Memory):
         elif row and self._is_row_of(value, array):
             target = self.row_at(node, node.buffer, indices, written=True)
             self.assign(target, "=", self.row_at(value, value.source, value.indices))
-        elif array.scope == "local" or not row:
+        elif not row or (array.scope == "local" and not _is_choice(value)):
             self._for_lanes(value, lambda: self.element_at(node, node.buffer, indices))
         else:
             name = self.identifiers.new(f"{node.buffer.name}_row")
@@ -81,7 +81,7 @@ class Vectors(Memory):
         self._assign(name, value, f"{vector_type(element, lanes)} {name};")
 
     def _assign(self, name: str, value: Any, declaration: str = "") -> None:
-        if is_call(value, "tirx.if_then_else", "prim.if_then_else") and str(value.args[0].ty) == "bool":
+        if _is_choice(value):
             # Only the taken side may be read, so its rows are loaded there.
             condition, yes, no = value.args
             if declaration:
@@ -149,3 +149,8 @@ class Vectors(Memory):
         result = super().choice(condition, yes, no)
         self.by_element = outside
         return result
+
+
+def _is_choice(value: Any) -> bool:
+    """Whether all lanes of a vector take the same side: a row of it is read at once."""
+    return is_call(value, "tirx.if_then_else", "prim.if_then_else") and str(value.args[0].ty) == "bool"

@@ -26,16 +26,16 @@ def flatten_shared(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     """
 
     def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
-        rewriter = _Flatten(Ranges.of_kernel(func, kernel), ctx.layouts[kernel.index])
+        rewriter = _Flatten(Ranges.of_kernel(func, kernel), ctx.layouts[kernel.index], ctx.tiles)
         return tile_ir.Kernel(kernel.index, kernel.grid, kernel.threads, rewriter.body(kernel.body), kernel.span)
 
     return map_kernels(func, rule)
 
 
 class _Flatten(RangeRewriter):
-    def __init__(self, ranges: Ranges, layouts: KernelLayouts) -> None:
+    def __init__(self, ranges: Ranges, layouts: KernelLayouts, tiles: dict[Any, Any]) -> None:
         super().__init__(ranges)
-        self.layouts = layouts
+        self.layouts, self.tiles = layouts, tiles
         self.flat: dict[Any, Any] = {}
 
     def _layout(self, buffer: Any) -> Layout:
@@ -47,6 +47,7 @@ class _Flatten(RangeRewriter):
         if buffer not in self.flat:
             size, dtype = self._layout(buffer).physical_size, tile_ir.dtype_name(buffer)
             self.flat[buffer] = tir.decl_buffer((size,), dtype, name=buffer.name, scope="shared.dyn", layout=None)
+            self.tiles[self.flat[buffer]] = self._layout(buffer)
         return self.flat[buffer]
 
     def _index(self, buffer: Any, indices: list[Any]) -> Any:

@@ -71,6 +71,8 @@ class _LowerOperators(Guard):
 
     def alloc(self, node: tir.AllocBuffer) -> Any:
         if not is_fragment(node.buffer):
+            if str(node.buffer.scope()) in tile_ir.PRIVATE:
+                self.ctx.tiles[node.buffer] = None
             return node
         return tir.AllocBuffer(self.low.registers(node.buffer), span=node.span)
 

@@ -53,7 +53,8 @@ class Lowering:
         """The array of one thread that holds its part of a fragment."""
         if buffer not in self._registers:
             size = self.distribution(buffer).steps
-            self._registers[buffer] = local(size, tile_ir.dtype_name(buffer), str(buffer.name))
+            made = self._registers[buffer] = local(size, tile_ir.dtype_name(buffer), str(buffer.name))
+            self.ctx.tiles[made] = self.distribution(buffer).fragment
         return self._registers[buffer]
 
     def shared(self, shape: list[int], dtype: str, name: str) -> Any:

@@ -12,8 +12,8 @@ from __future__ import annotations
 from tile_runtime.tensor_map import TensorMap
 
 from .compiler import CompileError, NoCompilerError, host_compiler
-from .module import Buffer, EmulatedModule, compile
-from .report import EmulationError, Finding, Report
+from .module import EmulatedModule, compile
+from .report import Buffer, EmulationError, Finding, Report
 
 __all__ = [
     "Buffer",

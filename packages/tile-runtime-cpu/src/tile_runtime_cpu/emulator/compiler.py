@@ -226,15 +226,11 @@ def build_kernel(source: str, include_dirs: Sequence[str | os.PathLike[str]], ar
     return path
 
 
-def source_lines(library: Path, addresses: Sequence[int]) -> list[int | None]:
-    """For each address in a kernel's shared object its line of the device text; None where the tool or data lack."""
+def source_lines(library: Path, address: int) -> list[int]:
+    """The lines of the device text that an address in a kernel's shared object belongs to, through all inlined calls,
+    innermost first; none where the tool or its data lack."""
     tool = shutil.which("addr2line") or shutil.which("llvm-addr2line") or shutil.which("llvm-symbolizer")
-    if tool is None or not addresses:
-        return [None] * len(addresses)
-    lines: list[int | None] = []
-    for address in addresses:
-        # Innermost first, through all inlined calls: the first frame in the device text is the statement.
-        asked = subprocess.run([tool, "-i", "-e", str(library), hex(address)], capture_output=True, text=True)
-        match = re.search(rf"{re.escape(_SOURCE_NAME)}:(\d+)", asked.stdout)
-        lines.append(int(match[1]) if match else None)
-    return lines
+    if tool is None:
+        return []
+    asked = subprocess.run([tool, "-i", "-e", str(library), hex(address)], capture_output=True, text=True)
+    return [int(line) for line in re.findall(rf"{re.escape(_SOURCE_NAME)}:(\d+)", asked.stdout)]

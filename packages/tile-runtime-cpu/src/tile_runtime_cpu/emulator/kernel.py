@@ -1,15 +1,17 @@
 """A CUDA or HIP artifact as a callable kernel that the emulator runs: the launcher of every device, another backend.
 
 TILELANG_EMULATE_SEED (default 0) and TILELANG_EMULATE_MODE (`early` or `late`) choose the schedule of warps and when
-asynchronous copies complete. A finding is an EmulationError; the first ones are in its text.
+asynchronous copies complete; TILELANG_EMULATE_TIMEOUT (default 120) is in seconds for one launch. A finding is an
+EmulationError; the first ones are in its text.
 """
 
 from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,10 +21,24 @@ from tile_runtime.errors import KernelAssertError, LoadError
 from tile_runtime.expression import evaluate
 from tile_runtime.launch import LoadedKernel
 from tile_runtime.launch_source import LaunchSite
+from tile_runtime.manifest import Launch, Manifest
 from tile_runtime.tensor_map import TensorMap
 
+from . import stops
 from .meanings import Meanings
-from .module import Buffer, EmulatedModule, compile
+from .module import EmulatedModule, Standstill, compile
+from .program import Program, row_major
+from .report import Buffer
+from .stops import Array, Stopping, TileHook
+
+DEBUG = "debug.json"  # what the compiler tells of the text
+
+
+class Text(NamedTuple):
+    """A device text, compiled for the host, and what the compiler tells of it."""
+
+    module: EmulatedModule
+    program: Program | None
 
 
 class EmulatorBackend:
@@ -30,9 +46,17 @@ class EmulatorBackend:
 
     device = "cpu"
 
-    def __init__(self, artifact: Artifact, modules: Mapping[str, EmulatedModule]) -> None:
-        self.manifest, self.modules = artifact.manifest, modules
+    def __init__(
+        self,
+        artifact: Artifact,
+        texts: Mapping[str, Text],
+        hook: Callable[[], TileHook | None],
+        meanings: Meanings | None = None,
+    ) -> None:
+        self.manifest, self.texts, self.hook, self.meanings = artifact.manifest, texts, hook, meanings
+        self.stopping: dict[str, tuple[Stopping, EmulatedModule]] = {}  # by binary, for hooks
         self.reports: list[Any] = []  # of the last call, one for each launch
+        self.counted: dict[str, dict[str, int]] = {}  # by symbol, of its last launch
         self.scratch: list[tuple[Any, Buffer]] = []  # memory of T.alloc_global, as long as its call holds it
 
     def torch_test(self, name: str) -> str:
@@ -74,7 +98,12 @@ class EmulatorBackend:
         """One launch, checked; raises EmulationError for what it finds."""
         if site.number == 0:
             self.reports = []
-        report = self.modules[site.launch.binary].launch(
+        buffers = self.buffers(pointers, scalars, dims)
+        (module, program), at_stop = self.texts[site.launch.binary], None
+        hook = self.hook()
+        if hook is not None and program is not None:
+            module, at_stop = self.stopped(site.launch, hook, buffers)
+        report = module.launch(
             site.launch.symbol,
             grid,
             block,
@@ -82,10 +111,15 @@ class EmulatorBackend:
             list(arguments),
             seed=int(os.environ.get("TILELANG_EMULATE_SEED", "0")),
             mode=os.environ.get("TILELANG_EMULATE_MODE", "early"),
-            buffers=self.buffers(pointers, scalars, dims),
+            timeout_seconds=float(os.environ.get("TILELANG_EMULATE_TIMEOUT", "120")),
+            buffers=buffers,
             cluster=site.launch.cluster or (1, 1, 1),
+            program=program,
+            assertions=site.launch.errors,
+            at_stop=at_stop,
         )
         self.reports.append(report)
+        self.counted[site.launch.symbol] = report.counters
         if report.output:
             print(report.output, end="")
         self.check_assertions(site, report)
@@ -98,6 +132,34 @@ class EmulatorBackend:
                 where = f"{self.manifest.name} ({site.launch.symbol})"
                 thread = f"thread {finding.threads[0]} of block {finding.block}"
                 raise KernelAssertError(f"{where}: {site.launch.errors[finding.code - 1]} ({thread})")
+
+    def stopped(
+        self, launch: Launch, hook: TileHook, buffers: Sequence[Buffer]
+    ) -> tuple[EmulatedModule, Callable[[Standstill], None]]:
+        """The text with stops, compiled at the first call with a hook, and what calls the hook there."""
+        text, symbol = self.texts[launch.binary], launch.symbol
+        assert text.program is not None
+        if launch.binary not in self.stopping:
+            made = stops.prepare(text.module.source, text.program)
+            again = compile(made.text, arch=_arch(self.manifest), meanings=self.meanings)
+            self.stopping[launch.binary] = made, again
+        stopping, module = self.stopping[launch.binary]
+        tiles = text.program.kernels[symbol]
+        dtypes = {p.name: p.storage for p in self.manifest.params}
+
+        def at_stop(still: Standstill) -> None:
+            gathered: list[tuple[str, Callable[[], Array]]] = []
+            for buffer in buffers:
+                place, dtype = still.moved(buffer.address), dtypes.get(buffer.name, "uint8")
+                gathered.append((buffer.name, partial(stops.global_array, buffer, place, dtype)))
+            gathered += [(tile.name, partial(stops.shared_tile, tile, still.shared)) for tile in tiles.shared]
+            for slot in stopping.slots_of[symbol]:
+                tile, addresses = stopping.slots[slot], still.shown(slot)
+                if all(addresses[t] for t in stops.owners(tile, still.threads)):
+                    gathered.append((tile.name, partial(stops.register_tile, tile, addresses)))
+            hook(stopping.operators[still.stop], still.block[: tiles.rank], stops.Tiles(gathered))
+
+        return module, at_stop
 
     def buffers(self, pointers: Sequence[int], scalars: Sequence[Any], dims: Sequence[int]) -> list[Buffer]:
         """The call's tensors with their sizes, for checking bounds."""
@@ -116,13 +178,13 @@ class EmulatorBackend:
             if shape and facts.per_byte > 1:
                 shape[-1] = -(-shape[-1] // facts.per_byte)
             size = DTYPES[param.storage].itemsize
+            steps = row_major(shape)
             if param.strides is not None:
                 steps = [evaluate(e, sizes, integers) if e is not None else 0 for e in param.strides]
+            if 0 not in shape:
                 reach = sum((extent - 1) * step for extent, step in zip(shape, steps)) + 1
-            else:
-                reach = int(np.prod(shape, dtype=np.int64))
-            if reach > 0:
-                found.append(Buffer(pointer, reach * size, param.name, param.access != "r"))
+                rights = (param.access != "r", param.access != "w")  # writable; initialized, as far as anybody reads it
+                found.append(Buffer(pointer, reach * size, param.name, *rights, size, tuple(shape), tuple(steps)))
         return found
 
 
@@ -130,19 +192,30 @@ class EmulatorBackend:
 _TEXTS = {"cuda": ".cu", "hip": ".hip"}
 
 
-def load(artifact: Artifact, meanings: Meanings | None = None) -> LoadedKernel:
-    """A kernel that runs an artifact's device text on the host. Raises LoadError for one that has none."""
+def load(
+    artifact: Artifact, meanings: Meanings | None = None, hook: Callable[[], TileHook | None] = lambda: None
+) -> LoadedKernel:
+    """A kernel that runs an artifact's device text on the host. Raises LoadError for one that has none.
+
+    `hook()` is asked at each launch for what to call before tile operators (see stops.py), None for nothing.
+    """
     manifest = artifact.manifest
     suffix = _TEXTS.get(manifest.target.kind)
-    texts = [b.file for b in manifest.binaries if b.kind == "source" and suffix and b.file.endswith(suffix)]
-    if not texts or suffix is None:
+    printed = [b.file for b in manifest.binaries if b.kind == "source" and suffix and b.file.endswith(suffix)]
+    if not printed or suffix is None:
         raise LoadError(
             f"{manifest.name} was compiled for {manifest.target.kind}: the emulator runs CUDA and HIP artifacts"
         )
-    arch = manifest.target.arch.split(":")[0]  # gfx90a:sramecc+ is a gfx90a
-    modules: dict[str, EmulatedModule] = {}
+    texts: dict[str, Text] = {}
     for binary in {launch.binary for variant in manifest.variants for launch in variant.launches}:
-        text = binary.rpartition(".")[0] + suffix  # what a binary was made of stands beside it
-        printed = artifact.read(text if text in texts else texts[0]).decode()
-        modules[binary] = compile(printed, arch=arch, meanings=meanings)
-    return LoadedKernel(artifact, EmulatorBackend(artifact, modules), modules)
+        stem = binary.rpartition(".")[0]  # what a binary was made of stands beside it
+        text, tables = stem + suffix, stem.removesuffix("kernel") + DEBUG
+        source = artifact.read(text if text in printed else printed[0]).decode()
+        module = compile(source, arch=_arch(manifest), meanings=meanings)
+        texts[binary] = Text(module, Program(artifact.read(tables)) if tables in artifact.files else None)
+    return LoadedKernel(artifact, EmulatorBackend(artifact, texts, hook, meanings), texts)
+
+
+def _arch(manifest: Manifest) -> str:
+    """gfx90a of gfx90a:sramecc+."""
+    return manifest.target.arch.split(":")[0]

@@ -19,7 +19,8 @@ from tile_runtime.tensor_map import BYTES, TensorMap
 from . import compiler
 from .meanings import Caller, Meanings
 from .placement import Placement
-from .report import COUNTERS, Finding, RawFinding, Report, explain, standing
+from .program import Program
+from .report import COUNTERS, Buffer, Finding, RawFinding, Report, Scene, explain, standing
 from .tensor_map import encode
 
 _MAX_FINDINGS = 16
@@ -28,6 +29,7 @@ _CLUSTER_BLOCKS, _CLUSTER_THREADS = 16, 4096
 
 Hook: TypeAlias = "Callable[[tuple[int, int, int], np.ndarray[Any, Any]], None]"
 _HOOK = ctypes.CFUNCTYPE(None, ctypes.c_uint, ctypes.c_uint, ctypes.c_uint, ctypes.c_void_p)
+_STOP = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_uint, ctypes.c_uint, ctypes.c_uint, ctypes.c_void_p)
 
 #: Type codes of include/tl/entry.h.
 _SCALARS: dict[str, Any] = {
@@ -39,16 +41,6 @@ _SCALARS: dict[str, Any] = {
     "d": ctypes.c_double,
     "p": ctypes.c_void_p,
 }
-
-
-class Buffer(NamedTuple):
-    """Global memory that the kernel may touch. `initialized` false: reading what nobody wrote is an error."""
-
-    address: int
-    nbytes: int
-    name: str
-    writable: bool
-    initialized: bool = True
 
 
 class _Settings(ctypes.Structure):
@@ -86,8 +78,20 @@ def _runtime(path: Path) -> Any:
     library.tl_emu_output.restype = ctypes.c_char_p
     library.tl_emu_image_base.restype = ctypes.c_uint64
     pointer, integer = ctypes.c_void_p, ctypes.c_int
-    library.tl_emu_launch.argtypes = [pointer] * 4 + [ctypes.c_uint] + [pointer] * 2 + [integer, pointer]
+    library.tl_emu_launch.argtypes = [pointer] * 4 + [ctypes.c_uint] + [pointer] * 2 + [integer, pointer, pointer]
+    library.tl_emu_shown.argtypes = [integer, pointer]
     return library
+
+
+class Standstill(NamedTuple):
+    """A block whose threads have come to a stop, or wait for others. `moved`: where a buffer's address is now."""
+
+    stop: int
+    block: tuple[int, int, int]
+    threads: int
+    shared: int  # address
+    moved: Callable[[int], int]
+    shown: Callable[[int], list[int]]  # by slot: the array's address in each thread, 0 where it is not in scope
 
 
 class EmulatedModule:
@@ -103,7 +107,7 @@ class EmulatedModule:
         self._library = ctypes.CDLL(str(library))
         #: Lanes of a warp, which the device header of the text says.
         self.warp_size: int = self._library.tl_emu_warp_size()
-        self._lines: dict[int, int | None] = {}
+        self._lines: dict[int, list[int]] = {}
 
     def launch(
         self,
@@ -121,6 +125,9 @@ class EmulatedModule:
         timeout_seconds: float = 120.0,
         cluster: Sequence[int] = (1, 1, 1),
         processes: int | None = None,
+        program: Program | None = None,
+        assertions: Sequence[str] = (),
+        at_stop: Callable[[Standstill], None] | None = None,
     ) -> Report:
         """Run all blocks; stop at the first block with findings. Blocks of a `cluster` run at the same time.
 
@@ -130,7 +137,9 @@ class EmulatedModule:
         shuffle them. `mode` says when asynchronous copies move their data: "early", at the issue, or "late", at the wait.
         `hook(block, shared)` is called after each block with its index and its shared memory as bytes. `processes` run the
         blocks, for the same results and findings as one of them (a hook wants one); by default
-        TILELANG_EMULATE_PROCESSES, else as many as there are cores, for launches that take long enough.
+        TILELANG_EMULATE_PROCESSES, else as many as there are cores, for launches that take long enough. Findings
+        speak of the user's lines and tiles where `program` tells them, and of `assertions` by their texts. `at_stop` is
+        called at the stops of a text that `stops.prepare` has made.
         """
         if mode not in ("early", "late"):
             raise ValueError(f"mode is {mode!r}; it must be 'early' or 'late'")
@@ -176,6 +185,7 @@ class EmulatedModule:
                     cell.encode(placement)
             self._meanings.failure.clear()
             self._runtime.tl_emu_set_meaning(self._meanings.callback)
+            stopping = self._stopping(at_stop, placement, int(np.prod(threads)), failure) if at_stop else None
             start = time.perf_counter()
             call = (
                 entry,
@@ -187,6 +197,7 @@ class EmulatedModule:
                 table,
                 len(watched),
                 ctypes.cast(callback, ctypes.c_void_p) if callback else None,
+                ctypes.cast(stopping, ctypes.c_void_p) if stopping else None,
             )
             status = self._runtime.tl_emu_launch(*call)
             if status > 0:  # blocks met: their order has to be that of one process
@@ -196,10 +207,40 @@ class EmulatedModule:
             seconds = time.perf_counter() - start
             if status:
                 raise MemoryError(f"the emulator could not get its memory (status {status})")
-            report = self._report(watched, dynamic_shared_bytes, extents, seconds)
+            scene = Scene(
+                symbol,
+                watched,
+                dynamic_shared_bytes,
+                extents,
+                self.warp_size,
+                self.source.splitlines(),
+                self._source_lines,
+                program,
+                assertions,
+            )
+            report = self._report(scene, seconds)
         for failed in (*failure, *self._meanings.failure):
             raise failed
         return report
+
+    def _stopping(
+        self, at_stop: Callable[[Standstill], None], placement: Placement, threads: int, failure: list[BaseException]
+    ) -> Any:
+        """The callback at stops; an error of the hook ends the launch."""
+
+        def shown(slot: int) -> list[int]:
+            addresses = (ctypes.c_void_p * threads)()
+            self._runtime.tl_emu_shown(slot, addresses)
+            return [int(a or 0) for a in addresses]
+
+        def call(stop: int, x: int, y: int, z: int, shared: int) -> int:
+            try:
+                at_stop(Standstill(stop, (x, y, z), threads, shared or 0, placement.moved, shown))
+            except BaseException as error:  # ctypes would print it and go on
+                failure.append(error)
+            return len(failure)
+
+        return _STOP(call)
 
     def _cells(self, symbol: str, args: Sequence[Any]) -> list[Any]:
         """The arguments as C values of the kernel's parameter types."""
@@ -210,31 +251,27 @@ class EmulatedModule:
             raise ArgumentCountError(f"{symbol} takes {len(codes)} arguments, {len(args)} were given")
         return [_cell(code, value, f"argument {i} of {symbol}") for i, (code, value) in enumerate(zip(codes, args))]
 
-    def _line(self, place: int) -> int | None:
-        """The line of the device text that a return address leads to."""
+    def _source_lines(self, place: int) -> list[int]:
+        """The lines of the device text that a return address leads to, innermost first."""
         if not place:
-            return None
+            return []
         if place not in self._lines:
             offset = place - int(self._runtime.tl_emu_image_base()) - 1
-            self._lines[place] = compiler.source_lines(self._path, [offset])[0]
+            self._lines[place] = compiler.source_lines(self._path, offset)
         return self._lines[place]
 
-    def _report(self, buffers: list[Buffer], shared: int, grid: tuple[int, int, int], seconds: float) -> Report:
+    def _report(self, scene: Scene, seconds: float) -> Report:
         raw = (RawFinding * _MAX_FINDINGS)()
         count = self._runtime.tl_emu_findings(raw, _MAX_FINDINGS)
         numbers = (ctypes.c_uint64 * len(COUNTERS))()
         self._runtime.tl_emu_counters(numbers)
-        names, sizes = [b.name for b in buffers], [b.nbytes for b in buffers]
-        source = self.source.splitlines()
-        errors: list[Finding] = [
-            explain(f, names, sizes, shared, grid, self.warp_size, self._line, source) for f in raw[:count]
-        ]
+        errors: list[Finding] = [explain(finding, scene) for finding in raw[:count]]
         where: list[str] = []
         if any(f.kind in ("deadlock", "divergence", "exited-lane", "timeout", "barrier-count") for f in errors):
             room = _CLUSTER_THREADS
             operations, barriers, places = (ctypes.c_int * room)(), (ctypes.c_int * room)(), (ctypes.c_uint64 * room)()
             n = self._runtime.tl_emu_standing(operations, barriers, places)
-            where = standing(list(zip(operations[:n], barriers[:n], places[:n])), self._line)
+            where = standing(list(zip(operations[:n], barriers[:n], places[:n])), scene)
         output = self._runtime.tl_emu_output().decode(errors="replace")
         return Report(errors, dict(zip(COUNTERS, numbers)), output, seconds, where, self._runtime.tl_emu_processes())
 

@@ -6,9 +6,11 @@ import ctypes
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tile_runtime.errors import TileRuntimeError
+
+from .program import Place, Program, global_indices, row_major, shown
 
 #: Name of each kind (runtime/state.h, enum Kind, in its order), what it says, what to do.
 KINDS: list[tuple[str, str, str]] = [
@@ -141,6 +143,22 @@ KINDS: list[tuple[str, str, str]] = [
     ("bad-tensor-map", "{bad_map}", "give the kernel the tensor map that the statement expects"),
 ]
 
+#: What to do about it in a program of which the text was generated.
+USER_ADVICE = {
+    "uninitialized-read": "T.clear or T.fill it, or a T.copy that covers the element, before this line",
+    "race-read-after-write": "T.sync_threads() between the two, where all threads of the block come by",
+    "race-write-after-write": "T.sync_threads() between the two, or let one thread write",
+    "race-write-after-read": "T.sync_threads() after the reads, where all threads of the block come by",
+    "read-in-flight": "the compiler places this wait: please report it; num_stages=0 makes the copy synchronous",
+    "write-in-flight": "the compiler places this wait: please report it; num_stages=0 makes the copy synchronous",
+    "race-between-blocks": "let each element belong to one block, or use T.atomic_add and the like on all sides",
+    "out-of-bounds": "guard the access with `if`; T.copy and T.Parallel guard theirs unless "
+    "tl.disable_safe_memory_access is set",
+    "divergence": "keep tile operators and T.sync_threads() out of branches that threads take differently",
+    "exited-lane": "keep tile operators and T.sync_threads() out of branches that threads take differently",
+    "deadlock": "let every thread reach the same T.sync_threads()",
+}
+
 OPERATIONS = [
     "running",
     "tl::sync_threads",
@@ -180,7 +198,8 @@ COUNTERS = (
     "blocks switches accesses global_read_bytes global_written_bytes shared_read_bytes shared_written_bytes barriers "
     "warp_barriers shuffles votes ldmatrix ldmatrix_wavefronts stmatrix stmatrix_wavefronts mma cp_async cp_async_bytes atomics "
     "global_requests global_sectors shared_requests shared_wavefronts direct_loads "
-    "mbarrier_arrivals mbarrier_waits tma_loads tma_stores tma_bytes wgmma"
+    "mbarrier_arrivals mbarrier_waits tma_loads tma_stores tma_bytes wgmma "
+    "cp_async_requests cp_async_wavefronts"
 ).split()
 
 
@@ -224,7 +243,8 @@ class Finding:
     text: str  # that line
     origin: str  # the comment above it, which says where in the user's program it comes from
     buffer: str  # name, "shared memory", or ""
-    offset: int  # bytes from the buffer's start
+    element: str  # which of its elements, as "[3, 8:16]"; "" where that is not known
+    offset: int  # bytes from the start of the buffer, or of shared memory
     size: int  # bytes of the access
     block: tuple[int, int, int]
     threads: tuple[int, ...]  # the one that was stopped, then the one it collides with
@@ -232,11 +252,17 @@ class Finding:
     advice: str
     repeats: int = 1
     code: int = 0  # of a device-assert: the number of its text in the launch's `errors`, from 1
+    place: Place | None = None  # the user's statement, and the other one's
+    other_place: Place | None = None
 
     def __str__(self) -> str:
-        where = f"line {self.line}: {self.text}" if self.line else "(line unknown)"
-        origin = f"\n    from {self.origin}" if self.origin else ""
-        return f"{self.kind}: {self.message}\n    {where}{origin}\n    repair: {self.advice}"
+        lines = [f"{self.kind}: {self.message}"]
+        if self.place:
+            lines.append(f"  --> {self.place}   {self.place.text}".rstrip())
+        elif self.origin:
+            lines.append(f"  --> {self.origin}")
+        device = f"line {self.line}: {self.text}" if self.line else "(line unknown)"
+        return "\n".join([*lines, f"  device:   {device}", f"  try:      {self.advice}"])
 
 
 @dataclass(frozen=True)
@@ -264,50 +290,96 @@ class Report:
     def __str__(self) -> str:
         lines = [str(finding) for finding in self.errors]
         if self.standing:
-            lines.append("threads of the block:\n" + "\n".join(f"    {text}" for text in self.standing))
+            lines.append("where the block's warps stand:\n" + "\n".join(f"    {text}" for text in self.standing))
         return "\n".join(lines) or "no findings"
 
 
-def _buffer_name(raw: RawFinding, names: Sequence[str]) -> str:
-    return "shared memory" if raw.space == -1 else names[raw.space] if raw.space >= 0 else ""
+class Buffer(NamedTuple):
+    """Global memory that the kernel may touch. `initialized` false: reading what nobody wrote is an error.
+
+    `itemsize` in bytes, `shape` and `strides` in elements name elements in findings, where they are given.
+    """
+
+    address: int
+    nbytes: int
+    name: str
+    writable: bool
+    initialized: bool = True
+    itemsize: int = 1
+    shape: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
 
 
-def _where(raw: RawFinding, names: Sequence[str], sizes: Sequence[int], shared_bytes: int) -> str:
-    """The accessed bytes, in words."""
-    name = _buffer_name(raw, names)
-    if not name:
-        return f"address {raw.offset & (1 << 64) - 1:#x}, which belongs to no buffer"
-    capacity = shared_bytes if raw.space == -1 else sizes[raw.space]
-    count = f"{raw.size} byte{'s' if raw.size != 1 else ''}"
-    if raw.offset < 0:
-        return f"{count} at {-raw.offset} bytes before {name}"
-    if raw.offset + raw.size > capacity:
-        return f"{count} at offset {raw.offset} of {name}, which ends at {capacity}"
-    return f"{count} at offset {raw.offset} of {name}"
+@dataclass(frozen=True)
+class Scene:
+    """What words need of a launch: its memory, the grid, the text, and what is known of the program behind it."""
+
+    symbol: str
+    buffers: Sequence[Buffer]
+    shared_bytes: int
+    grid: tuple[int, int, int]
+    warp_size: int
+    source: list[str]
+    lines_of: Callable[[int], list[int]]  # of an address in the kernel, innermost first
+    program: Program | None = None
+    assertions: Sequence[str] = ()
+
+    def line_of(self, address: int) -> int | None:
+        """The line of the text for an address: the innermost one that is somebody's statement, where that is known."""
+        lines = self.lines_of(address)
+        return next((line for line in lines if self.place(line)), lines[0] if lines else None)
+
+    def place(self, line: int | None) -> Place | None:
+        return self.program.place(line) if self.program else None
+
+    def locate(self, raw: RawFinding) -> tuple[str, str]:
+        """(buffer, elements) of an access, as far as they have names."""
+        if raw.space == -1:
+            tiles = self.program.shared(self.symbol, raw.offset) if self.program else []
+            if len(tiles) == 1:
+                return tiles[0].name, shown(tiles[0].indices(raw.offset, raw.size))
+            return " or ".join(tile.name for tile in tiles) or "shared memory", ""
+        if raw.space < 0:
+            return "", ""
+        buffer = self.buffers[raw.space]
+        if not buffer.shape:
+            return buffer.name, ""
+        strides = buffer.strides or row_major(buffer.shape)
+        return buffer.name, global_indices(raw.offset, raw.size, buffer.itemsize, buffer.shape, strides)
+
+    def where(self, raw: RawFinding) -> str:
+        """The accessed bytes, in words."""
+        name, element = self.locate(raw)
+        if not name:
+            return f"address {raw.offset & (1 << 64) - 1:#x}, which belongs to no buffer"
+        buffer = self.buffers[raw.space] if raw.space >= 0 else None
+        capacity = buffer.nbytes if buffer else self.shared_bytes
+        count = f"{raw.size} byte{'s' if raw.size != 1 else ''}"
+        if raw.offset < 0:
+            return f"{count} at {-raw.offset} bytes before {name}"
+        beyond = raw.offset + raw.size > capacity
+        if element:
+            shape = f", outside of its shape {buffer.shape}" if beyond and buffer else ""
+            return f"{name}{element}{shape}"
+        return f"{count} at offset {raw.offset} of {name}" + (f", which ends at {capacity}" if beyond else "")
 
 
-def explain(
-    raw: RawFinding,
-    names: Sequence[str],
-    sizes: Sequence[int],
-    shared_bytes: int,
-    grid: tuple[int, int, int],
-    warp_size: int,
-    lines: Callable[[int], int | None],
-    source: list[str],
-) -> Finding:
+def explain(raw: RawFinding, scene: Scene) -> Finding:
     """A finding of the runtime in words."""
     kind, sentence, advice = KINDS[raw.kind]
-    line, other_line = lines(raw.pc), lines(raw.other_pc)
-    block = (raw.block[0], raw.block[1], raw.block[2])
+    line, other_line = scene.line_of(raw.pc), scene.line_of(raw.other_pc)
+    place, other_place = scene.place(line), scene.place(other_line)
+    block, grid = (raw.block[0], raw.block[1], raw.block[2]), scene.grid
+    other_at = str(other_place) if other_place else f"line {other_line}" if other_line else ""
+    known = 0 < raw.code <= len(scene.assertions)
     fields: dict[str, Any] = {
-        "where": _where(raw, names, sizes, shared_bytes),
+        "where": scene.where(raw),
         "other": _other(raw),
-        "other_line": f" (line {other_line})" if other_line else "",
+        "other_line": f" ({other_at})" if other_at else "",
         "block": "",
         "size": raw.size,
-        "code": raw.code,
-        "lane": raw.other % warp_size,
+        "code": scene.assertions[raw.code - 1] if kind == "device-assert" and known else raw.code,
+        "lane": raw.other % scene.warp_size,
         "operation": "an operation of the whole warp",
         "other_operation": OPERATIONS[raw.code] if 0 <= raw.code < len(OPERATIONS) else "another operation",
         "signal": _SIGNALS.get(raw.code, f"signal {raw.code}"),
@@ -333,17 +405,20 @@ def explain(
         kind=kind,
         message=message,
         line=line,
-        text=source[line - 1].strip() if line and line <= len(source) else "",
-        origin=_origin(source, line),
-        buffer=_buffer_name(raw, names),
+        text=scene.source[line - 1].strip() if line and line <= len(scene.source) else "",
+        origin=_origin(scene.source, line),
+        buffer=scene.locate(raw)[0],
+        element=scene.locate(raw)[1],
         offset=raw.offset,
         size=raw.size,
         block=block,
         threads=(raw.thread,) if raw.other < 0 else (raw.thread, raw.other),
         other_line=other_line,
-        advice=advice.format(wait=_WAITS[warp_size]),
+        advice=USER_ADVICE.get(kind, advice) if place else advice.format(wait=_WAITS[scene.warp_size]),
         repeats=raw.repeats,
         code=raw.code,
+        place=place,
+        other_place=other_place,
     )
 
 
@@ -365,8 +440,8 @@ def _origin(source: list[str], line: int | None) -> str:
     return ""
 
 
-def standing(threads: Sequence[tuple[int, int, int]], lines: Callable[[int], int | None]) -> list[str]:
-    """Where threads (operation, barrier, place) stand, equal ones together."""
+def standing(threads: Sequence[tuple[int, int, int]], scene: Scene) -> list[str]:
+    """Where threads (operation, barrier, place) stand, equal ones together: by warps, by threads, by line."""
     groups: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     for number, (operation, barrier, place) in enumerate(threads):
         key = (
@@ -377,21 +452,24 @@ def standing(threads: Sequence[tuple[int, int, int]], lines: Callable[[int], int
         groups[key].append(number)
     texts = []
     for (operation, barrier, place), members in groups.items():
-        line = lines(place) if place else None
+        line = scene.line_of(place) if place else None
+        user = scene.place(line)
         state = OPERATIONS[operation] if operation in (0, _DONE) else f"wait in {OPERATIONS[operation]}"
         detail = f" (barrier {barrier})" if operation == _AT_BARRIER and barrier else ""
         detail = f" (mbarrier at offset {barrier} of shared memory)" if operation == _AT_MBARRIER else detail
-        texts.append(f"{_ranges(members)}: {state}{detail}" + (f", line {line}" if line else ""))
+        at = f", {user}   {user.text}".rstrip() if user else f", line {line}" if line else ""
+        warps = sorted({n // scene.warp_size for n in members})
+        texts.append(f"{_ranges('warp', warps)}, {_ranges('thread', members)}: {state}{detail}{at}")
     return texts
 
 
-def _ranges(numbers: list[int]) -> str:
-    """[0, 1, 2, 5] -> "threads 0-2, 5"."""
+def _ranges(what: str, numbers: list[int]) -> str:
+    """thread, [0, 1, 2, 5] -> "threads 0-2, 5"."""
     runs: list[list[int]] = []
     for n in numbers:
         if runs and runs[-1][1] == n - 1:
             runs[-1][1] = n
         else:
             runs.append([n, n])
-    shown = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs[:8])
-    return f"thread{'s' if len(numbers) > 1 else ''} {shown}" + (", ..." if len(runs) > 8 else "")
+    listed = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs[:8])
+    return f"{what}{'s' if len(numbers) > 1 else ''} {listed}" + (", ..." if len(runs) > 8 else "")

@@ -34,17 +34,20 @@ class CudaArch:
         return int(self.name.removeprefix("sm_").rstrip("af"))
 
     def occupancy(self, threads: int, registers: int, shared: int) -> int:
-        """Blocks that run on one multiprocessor at once. Registers go out in steps of 256 to a warp, shared memory in
-        steps of 1024 after 1024 for the system (sm_75: none)."""
+        """Blocks that run on one multiprocessor at once."""
+        return min(self.occupancy_limits(threads, registers, shared).values())
+
+    def occupancy_limits(self, threads: int, registers: int, shared: int) -> dict[str, int]:
+        """Blocks on one multiprocessor, by what limits them. Registers go out in steps of 256 to a warp, shared memory
+        in steps of 1024 after 1024 for the system (sm_75: none)."""
         warps = -(-threads // WARP_SIZE)
         by_threads = self.threads_per_multiprocessor // (warps * WARP_SIZE)
         per_warp = -(-registers * WARP_SIZE // 256) * 256
         by_registers = self.registers_per_multiprocessor // per_warp // warps if per_warp else by_threads
         reserved = 1024 if self.number >= 80 else 0
         by_shared = self.shared_per_multiprocessor // (-(-(shared + reserved) // 1024) * 1024 or 1024)
-        return min(
-            by_threads, by_registers, by_shared, 16 if self.number in (75, 86) else 24 if self.number == 89 else 32
-        )
+        most = 16 if self.number in (75, 86) else 24 if self.number == 89 else 32
+        return {"threads": by_threads, "registers": by_registers, "shared memory": by_shared, "blocks": most}
 
 
 _TURING = frozenset({"mma", "ldmatrix", "dp4a"})

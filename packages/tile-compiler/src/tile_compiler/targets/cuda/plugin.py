@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -11,11 +12,11 @@ from tvm import tirx as tir
 
 from tile_compiler.cfamily import dialect
 from tile_compiler.cfamily.launches import KernelLaunch, kernel_launches
-from tile_compiler.cfamily.printer import print_source
 from tile_compiler.context import CompileContext, plain_options
 from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.signature import Signature
 from tile_compiler.targets.cuda.arch import MAX_REGISTERS, CudaArch, cuda_arch
+from tile_compiler.targets.cuda.chips import CHIPS
 from tile_compiler.targets.registry import Built
 from tile_runtime import registry
 from tile_runtime.artifact import Artifact
@@ -60,12 +61,31 @@ class CudaTarget:
         return SimtContext(features=arch, options=plain_options(options), arch=facts)
 
     def build(self, func: tir.PrimFunc, signature: Signature, ctx: CompileContext) -> Built:
+        from tile_compiler.simt.device_text import device_text
+
         arch: CudaArch = ctx.features
         launches = kernel_launches(func, signature, narrow=ctx.narrow)
         for launch in launches:
             check_shared(launch, arch)
-        source = print_source([launch.kernel for launch in launches], dialect.CUDA, ctx.sources)
+        source, members = device_text(func, launches, dialect.CUDA, ctx, SOURCE, CHIPS.get(arch.name))
+        texts, min_driver = {"cuda": source}, None
+        if not ctx.text_only:
+            cubin = self._cubin(source, launches, arch, ctx)
+            members.insert(0, (CUBIN, "cubin", cubin.data))
+            texts["log"], min_driver = cubin.log, cubin.min_driver
+        entries = {
+            launch.index: launch.entry(
+                members[0][0], prints=ctx.prints.get(launch.index, []), errors=ctx.errors.get(launch.index, [])
+            )
+            for launch in launches
+        }
+        target = {"kind": "cuda", "arch": arch.name, "features": []}
+        return Built(members, entries, target, texts, min_driver=min_driver)
+
+    @staticmethod
+    def _cubin(source: str, launches: list[KernelLaunch], arch: CudaArch, ctx: CompileContext) -> Any:
         device: Any = registry.device("cuda")
+        start = time.perf_counter()
         cubin = device.build(
             source,
             arch=arch.name,
@@ -73,17 +93,10 @@ class CudaTarget:
             options=compile_flags(ctx.options),
             compiler=str(ctx.options.get(COMPILER_OPTION, "nvrtc")),
         )
+        ctx.report.device_compiler = {"name": cubin.compiler, "seconds": round(time.perf_counter() - start, 4)}
         for launch in launches:
             note_resources(launch, cubin.resources.get(launch.kernel.symbol, {}), arch, ctx)
-        entries = {
-            launch.index: launch.entry(
-                CUBIN, prints=ctx.prints.get(launch.index, []), errors=ctx.errors.get(launch.index, [])
-            )
-            for launch in launches
-        }
-        target = {"kind": "cuda", "arch": arch.name, "features": []}
-        binaries = [(CUBIN, "cubin", cubin.data), (SOURCE, "source", source.encode())]
-        return Built(binaries, entries, target, {"cuda": source, "log": cubin.log}, min_driver=cubin.min_driver)
+        return cubin
 
 
 def compile_flags(options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -107,7 +120,21 @@ def note_resources(launch: KernelLaunch, used: Mapping[str, int], arch: CudaArch
     if not used:
         return
     threads = launch.kernel.num_threads
-    blocks = arch.occupancy(threads, used["registers"], launch.shared_bytes + used["shared"])
+    limits = arch.occupancy_limits(threads, used["registers"], launch.shared_bytes + used["shared"])
+    limit = min(limits, key=lambda name: limits[name])
+    blocks = limits[limit]
+    ctx.report.kernels.setdefault(launch.index, {}).update(
+        registers=used["registers"],
+        spills=used["spills"],
+        stack=used["stack"],
+        static_shared_bytes=used["shared"],
+        occupancy={
+            "blocks": blocks,
+            "threads": blocks * threads,
+            "of_threads": arch.threads_per_multiprocessor,
+            "limited_by": limit,
+        },
+    )
     ctx.report.note(
         None,
         f"{launch.kernel.symbol} on {arch.name}: {used['registers']} of {MAX_REGISTERS} registers, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -11,11 +12,11 @@ from tvm import tirx as tir
 
 from tile_compiler.cfamily import dialect
 from tile_compiler.cfamily.launches import KernelLaunch, kernel_launches
-from tile_compiler.cfamily.printer import print_source
 from tile_compiler.context import CompileContext, plain_options
 from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.signature import Signature
-from tile_compiler.targets.hip.arch import MAX_REGISTERS, HipArch, hip_arch
+from tile_compiler.targets.hip.arch import MAX_REGISTERS, SIMDS, WAVE_SIZE, HipArch, hip_arch
+from tile_compiler.targets.hip.chips import CHIPS
 from tile_compiler.targets.registry import Built
 from tile_runtime import registry
 from tile_runtime.artifact import Artifact
@@ -50,12 +51,31 @@ class HipTarget:
         return SimtContext(features=arch, options=plain_options(options), arch=arch_of(arch.name))
 
     def build(self, func: tir.PrimFunc, signature: Signature, ctx: CompileContext) -> Built:
+        from tile_compiler.simt.device_text import device_text
+
         arch: HipArch = ctx.features
         launches = kernel_launches(func, signature, narrow=ctx.narrow)
         for launch in launches:
             check_lds(launch, arch)
-        source = print_source([launch.kernel for launch in launches], dialect.HIP, ctx.sources)
+        source, members = device_text(func, launches, dialect.HIP, ctx, SOURCE, CHIPS.get(arch.name))
+        texts, used = {"hip": source}, {}
+        if not ctx.text_only:
+            made = self._code_object(source, launches, arch, ctx)
+            members.insert(0, (CODE_OBJECT, "hsaco", made.data))
+            texts |= {"log": made.log, "compiler": made.compiler}
+            used = {launch.kernel.symbol: resources(launch, made.resources, arch) for launch in launches}
+        entries = {
+            launch.index: launch.entry(
+                members[0][0], prints=ctx.prints.get(launch.index, []), errors=ctx.errors.get(launch.index, [])
+            )
+            for launch in launches
+        }
+        return Built(members, entries, {"kind": "hip", "arch": arch.name, "features": []}, texts, used)
+
+    @staticmethod
+    def _code_object(source: str, launches: list[KernelLaunch], arch: HipArch, ctx: CompileContext) -> Any:
         device: Any = registry.device("rocm")
+        start = time.perf_counter()
         made = device.build(
             source,
             arch=arch.name,
@@ -63,18 +83,10 @@ class HipTarget:
             options=compile_flags(ctx.options),
             compiler=str(ctx.options.get(COMPILER_OPTION) or ""),
         )
-        entries = {
-            launch.index: launch.entry(
-                CODE_OBJECT, prints=ctx.prints.get(launch.index, []), errors=ctx.errors.get(launch.index, [])
-            )
-            for launch in launches
-        }
-        used = {launch.kernel.symbol: resources(launch, made.resources, arch) for launch in launches}
+        ctx.report.device_compiler = {"name": made.compiler, "seconds": round(time.perf_counter() - start, 4)}
         for launch in launches:
-            note_resources(launch, used[launch.kernel.symbol], arch, ctx)
-        target = {"kind": "hip", "arch": arch.name, "features": []}
-        binaries = [(CODE_OBJECT, "hsaco", made.data), (SOURCE, "source", source.encode())]
-        return Built(binaries, entries, target, {"hip": source, "log": made.log, "compiler": made.compiler}, used)
+            note_resources(launch, resources(launch, made.resources, arch), arch, ctx)
+        return made
 
 
 def compile_flags(options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -104,6 +116,19 @@ def resources(launch: KernelLaunch, made: Mapping[str, Mapping[str, int]], arch:
 
 def note_resources(launch: KernelLaunch, used: Mapping[str, int], arch: HipArch, ctx: CompileContext) -> None:
     """What the device compiler used, for the report."""
+    threads, blocks = launch.kernel.num_threads, used["occupancy"]
+    lds_limits = arch.occupancy(threads, used["registers"], 0) > blocks
+    ctx.report.kernels.setdefault(launch.index, {}).update(
+        registers=used["registers"],
+        spills=used["spills"],
+        stack=used["scratch"],
+        occupancy={
+            "blocks": blocks,
+            "threads": blocks * threads,
+            "of_threads": SIMDS * arch.waves_per_simd * WAVE_SIZE,
+            "limited_by": "shared memory" if lds_limits else "registers" if blocks < 16 else "blocks",
+        },
+    )
     ctx.report.note(
         None,
         f"{launch.kernel.symbol} on {arch.name}: {used['registers']} of {MAX_REGISTERS} vector registers "

@@ -33,9 +33,10 @@ void tl_emu_cp_async(void* shared, const void* global, int bytes, int valid) {
   if (valid) {
     counters.cp_async_bytes += (u64)bytes;
     Space* space = check_access(global, (u32)bytes, kRead, pc, true);
-    if (space) record_traffic(*space, global, (u32)bytes, pc);
+    if (space) record_traffic(*space, global, (u32)bytes, pc, true);
   }
   check_shared_range(shared, (u32)bytes, pc);
+  record_traffic(own_shared(), shared, (u32)bytes, pc, true);
   if (settings.checks) mark_in_flight(own_shared(), copy.destination, (u32)bytes, pc);
   if (settings.late) memset(shared, 0xff, (size_t)bytes);
   else move(copy);

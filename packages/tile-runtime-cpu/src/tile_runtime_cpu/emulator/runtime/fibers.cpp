@@ -44,6 +44,8 @@ static void (*kernel_entry)(void**);
 static void** kernel_arguments;
 static int running_warp;
 static bool abandoned;
+static void (*errand)();
+static void* errand_from;
 
 bool on_stacks(const void* p) { return (const u8*)p >= stacks && (const u8*)p < stacks_end; }
 
@@ -111,6 +113,7 @@ static void switch_to(Thread* next) {
 void wait_here() {
   Thread* next = next_thread();
   while (!next && let_time_pass()) next = next_thread();
+  while (!next && release_stopped()) next = next_thread();
   if (!next) {  // tell it of one that waits: this one may just have finished
     for (int t = 0; t < block.slots && current->at == kDone; ++t) {
       if (threads[t].at != kDone) current = &threads[t];
@@ -124,6 +127,12 @@ void give_way() {
   make_runnable(current);
   running_warp = random_warp();
   switch_to(next_thread());
+}
+
+// Runs a function where there is room for more than a kernel needs, and comes back.
+void on_launcher_stack(void (*wanted)()) {
+  errand = wanted;
+  tl_emu_switch(&errand_from, launcher_stack);
 }
 
 void abandon() {
@@ -198,7 +207,13 @@ bool run_block() {
   abandoned = false;
   running_warp = random_warp();
   current = next_thread();
+  errand = nullptr;
   tl_emu_switch(&launcher_stack, current->stack_pointer);
+  while (errand) {
+    errand();
+    errand = nullptr;
+    tl_emu_switch(&launcher_stack, errand_from);
+  }
   return !abandoned;
 }
 

@@ -215,7 +215,8 @@ struct tl_emu_buffer {  // written by module.py
 
 // 0: done, findings or not; 1: to be done again by one process (processes.cpp); below 0: it could not start.
 int tl_emu_launch(void (*entry)(void**), void** arguments, const unsigned* grid, const unsigned* size, unsigned shared_bytes,
-                  const Settings* chosen, const tl_emu_buffer* buffers, int buffer_count, block_hook hook) {
+                  const Settings* chosen, const tl_emu_buffer* buffers, int buffer_count, block_hook hook,
+                  stop_hook at_stop) {
   settings = *chosen;
   counters = Counters{};
   findings.clear();
@@ -267,6 +268,7 @@ int tl_emu_launch(void (*entry)(void**), void** arguments, const unsigned* grid,
   if (settings.seed) {
     for (u64 i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random_number() % i]);
   }
+  set_stop_hook(at_stop);
   FaultGuard guard;
   start_clock();
   auto run_one = [&](u64 number) {
@@ -279,6 +281,7 @@ int tl_emu_launch(void (*entry)(void**), void** arguments, const unsigned* grid,
     reset_barriers();
     reset_clocks();
     reset_asynchronous_work();
+    reset_stops();
     prepare_threads(entry, arguments);
     std::vector<tl_emu_self_t> blocks(together);
     for (u32 rank = 0; rank < together; ++rank) {
@@ -309,7 +312,7 @@ int tl_emu_launch(void (*entry)(void**), void** arguments, const unsigned* grid,
   u64 done = 0;
   bool good = true;
   while (done < order.size() && run_one(order[done])) {
-    if (++done == order.size() || hook || !worth_a_crew(done, order.size(), processor_seconds() - began)) continue;
+    if (++done == order.size() || hook || at_stop || !worth_a_crew(done, order.size(), processor_seconds() - began)) continue;
     good = run_crew(order, done, run_one);
     break;
   }

@@ -14,6 +14,11 @@ struct MmaOperands {
 
 extern std::vector<Space> spaces;  // global buffers
 
+typedef int (*stop_hook)(int stop, unsigned x, unsigned y, unsigned z, void* shared);  // not 0: leave the kernel
+void set_stop_hook(stop_hook hook);
+void reset_stops();
+
+
 bool in_image(const void* p);      // of the kernel's shared object
 void start_clock();
 void look_at_clock_later();
@@ -23,7 +28,7 @@ bool worth_a_crew(u64 done, u64 all, double seconds_so_far);
 bool run_crew(const std::vector<u64>& order, u64 done, const std::function<bool(u64)>& run_one);
 void forget_last_hit();
 void reset_barriers();
-void record_traffic(const Space& space, const void* address, u32 size, const void* pc);
+void record_traffic(const Space& space, const void* address, u32 size, const void* pc, bool copy = false);
 void finish_traffic();
 void multiply_accumulate(MmaOperands* const* lanes, tl_emu_element a_type, tl_emu_element b_type, int depth, int form);
 

@@ -14,4 +14,5 @@
 #include "cluster.cpp"
 #include "processes.cpp"
 #include "meanings.cpp"
+#include "stops.cpp"
 #include "launch.cpp"

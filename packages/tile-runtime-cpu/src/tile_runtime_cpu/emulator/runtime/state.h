@@ -55,6 +55,7 @@ struct Counters {  // read by report.py, in this order
   u64 mma, cp_async, cp_async_bytes, atomics, global_requests, global_sectors, shared_requests, shared_wavefronts;
   u64 direct_loads;
   u64 mbarrier_arrivals, mbarrier_waits, tma_loads, tma_stores, tma_bytes, wgmma;
+  u64 cp_async_requests, cp_async_wavefronts;
 };
 
 // ---- memory under watch ------------------------------------------------------------------------------------------------
@@ -173,6 +174,7 @@ u64 image_base();
 // fibers.cpp
 void wait_here();             // run others until someone makes this thread runnable
 void give_way();              // let others run once
+void on_launcher_stack(void (*errand)());
 void make_runnable(Thread* thread);
 void make_lanes_runnable(int warp, u64 lanes);
 void map_stacks(int count);
@@ -218,6 +220,8 @@ Space* check_access(const void* address, u32 size, Access access, const void* pc
 // processes.cpp
 void note_access(Space& space, const u8* address, u32 size, bool write, bool atomic);
 void order_matters();
+// stops.cpp
+bool release_stopped();       // when nobody can run: false if nobody stands at a stop
 
 // async_copy.cpp
 void reset_copies(Thread& thread);

@@ -18,7 +18,7 @@ struct Request {
 
 struct Place {  // of one warp
   u32 size;
-  bool global;
+  bool global, copy;
   u64 first;                       // number of the oldest open request
   u64 made[64];                    // accesses by each lane
   std::vector<Request> requests;   // open ones, from `first`
@@ -39,7 +39,7 @@ static void count_global(const Request& request, u32 size) {
 }
 
 // Accesses of 8 and 16 bytes are made by half and quarter warps. In each part a bank serves one word of 4 bytes at a time.
-static void count_shared(const Request& request, u32 size) {
+static void count_shared(const Request& request, u32 size, bool copy) {
   int lanes_at_once = size <= 4 ? 32 : size == 8 ? 16 : 8;
   for (int first = 0; first < settings.warp_size; first += lanes_at_once) {
     std::vector<u64> words[32];
@@ -53,22 +53,24 @@ static void count_shared(const Request& request, u32 size) {
         turns = std::max(turns, bank.size());
       }
     }
-    counters.shared_wavefronts += turns;
+    (copy ? counters.cp_async_wavefronts : counters.shared_wavefronts) += turns;
   }
-  ++counters.shared_requests;
+  ++(copy ? counters.cp_async_requests : counters.shared_requests);
 }
 
 static void count(const Place& place, const Request& request) {
   if (!request.lanes) return;
   if (place.global) count_global(request, place.size);
-  else count_shared(request, place.size);
+  else count_shared(request, place.size, place.copy);
 }
 
-void record_traffic(const Space& space, const void* address, u32 size, const void* pc) {
+void record_traffic(const Space& space, const void* address, u32 size, const void* pc, bool copy) {
   if (!settings.checks || size > 16) return;
-  Place& place = places[current->warp][(u64)pc];
+  // An asynchronous copy reads global and writes shared memory at one place in the code.
+  Place& place = places[current->warp][(u64)pc * 2 + (copy && !space.global)];
   place.size = size;
   place.global = space.global;
+  place.copy = copy;
   u64 number = place.made[current->lane]++ - place.first;
   if (number >= place.requests.size()) place.requests.resize(number + 1);
   Request& request = place.requests[number];

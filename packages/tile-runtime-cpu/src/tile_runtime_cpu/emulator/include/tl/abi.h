@@ -82,4 +82,14 @@ void tl_emu_atomic(const void* address, int bytes);  // checks; the header then 
 void tl_emu_print(const char* text);
 void tl_emu_assert_failed(int code);
 uint64_t tl_emu_meaning(const char* name, const char* signature, const uint64_t* operands);  // asks Python
+
+// In texts that emulator/stops.py has prepared.
+void tl_emu_stop(int number);
+void tl_emu_show(int slot, const void* array);  // null: out of scope
 }
+
+struct tl_emu_shown_t {
+  int slot;
+  tl_emu_shown_t(int slot, const void* array) : slot(slot) { tl_emu_show(slot, array); }
+  ~tl_emu_shown_t() { tl_emu_show(slot, nullptr); }
+};
