@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilelang
 import tilelang.language as T
 from tile_compiler.errors import PipelineOrderError
 
@@ -332,3 +333,32 @@ def test_loop_left_early_stays_in_order(rng: Any, proved: Any) -> None:
     args = [rng.standard_normal((6, 64)).astype("float32"), np.zeros((6, 64), "float32"), 3]
     _, ctx = proved(main, args, passes=False)
     assert any("no copy in it can run ahead" in text for _, text in ctx.report.notes)
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4])
+@pytest.mark.parametrize("length", [8, 64, 128, 256])
+def test_long_loop_waits_for_the_oldest_copies_only(stages: int, length: int) -> None:
+    """What is followed of a long loop must meet its versions in step, or copies in flight seem to meet new ones."""
+    block = 32
+
+    @T.prim_func
+    def gemm(
+        A: T.Tensor((128, length * block), "float16"),
+        B: T.Tensor((length * block, 128), "float16"),
+        C: T.Tensor((128, 128), "float16"),
+    ):
+        with T.Kernel(1, threads=128) as bx:
+            A_tile = T.alloc_shared((128, block), "float16")
+            B_tile = T.alloc_shared((block, 128), "float16")
+            acc = T.alloc_fragment((128, 128), "float32")
+            T.clear(acc)
+            for k in T.Pipelined(length, num_stages=stages):
+                T.copy(A[0, k * block], A_tile)
+                T.copy(B[k * block, 0], B_tile)
+                T.gemm(A_tile, B_tile, acc)
+            T.copy(acc, C)
+
+    source = tilelang.compile(gemm, target="cuda -arch=sm_80").get_kernel_source()
+    waits = [line.strip() for line in source.splitlines() if "cp_async_wait" in line]
+    assert waits == [f"tl::cp_async_wait<{stages - 2}>();"]
+    assert source.count("sync_threads") == 1

@@ -193,7 +193,7 @@ class _Placer:
     def _loop(self, node: _Node, state: _State) -> None:
         stmt = node.stmt
         size = tile_ir.static(self._value(stmt.extent))
-        versions = max((_largest_modulus(e.index) for e in self._inside(node)), default=1)
+        versions = math.lcm(*(_period(e.index, stmt.loop_var) for e in self._inside(node)))
         self.exits.append([] if size is not None else [state.copy()])
         for number in self._followed(stmt, size, versions):
             self.values[stmt.loop_var] = self.analyzer.simplify(self._value(stmt.min) + number)
@@ -377,13 +377,13 @@ def _waits(stmt: Any) -> bool:
     )
 
 
-def _largest_modulus(index: Any) -> int:
-    """How many versions an index goes through: the largest small modulus in it."""
+def _period(index: Any, var: Any) -> int:
+    """After how many steps of `var` an index returns to the same version: what its small moduli have in common."""
     if index is None:
         return 1
     found = [
         int(n.b.value)
         for n in tile_ir.walk(tir.Evaluate(index))
-        if type(n).__name__ == "FloorMod" and isinstance(n.b, tir.IntImm) and n.b.value <= 16
+        if type(n).__name__ == "FloorMod" and isinstance(n.b, tir.IntImm) and n.b.value <= 16 and depends(n.a, {var})
     ]
-    return max(found, default=1)
+    return math.lcm(*found)

@@ -73,7 +73,7 @@ class QuadStore:
                 low.ranges.iterate(group, 0, self.loop.steps // wide)
             fill = unrolled("u", wide, lambda u: store(part, self.value(low.simplify(group * wide + u)), u))
             step = low.simplify((group * LANES + lane) * self.word)
-            place, _ = self.loop.place(low.tx - lane, step)
+            place, _ = self.loop.place(low.tx // LANES * LANES, step)
             values = {v: low.simplify(p) for v, p in zip(self.loop_vars, place)}
             moved = [low.simplify(substitute(i, values)) for i in self.statement.indices]
             needed = low.ranges.outside(buffer, moved)
