@@ -91,8 +91,13 @@ def contenders(artifact: Artifact, count: int) -> dict[str, Callable[[], object]
 
 def on_gpu(artifact: Artifact) -> Any:
     from tile_runtime import registry
+    from tile_runtime.errors import DeviceNotFound
 
-    return registry.device("cuda").load(artifact)
+    try:
+        device: Any = registry.device("cuda")
+    except DeviceNotFound:  # the packages are on the path, not installed
+        from tile_runtime_cuda.plugin import DEVICE as device
+    return device.load(artifact)
 
 
 def on_nothing(artifact: Artifact) -> Any:

@@ -309,10 +309,10 @@ def isolated(path: Path, seconds: float = 60.0) -> dict[str, Any]:
     return {"test": test, "key": path.stem, "verdict": "WRONG", "difference": float("inf"), "error": why}
 
 
-def run(folder: Path, report: Path | None) -> None:
+def run(folder: Path, report: Path | None, launch: Any = isolated) -> None:
     """Launch everything on the device and compare."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        lines = list(pool.map(isolated, sorted(folder.glob("*.json"))))
+        lines = list(pool.map(launch, sorted(folder.glob("*.json"))))
     for line in lines:
         if line["verdict"] == "WRONG":
             print(f"WRONG {line['test']} ({line['key']}): {line['error'] or line['difference']}")

@@ -67,7 +67,7 @@ def test_a_launch_packed_and_run(on_device, only_emulated, monkeypatch, tmp_path
     gpu.scale = scale
     monkeypatch.setattr(on_device, "Gpu", lambda: gpu)
     with pytest.raises(SystemExit) as ended:
-        on_device.run(tmp_path, tmp_path / "report")
+        on_device.run(tmp_path, tmp_path / "report", on_device.compared)
     assert bool(ended.value.code) == (verdict == "WRONG")
     assert f"{verdict}: 1 of 1" in capsys.readouterr().out
     assert json.loads((tmp_path / "report").read_text())[0]["verdict"] == verdict
