@@ -136,9 +136,10 @@ EMULATED = [
 
 @nox.session(python=False)
 def full(session: nox.Session) -> None:
-    """What takes minutes: every launch of the emulator's tests for 100 seeds, with copies that complete early and late.
+    """What takes minutes: every launch of the emulator's tests for 100 seeds, with copies that complete early and late;
+    every mutant of the mutation sweep.
 
-    Writes tests/full/emulator.json, which is committed.
+    Writes tests/full/emulator.json and mutation_sweep.json, which are committed.
     """
     python = development(session)
     sweep = ["-p", "emulator_sweep", "--sweep-seeds=100", "--sweep-results=tests/full/emulator.json"]
@@ -148,6 +149,7 @@ def full(session: nox.Session) -> None:
         env={"PYTHONPATH": str(ROOT / "tests" / "full"), "OMP_NUM_THREADS": "1"},
         external=True,
     )
+    session.run(str(python), "packages/tile-compiler/tests/simt/sweep.py", "--write", external=True)
 
 
 @nox.session(python=False)
