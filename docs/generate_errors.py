@@ -18,6 +18,7 @@ CATALOGUES = [
     "tile_compiler.simt.errors",
     "tile_runtime_cpu.emulator.compiler",
     "tile_runtime_cpu.emulator.report",
+    "tile_runtime_cpu.emulator.meanings",
     "tile_runtime_cuda.build",
     "tile_runtime_cuda.launch",
     "tile_runtime_rocm.errors",
