@@ -7,7 +7,8 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from tilelang.errors import UnknownTarget
@@ -18,8 +19,8 @@ _DEVICES = {"cpu": "cpu", "cuda": "cuda", "hip": "rocm"}
 _LATER = ("metal", "webgpu", "vulkan", "opencl")
 _OPTIONS = {"cpu": ("mcpu", "mattr", "arch"), "cuda": ("arch", "mcpu"), "hip": ("mcpu", "arch")}
 
-# The architecture of a bare "cuda" or "hip" on a machine without such a device.
-DEFAULT_ARCH = {"cuda": "sm_80", "hip": "gfx942", "cpu": ""}
+# The architecture of a bare "cuda" or "hip" on a machine without such a device; nothing else says so.
+DEFAULT_ARCH = {"cuda": "sm_90a", "hip": "gfx942"}
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,28 @@ def override() -> str | None:
 
 def resolve(spec: Any, tensor_device: str | None = None) -> Target:
     """The target to compile for: the override, what the user named, the tensor's device, the `with tvm.target.Target`
-    around the call, or what this machine has."""
+    around the call, or what this machine has. A GPU's architecture that nobody named is that of this machine's device,
+    DEFAULT_ARCH without one."""
+    found = _resolve(spec, tensor_device)
+    return found if found.arch or found.kind not in DEFAULT_ARCH else replace(found, arch=_device_arch(found.kind))
+
+
+@lru_cache(maxsize=len(DEFAULT_ARCH))
+def _device_arch(kind: str) -> str:
+    """The architecture of the first device of a kind, asked for once."""
+    from tile_runtime import registry
+
+    device = _DEVICES[kind]
+    if device in registry.names():
+        try:
+            if registry.device(device).is_available():
+                return str(registry.device(device).arch())
+        except Exception:  # of a driver that is there and does not work: its kernels will say so when they are called
+            pass
+    return DEFAULT_ARCH[kind]
+
+
+def _resolve(spec: Any, tensor_device: str | None) -> Target:
     replaced = override()
     if replaced:
         spec = replaced

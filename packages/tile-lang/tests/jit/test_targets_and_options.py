@@ -7,6 +7,7 @@ import pytest
 
 import tilelang
 import tilelang.language as T
+from tile_runtime import registry
 from tilelang import PassConfigKey, target
 from tilelang.errors import UnknownOption, UnknownTarget
 from tilelang.options import make_options
@@ -81,6 +82,26 @@ def test_default_target_of_the_environment(monkeypatch):
     assert target.resolve(None) == Target("cuda", "sm_90a")
     assert target.resolve("cpu") == Target("cpu")
     assert target.resolve(None, tensor_device="cpu") == Target("cpu")  # an eager call follows its first tensor
+
+
+@pytest.mark.parametrize(("kind", "device"), [("cuda", "cuda"), ("hip", "rocm")])
+@pytest.mark.parametrize("present", [None, "sm_86"])
+def test_bare_kind_of_gpu_means_the_device_that_is_here_or_one_constant(kind, device, present, monkeypatch, request):
+    class Device:
+        def is_available(self):
+            return present is not None
+
+        def arch(self):
+            return present
+
+    target._device_arch.cache_clear()
+    request.addfinalizer(target._device_arch.cache_clear)
+    monkeypatch.setitem(registry._loaded, device, Device())
+    wanted = present or target.DEFAULT_ARCH[kind]
+    assert target.resolve(kind) == Target(kind, wanted)
+    assert tilelang.compile(clear, target=kind, execution="interpret").target == Target(kind, wanted)
+    monkeypatch.setattr(Device, "arch", None)  # asked once: each call of an eager kernel resolves its target
+    assert target.resolve(kind) == Target(kind, wanted)
 
 
 def test_override_of_the_environment_replaces_every_target(monkeypatch):

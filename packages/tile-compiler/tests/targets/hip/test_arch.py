@@ -10,7 +10,8 @@ import tilelang
 import tilelang.language as T
 from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.simt.errors import SharedMemoryOverflow
-from tile_compiler.targets.hip.arch import DEFAULT, hip_arch
+from tile_compiler.targets.cuda.arch import cuda_arch
+from tile_compiler.targets.hip.arch import hip_arch
 from tilelang.target import DEFAULT_ARCH, parse
 
 
@@ -39,8 +40,8 @@ def test_unknown_architectures(name: str, said: str) -> None:
 
 
 def test_a_bare_target_means_one_constant() -> None:
-    assert hip_arch("").name == DEFAULT == DEFAULT_ARCH["hip"]
-    assert tilelang.lower(scale(), target="hip").artifact.manifest.target.arch == DEFAULT
+    assert hip_arch("").name == DEFAULT_ARCH["hip"] == "gfx942"
+    assert cuda_arch("").name == DEFAULT_ARCH["cuda"] == "sm_90a"
 
 
 @pytest.mark.parametrize("spec", ["hip -mcpu=gfx90a", {"kind": "hip", "mcpu": "gfx90a"}, "rocm -mcpu=gfx90a"])

@@ -10,11 +10,11 @@ import re
 from dataclasses import dataclass
 
 from tile_compiler.errors import UnsupportedOnTarget
+from tilelang.target import DEFAULT_ARCH
 
 WARP_SIZE = 32
 STATIC_SHARED = 48 << 10  # what a block may have without asking for more
 MAX_REGISTERS = 255  # of a thread
-DEFAULT = "sm_90a"  # what `target="cuda"` means where there is no device
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ _TABLE = {
 
 def cuda_arch(name: str) -> CudaArch:
     """The facts of an architecture, `""` for the default one. UnsupportedOnTarget for one too old or unknown."""
-    found = _TABLE.get(name or DEFAULT)
+    found = _TABLE.get(name or DEFAULT_ARCH["cuda"])
     if found is not None:
         return found
     known = ", ".join(_TABLE)

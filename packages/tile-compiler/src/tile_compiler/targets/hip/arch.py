@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tile_compiler.errors import UnsupportedOnTarget
+from tilelang.target import DEFAULT_ARCH
 
 WAVE_SIZE = 64
 SIMDS = 4  # of a compute unit
 MAX_REGISTERS = 512  # of a lane: vector registers and accumulators, one file
-DEFAULT = "gfx942"  # what `target="hip"` means where there is no device
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ _OLD = ("gfx8", "gfx900", "gfx902", "gfx906", "gfx908")
 
 def hip_arch(name: str) -> HipArch:
     """The facts of an architecture, `""` for the default one. UnsupportedOnTarget for one too old or unknown."""
-    found = _TABLE.get(name or DEFAULT)
+    found = _TABLE.get(name or DEFAULT_ARCH["hip"])
     if found is not None:
         return found
     why = "is too old: CDNA2 is the first that kernels are built for" if name.startswith(_OLD) else "is not known here"
@@ -59,5 +59,5 @@ def hip_arch(name: str) -> HipArch:
         f"the architecture {name} {why}",
         found=name,
         expected=f"one of {', '.join(_TABLE)}",
-        repair=f'target="hip -mcpu={DEFAULT}"',
+        repair=f'target="hip -mcpu={DEFAULT_ARCH["hip"]}"',
     )
