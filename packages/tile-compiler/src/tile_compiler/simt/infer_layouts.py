@@ -22,6 +22,7 @@ from tile_compiler.simt.errors import LayoutConflict
 from tile_compiler.simt.kernel_layouts import KernelLayouts
 from tile_compiler.simt.layout.equations import Level, Rule, Solution, Unknown
 from tile_compiler.simt.layout.solve import solve
+from tile_compiler.simt.operators.fragment_view import ViewRule
 from tile_compiler.simt.operators.nests import WHAT, is_fragment, is_shared, static_shape
 from tile_compiler.simt.operators.parallel import NestRule
 from tile_compiler.simt.operators.registry import twin_of
@@ -29,6 +30,7 @@ from tile_compiler.simt.operators.twin import RuleSite
 from tile_compiler.simt.separate_layouts import Separation, apply, separation
 from tilelang import ops
 from tilelang.ir import tile_ir
+from tilelang.ir.dtypes import dtype_of
 from tilelang.layout import make_linear_layout
 
 SMALL = 256  # elements of a tile that every thread may hold
@@ -80,6 +82,7 @@ class _Inference(RangeRewriter):
         self.threads = int(kernel.num_threads or 1)
         self.found = KernelLayouts()
         self.places: list[tuple[Rule, Any]] = []  # the statement of each rule
+        self.views: list[Rule] = []
         self.roots = alias_roots(kernel.body)
 
     def run(self) -> KernelLayouts:
@@ -89,7 +92,7 @@ class _Inference(RangeRewriter):
         defaults: list[Rule] = [
             _Default("the default", None, u, self.threads) for b, u in self.found.buffers.items() if is_fragment(b)
         ]
-        self.found.solution = self._solved([*rules, *defaults])
+        self.found.solution = self._solved([*rules, *self.views, *defaults])
         for buffer, unknown in self.found.buffers.items():
             if unknown not in self.found.solution.values and is_shared(buffer):
                 self.found.solution.values[unknown] = make_linear_layout(unknown.shape)
@@ -136,8 +139,6 @@ class _Inference(RangeRewriter):
             if not isinstance(node, (tir.AllocBuffer, tir.DeclBuffer)):
                 continue
             buffer = node.buffer
-            if isinstance(node, tir.DeclBuffer) and is_fragment(buffer):
-                raise UnsupportedOnTarget(f"a view of the fragment {buffer.name}", at=node.span)
             if (
                 isinstance(node, tir.DeclBuffer)
                 and is_shared(buffer)
@@ -150,6 +151,25 @@ class _Inference(RangeRewriter):
             if shape is None:
                 raise UnsupportedOnTarget(f"on-chip buffer {buffer.name} of dynamic size", at=node.span)
             self.found.buffers[buffer] = Unknown(str(buffer.name), shape, buffer)
+            if isinstance(node, tir.DeclBuffer) and is_fragment(buffer):
+                self._view(node)
+
+    def _view(self, node: tir.DeclBuffer) -> None:
+        """A view of a fragment: its registers are those of the fragment, or of the view that it shows."""
+        view, owner = node.buffer, node.data.args[0]
+        self.found.views[view] = owner
+        kinds = [dtype_of(tile_ir.dtype_name(b)) for b in (owner, view)]
+        bits, view_bits = (k.bits * k.lanes for k in kinds)
+        if bits != view_bits and min(k.bits for k in kinds) < 8:
+            raise UnsupportedOnTarget(
+                f"{owner.name} shown as {tile_ir.dtype_name(view)}",
+                at=node.span,
+                found=f"a fragment of {tile_ir.dtype_name(owner)}, whose elements have registers of their own",
+                expected="elements of whole bytes on both sides",
+                repair=f"T.copy {owner.name} to a shared buffer and take the view of that",
+            )
+        units = self._unknown(owner), self._unknown(view)
+        self.views.append(ViewRule(f"T.view of {owner.name}", node.span, *units, bits, view_bits))
 
     def _unknown(self, buffer: Any) -> Unknown:
         return self.found.buffers[buffer]
@@ -197,7 +217,9 @@ class _Inference(RangeRewriter):
         blamed = conflict.unknown
         if blamed is None or conflict.annotated:
             return None
-        stmt = next(node for rule, node in self.places if rule is conflict.rule)
+        stmt = next((node for rule, node in self.places if rule is conflict.rule), None)
+        if stmt is None:
+            return None
         if blamed.key in made and not isinstance(conflict.rule, NestRule):
             return None
         found = separation(stmt, blamed.key)

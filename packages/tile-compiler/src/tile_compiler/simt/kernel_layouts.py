@@ -13,10 +13,14 @@ from tilelang.layout import make_linear_layout
 
 @dataclass
 class KernelLayouts:
-    """What inference found for one kernel: a value for each buffer; the rule of each site, in the order of a walk."""
+    """What inference found for one kernel: a value for each buffer; the rule of each site, in the order of a walk.
+
+    `views` maps a view of a fragment to the fragment whose registers it shows.
+    """
 
     buffers: dict[Any, Unknown] = field(default_factory=dict)
     rules: list[Rule | None] = field(default_factory=list)
+    views: dict[Any, Any] = field(default_factory=dict)
     solution: Solution = field(default_factory=Solution)
 
     def of(self, buffer: Any) -> Value:

@@ -76,6 +76,16 @@ class _LowerOperators(Guard):
             return node
         return tir.AllocBuffer(self.low.registers(node.buffer), span=node.span)
 
+    def alias(self, node: tir.DeclBuffer) -> Any:
+        owner = self.low.layouts.views.get(node.buffer)
+        if owner is None:
+            return node
+        mine, registers = self.low.registers(node.buffer), self.low.registers(owner)
+        if mine is registers:
+            return None
+        data = ir.Call(node.data.op, [registers], attrs=node.data.attrs, ret_ty=node.data.ty)
+        return tir.DeclBuffer(mine, data=data, span=node.span)
+
     def _wrapped(self, what: str, body: Any, span: Any) -> Any:
         """The operator's statements after those that allocate for it, under its origin."""
         text = f"{what} ({_relative(span, self.first_line)})" if where(span) else what

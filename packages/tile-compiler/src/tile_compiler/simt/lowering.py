@@ -50,7 +50,10 @@ class Lowering:
         return self.layouts.of(buffer)
 
     def registers(self, buffer: Any) -> Any:
-        """The array of one thread that holds its part of a fragment."""
+        """The array of one thread that holds its part of a fragment; a view's is its owner's, if elements are alike."""
+        owner = self.layouts.views.get(buffer)
+        if owner is not None and tile_ir.dtype_name(owner) == tile_ir.dtype_name(buffer):
+            return self.registers(owner)
         if buffer not in self._registers:
             size = self.distribution(buffer).steps
             made = self._registers[buffer] = local(size, tile_ir.dtype_name(buffer), str(buffer.name))

@@ -57,6 +57,11 @@ class Rule:
         return found if isinstance(found, Distribution) else None
 
     @property
+    def is_tie(self) -> bool:
+        """Whether the rule says that tiles share their registers: it is applied as soon as one of them is known."""
+        return False
+
+    @property
     def demand(self) -> int:
         """Who has the larger demand makes free choices first."""
         return 0

@@ -28,14 +28,25 @@ def solve(rules: Sequence[Rule], known: Solution | None = None) -> Solution:
 
 
 def _settle(rules: Sequence[Rule], solution: Solution, level: Level) -> None:
+    ties = [rule for rule in rules if rule.is_tie]
     changed = True
     while changed:
         changed = False
         for rule in rules:
-            for unknown, value in rule.propose(level, solution.values):
-                if unknown not in solution.values:
-                    solution.set(unknown, value, rule)
-                    changed = True
+            if _apply(rule, solution, level):
+                changed = True
+                while any(_apply(tie, solution, level) for tie in ties):
+                    pass
+
+
+def _apply(rule: Rule, solution: Solution, level: Level) -> bool:
+    """Set what a rule proposes for unknowns that have no value yet; whether there were any."""
+    changed = False
+    for unknown, value in rule.propose(level, solution.values):
+        if unknown not in solution.values:
+            solution.set(unknown, value, rule)
+            changed = True
+    return changed
 
 
 def _choose(rules: Sequence[Rule], solution: Solution) -> bool:
