@@ -58,6 +58,13 @@ def only_emulated() -> None:
         pytest.skip("an emulator's report; the tests are for a device")
 
 
+@pytest.fixture
+def only_recorded() -> None:
+    """For launches that a device must refuse, which ends what its process can do: only a packed one is carried there."""
+    if DEVICE == "cuda":
+        pytest.skip("ends the process's context on a device; on_device.py gives each launch a process")
+
+
 @pytest.fixture(scope="session")
 def compile_text() -> Callable[[str], EmulatedModule]:
     """compile_text(text, arch=""): the module, compiled once in this process."""

@@ -10,6 +10,8 @@ With nvcc on the machine of the GPU the tests can also run there as they are:
 
     TILELANG_TEST_DEVICE=cuda python -m pytest packages/tile-runtime-cpu/tests/emulator -k "instructions or types or kernels"
 
+A launch that the emulator refuses for its coordinates is packed too: there the device must refuse it.
+
 What only an emulator can know (findings, counters) is not asked of hardware: `only_emulated` skips those tests. This is how
 the header's inline assembly and the emulator's reading of the manual are held together.
 """
@@ -112,7 +114,10 @@ def case_of(
 
 
 class Recorder:
-    """Stands in for EmulatedModule in the tests: keeps each launch that the emulator found nothing wrong with."""
+    """Stands in for EmulatedModule in the tests: keeps each launch that the emulator found nothing wrong with, and those
+    with a fault that a device is known to refuse."""
+
+    REFUSED = ("bad-coordinates",)
 
     def __init__(self, module: Any, folder: Path) -> None:
         self._module, self._folder = module, folder
@@ -126,7 +131,8 @@ class Recorder:
         report = self._module.launch(symbol, grid, block, shared, args, **options)
         text = json.dumps([source, dataclasses.asdict(case)]).encode()
         key = hashlib.sha256(b"".join([text, *(r.before for r in regions)])).hexdigest()[:24]
-        if report.ok and not (self._folder / f"{key}.npz").exists():
+        refused = report.errors[0].kind if report.errors and report.errors[0].kind in self.REFUSED else ""
+        if (report.ok or refused) and not (self._folder / f"{key}.npz").exists():
             name = hashlib.sha256(source.encode()).hexdigest()[:24]
             (self._folder / f"{name}.cu").write_text(source)
             arrays = {f"before{i}": np.frombuffer(r.before, "u1") for i, r in enumerate(regions)}
@@ -140,6 +146,7 @@ class Recorder:
                 "source": name,
                 "case": dataclasses.asdict(case),
                 "dtypes": [r.dtype for r in regions],
+                "refused": refused,
             }
             (self._folder / f"{key}.json").write_text(json.dumps(entry))
         return report
@@ -286,8 +293,10 @@ def compared(path: Path) -> dict[str, Any]:
     try:
         after = Gpu().run(cubin, Case(**entry["case"]), contents)
     except Exception as error:
-        worst, said = float("inf"), str(error)
+        worst, said = 0.0 if entry["refused"] else float("inf"), str(error)
     else:
+        if entry["refused"]:
+            worst, said = float("inf"), f"done, but the emulator says {entry['refused']}"
         for i, dtype in enumerate(entry["dtypes"]):
             if f"after{i}" in data:
                 worst = max(worst, difference(after[i], data[f"after{i}"].tobytes(), dtype))

@@ -81,8 +81,8 @@ def distinct(shape, dtype):
     ("shape", "start", "box", "steps", "swizzle", "dtype", "fill"),
     [
         ((40,), (8,), (16,), (1,), 0, "float32", "zero"),
-        ((40,), (30,), (16,), (1,), 0, "float32", "nan"),
-        ((40,), (-5,), (16,), (1,), 0, "float16", "nan"),
+        ((40,), (32,), (16,), (1,), 0, "float32", "nan"),
+        ((40,), (-8,), (16,), (1,), 0, "float16", "nan"),
         ((20, 64), (0, 3), (64, 8), (1, 1), 128, "float16", "zero"),
         ((20, 64), (32, 15), (32, 16), (1, 1), 64, "float16", "zero"),
         ((20, 64), (-8, -2), (16, 16), (1, 1), 32, "float16", "nan"),
@@ -91,7 +91,7 @@ def distinct(shape, dtype):
         ((50, 256), (128, 2), (128, 40), (1, 1), 128, "uint8", "zero"),
         ((50, 256), (-16, -1), (64, 40), (1, 1), 64, "uint8", "zero"),
         ((5, 7, 16), (0, 5, 1), (16, 4, 3), (1, 1, 1), 32, "float16", "zero"),
-        ((5, 7, 16), (4, -1, 3), (8, 5, 4), (1, 1, 1), 0, "bfloat16", "nan"),
+        ((5, 7, 16), (8, -1, 3), (16, 5, 4), (1, 1, 1), 0, "bfloat16", "nan"),
         ((3, 4, 5, 16), (0, 1, 2, 1), (16, 3, 2, 2), (1, 1, 1, 1), 64, "int32", "zero"),
         ((3, 2, 4, 5, 16), (8, 1, 1, 0, 2), (8, 4, 2, 2, 2), (1, 1, 1, 1, 1), 0, "float32", "nan"),
         ((30, 24, 16), (0, 2, 1), (16, 9, 8), (1, 2, 3), 0, "float32", "zero"),
@@ -138,10 +138,10 @@ STORE = """
 @pytest.mark.parametrize(
     ("shape", "start", "box", "swizzle", "dtype"),
     [
-        ((40,), (30,), (16,), 0, "float32"),
-        ((20, 64), (-8, 15), (32, 16), 64, "float16"),
-        ((20, 64), (0, -3), (64, 8), 128, "bfloat16"),
-        ((5, 7, 16), (4, -1, 3), (8, 5, 4), 0, "int32"),
+        ((40,), (32,), (16,), 0, "float32"),
+        ((20, 64), (40, 15), (32, 16), 64, "float16"),
+        ((20, 64), (0, 16), (64, 8), 128, "bfloat16"),
+        ((5, 7, 16), (12, 4, 3), (8, 5, 4), 0, "int32"),
         ((3, 4, 5, 16), (0, 1, 2, 1), (16, 3, 2, 2), 32, "uint16"),
         ((3, 2, 4, 5, 16), (8, 1, 1, 0, 2), (8, 4, 2, 2, 2), 0, "float32"),
     ],
@@ -162,6 +162,39 @@ def test_a_box_into_a_tensor(run_body, tensor_map, both_modes, shape, start, box
     args = [tensor_map(y, box, swizzle=swizzle), x, x.nbytes]
     run_body(parameters, STORE.format(store=store), args, shared=SHARED, buffers=buffers, mode=both_modes).check()
     np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize(
+    ("start", "statement", "said"),
+    [
+        ((30, 0), "load", "begins at element 30 of 4 bytes: 120 bytes into its row, no multiple of 16"),
+        ((-6, 0), "load", "begins at element -6 of 4 bytes: -24 bytes into its row, no multiple of 16"),
+        ((30, 0), "store", "begins at element 30 of 4 bytes: 120 bytes into its row, no multiple of 16"),
+        ((-8, 0), "store", "writes a box which begins before the tensor: coordinate 0 is -8"),
+        ((0, -3), "store", "writes a box which begins before the tensor: coordinate 1 is -3"),
+        ((0, -3), "reduce", "writes a box which begins before the tensor: coordinate 1 is -3"),
+    ],
+)
+def test_coordinates_that_the_hardware_refuses(run_body, tensor_map, only_recorded, start, statement, said):
+    """On a chip each of these launches is an illegal instruction: they are packed for one as such."""
+    x = np.arange(1024, dtype="f4").reshape(16, 64)
+    y = np.zeros(512, "u1")
+    at = ", ".join(map(str, start))
+    load, store = (
+        f"tl::tma_load(s, &X, bar, {at});",
+        f"tl::tma_store(&X, s, {at}); tl::bulk_commit(); tl::bulk_wait<0>();",
+    )
+    texts = {
+        "load": LOAD.format(load=load),
+        "store": STORE.replace("X[i]", "O[i]").format(store=store),
+        "reduce": STORE.replace("X[i]", "O[i]").format(store=store.replace("tma_store", "tma_reduce<tl::reduce_add>")),
+    }
+    parameters = "const __grid_constant__ tl::tensor_map X, unsigned char* O, int bytes"
+    args = [tensor_map(x, (16, 8)), y, y.nbytes]
+    buffers = [(x.ctypes.data, x.nbytes, "X", True), (y.ctypes.data, y.nbytes, "O", True)]
+    report = run_body(parameters, texts[statement], args, shared=SHARED, buffers=buffers)
+    assert [f.kind for f in report.errors] == ["bad-coordinates"]
+    assert said in report.errors[0].message
 
 
 INTEGERS = ["uint32", "int32", "uint64", "int64"]

@@ -73,6 +73,25 @@ def test_a_launch_packed_and_run(on_device, only_emulated, monkeypatch, tmp_path
     assert json.loads((tmp_path / "report").read_text())[0]["verdict"] == verdict
 
 
+@pytest.mark.parametrize(("start", "verdict"), [(18, "exact"), (16, "WRONG")])
+def test_a_launch_that_the_device_must_refuse(on_device, only_emulated, monkeypatch, tmp_path, start, verdict):
+    """Packed as refused: exact where the device raises, wrong where it goes through (here: a map that it may take)."""
+    x, y = np.arange(64, dtype="f4"), np.zeros(32, "f4")
+    source = SOURCE.replace("bar, 16)", "bar, n)")
+    recorder = on_device.Recorder(emulator.compile(source), tmp_path)
+    tensor = TensorMap(x.ctypes.data, "float32", (64,), (), (32,))
+    buffers = [(x.ctypes.data, x.nbytes, "X", False), (y.ctypes.data, y.nbytes, "O", True)]
+    report = recorder.launch("k", (1,), (32,), 512, [tensor, y, 1.0, 18], buffers=buffers)
+    assert report.errors[0].kind == "bad-coordinates"
+    (path,) = tmp_path.glob("*.json")
+    entry = json.loads(path.read_text())
+    entry["case"]["args"][3][2] = start
+    path.write_text(json.dumps(entry))
+    (tmp_path / f"{entry['source']}.cubin").write_bytes(source.replace("O[n + ", "O[").encode())
+    monkeypatch.setattr(on_device, "Gpu", EmulatedGpu)
+    assert on_device.compared(path)["verdict"] == verdict
+
+
 def test_differences(on_device):
     one, nan, other_nan = (np.array([v], "u4").tobytes() for v in (0x3F800000, 0x7FC00000, 0x7FFFFFFF))
     assert on_device.difference(nan, other_nan, "float32") == 0

@@ -141,6 +141,11 @@ KINDS: list[tuple[str, str, str]] = [
         "end with tl::cluster_sync(), so that no block leaves while others need it",
     ),
     ("bad-tensor-map", "{bad_map}", "give the kernel the tensor map that the statement expects"),
+    (
+        "bad-coordinates",
+        "gives a bulk copy {coordinate}",
+        "begin boxes at multiples of 16 bytes, and those that are written inside the tensor; copy others without it",
+    ),
 ]
 
 #: What to do about it in a program of which the text was generated.
@@ -397,6 +402,13 @@ def explain(raw: RawFinding, scene: Scene) -> Finding:
         f"uses a tensor map of rank {raw.code} with another number of coordinates"
         if raw.code
         else "uses no tensor map as one"
+    )
+    row = f"element {raw.offset} of {raw.size} bytes: {raw.offset * raw.size} bytes into its row, no multiple of 16"
+    negative = raw.offset * raw.size % 16 == 0 or raw.code
+    fields["coordinate"] = (
+        f"that writes a box which begins before the tensor: coordinate {raw.code} is {raw.offset}"
+        if negative
+        else f"a box that begins at {row}"
     )
     message = f"thread {raw.thread} of block {block} {sentence.format(**fields)}"
     if raw.repeats > 1:

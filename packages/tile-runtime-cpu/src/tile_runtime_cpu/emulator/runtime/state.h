@@ -29,7 +29,7 @@ enum Kind : int {
   kOutOfBounds, kReadOnly, kMisaligned, kDiverged, kDeadlock, kAssert, kFault, kTimeout, kLimit, kExited, kBadBarrier,
   kNotUniform, kPartialWave,
   kNoMbarrier, kOverArrival, kMbarrierAsData, kTransactionCount, kProxyFence, kWriteUnderRead, kRegisterInFlight,
-  kWgmmaFence, kBadDescriptor, kRegisterLimit, kExitInFlight, kBlockHasEnded, kBadTensorMap,
+  kWgmmaFence, kBadDescriptor, kRegisterLimit, kExitInFlight, kBlockHasEnded, kBadTensorMap, kBadCoordinates,
   kKinds
 };
 

@@ -66,6 +66,17 @@ static TensorMap read_map(const void* map, int rank, const void* pc) {
   return m;
 }
 
+// A box begins at a multiple of 16 bytes of its row, and one that is written begins inside the tensor: what the chip answers
+// with an illegal instruction otherwise. (CUDA programming guide, "Negative indices and out of bounds"; the first rule is not
+// in the manuals, see docs/internals/emulator.md.)
+static void check_coordinates(const TensorMap& m, const int* at, bool writes, const void* pc) {
+  int bad = (int64_t)at[0] * m.element_bytes % 16 ? 0 : -1;
+  for (int d = 0; writes && bad < 0 && d < m.rank; ++d) bad = at[d] < 0 ? d : -1;
+  if (bad < 0) return;
+  add_finding(kBadCoordinates, nullptr, (const void*)(int64_t)at[bad], m.element_bytes, -1, pc, 0, bad);
+  abandon();
+}
+
 static u32 box_bytes(const TensorMap& m) {
   u32 bytes = (u32)m.box[0] * m.element_bytes;
   for (int d = 1; d < m.rank; ++d) bytes *= (m.box[d] + m.step[d] - 1u) / m.step[d];
@@ -367,6 +378,7 @@ void tl_emu_tma_load(void* shared, const void* map, void* barrier, const int* at
   current->pc = pc;
   TensorMap m = read_map(map, rank, pc);
   check_shared_box((u8*)shared, box_bytes(m), 128, pc);
+  check_coordinates(m, at, false, pc);
   issue_load(pieces_of(m, at, (u8*)shared), box_bytes(m), fill_of(m), barrier, blocks ? blocks : 1u << current->rank, pc);
 }
 
@@ -376,6 +388,7 @@ void tl_emu_tma_store(const void* map, const void* shared, const int* at, int ra
   current->pc = pc;
   TensorMap m = read_map(map, rank, pc);
   check_shared_box((const u8*)shared, box_bytes(m), 128, pc);
+  check_coordinates(m, at, true, pc);
   issue_store(operation < 0 ? kStore : kReduce, pieces_of(m, at, (u8*)shared), box_bytes(m), m.type, operation, pc);
 }
 

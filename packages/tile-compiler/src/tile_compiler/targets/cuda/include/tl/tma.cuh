@@ -2,8 +2,12 @@
 // cp.async.bulk, cp.reduce.async.bulk, cp.async.bulk.tensor, cp.reduce.async.bulk.tensor").
 //
 // One thread issues. Loads end at an mbarrier, which counts their bytes: the whole box, parts out of bounds included. Stores
-// and reductions end in bulk groups of the thread. Coordinates count elements, the fastest dimension first. A tensor map is
-// a parameter `const __grid_constant__ tl::tensor_map`, made by the host (cuTensorMapEncodeTiled).
+// and reductions end in bulk groups of the thread. A tensor map is a parameter `const __grid_constant__ tl::tensor_map`, made
+// by the host (cuTensorMapEncodeTiled).
+//
+// Coordinates count elements, the fastest dimension first. That one times the element's size is a multiple of 16 bytes, and
+// no coordinate of a store or reduction is negative (boxes may end outside the tensor): anything else is an illegal
+// instruction.
 #pragma once
 
 namespace tl {
