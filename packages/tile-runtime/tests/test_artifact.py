@@ -162,3 +162,20 @@ def test_joined_compilations_keep_their_own_binaries(artifact: Artifact) -> None
 def test_different_kernels_are_not_joined(artifact: Artifact) -> None:
     with pytest.raises(ArtifactError, match="two compilations of add differ in outputs: they cannot be joined"):
         artifact.joined(Artifact(artifact.manifest.replace(outputs=[]), artifact.files))
+
+
+def test_joined_compilations_share_their_tensor_maps(artifact: Artifact) -> None:
+    """A map that both declare stands once; launches of the second name what it became."""
+
+    def declaring(*widths: int) -> Artifact:
+        manifest = artifact.manifest.to_json()
+        manifest["tensormaps"] = [{"param": "A", "dtype": "float32", "box": [w, 1]} for w in widths]
+        manifest["variants"][0]["launches"][0]["args"] = [["tensormap", n] for n in range(len(widths))]
+        return Artifact(Manifest.from_json(manifest), artifact.files)
+
+    both = declaring(4, 8).joined(declaring(16, 8)).manifest
+    assert [m.box for m in both.tensormaps] == [(4, 1), (8, 1), (16, 1)]
+    assert [v.launches[0].args for v in both.variants] == [
+        (("tensormap", 0), ("tensormap", 1)),
+        (("tensormap", 2), ("tensormap", 1)),
+    ]

@@ -127,6 +127,7 @@ def compile(func: tir.PrimFunc, target: Any, options: Any = None, *, key: str = 
         "versions": {"apache-tvm": str(tvm.__version__)},
         **signature.call,
         "workspace": signature.workspace(),
+        "tensormaps": list(signature.tensor_maps.values()),
         "variants": [{"guard": module.guard, "launches": _launches(module.func, built, signature)}],
         "binaries": [{"file": name, "kind": kind} for name, kind in kinds.items()],
         "resources": {f["symbol"]: _resources(f, built) for f in facts},

@@ -51,19 +51,22 @@ class Ranges:
 
     A variable that is known to be a multiple of c (`T.assume(n % c == 0)` at the top of the kernel or before it) is
     c * n' in every proof: then `ceildiv(n, c)` is n', and an index below `ceildiv(n, c) * c` is provably below n.
-    `any_address` are the buffers of which no more than the element's own alignment is known.
+    `parameters` are the tensors that a call passes, `any_address` those of which no more than the element's own alignment
+    is known.
     """
 
     def __init__(self) -> None:
         self.analyzer = sym.Analyzer()
         self.multiples: dict[Any, Any] = {}
         self.any_address: frozenset[Any] = frozenset()
+        self.parameters: frozenset[Any] = frozenset()
 
     @classmethod
     def of_kernel(cls, func: tir.PrimFunc, kernel: tile_ir.Kernel) -> Ranges:
         self = cls()
+        self.parameters = frozenset(p for p in func.params if tile_ir.is_buffer(p))
         if func.attrs is not None and NATURAL_ALIGNMENT in func.attrs:
-            self.any_address = frozenset(p for p in func.params if tile_ir.is_buffer(p))
+            self.any_address = self.parameters
         for var, factor in assumed_multiples(func, kernel).items():
             self.multiple(var, factor)
         for var in shape_variables(func):

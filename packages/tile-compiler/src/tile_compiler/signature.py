@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tvm import ir
@@ -15,13 +15,17 @@ from tilelang.ir import signature as call_signature
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of
 
+TENSOR_MAP = "tl.tensor_map"
+"""The host's call that makes a tensor map: the tensor's data, the map's shape and its strides, fastest first."""
+
 
 @dataclass
 class Signature:
     """The manifest's view of a function.
 
     `call` has the manifest's params, dims and outputs; `names` maps every integer that is known at a launch to its
-    manifest expression; `host_values` are the host's Binds in order; `workspaces` its global scratch buffers.
+    manifest expression; `host_values` are the host's Binds in order; `workspaces` its global scratch buffers;
+    `tensor_maps` the manifest's entry for each variable that is a tensor map, in order.
     """
 
     call: dict[str, Any]
@@ -29,6 +33,7 @@ class Signature:
     host_values: dict[Any, Any]
     workspaces: list[Any]
     params: dict[Any, str]
+    tensor_maps: dict[Any, dict[str, Any]] = field(default_factory=dict)
 
     def expression(self, value: Any) -> Any:
         """An integer of the host as a manifest expression."""
@@ -56,25 +61,56 @@ def signature_of(func: tir.PrimFunc, lowered: tir.PrimFunc) -> Signature:
     host_values: dict[Any, Any] = {}
     workspaces: list[Any] = []
     for stmt in tile_ir.statements(func.body):
+        if isinstance(stmt, tir.Bind) and is_call(stmt.value, TENSOR_MAP):
+            continue
         if isinstance(stmt, tir.Bind):
             host_values[stmt.var] = stmt.value
             if str(stmt.value.ty).startswith(("int", "uint", "bool")):
                 names[stmt.var] = call_signature.expression(stmt.value, names)
         elif isinstance(stmt, tir.AllocBuffer):
             workspaces.append(stmt.buffer)
-    return Signature(call_signature.signature(func, access), names, host_values, workspaces, params)
+    made = Signature(call_signature.signature(func, access), names, host_values, workspaces, params)
+    made.tensor_maps = {s.var: _tensor_map(s.value, made) for s in _tensor_maps(lowered)}
+    return made
+
+
+def _tensor_maps(func: tir.PrimFunc) -> list[tir.Bind]:
+    stmts = tile_ir.statements(func.body)
+    return [s for s in stmts if isinstance(s, tir.Bind) and is_call(s.value, TENSOR_MAP)]
+
+
+def _tensor_map(call: Any, signature: Signature) -> dict[str, Any]:
+    """The manifest's entry: elements of a byte are bytes, as a copy does not look into them."""
+    data, *sizes = call.args
+    attrs = tile_ir.attrs_of(call)
+    buffer, rank = data.args[0], len(attrs["box"])
+    dtype = dtype_of(tile_ir.dtype_name(buffer))
+    values = [signature.expression(size) for size in sizes]
+    return {
+        "param": signature.params[buffer],
+        "dtype": "uint8" if dtype.bits == 8 else str(dtype),
+        "box": attrs["box"],
+        "shape": values[:rank],
+        "strides": values[rank:],
+        "swizzle": attrs["swizzle"],
+    }
 
 
 def buffer_uses(func: tir.PrimFunc) -> dict[Any, str]:
     """How each buffer's storage is used: `r`, `w` or `rw`. A buffer whose address is taken may be read and written,
     but for addresses that a function of the device header only reads."""
     roots = alias_roots(func.body)
+    mapped = {bind.var: bind.value.args[0].args[0] for bind in _tensor_maps(func)}
     reads: set[Any] = set()
     writes: set[Any] = set()
     sources: set[Any] = set()  # addresses that are only read from
     for node in tile_ir.walk(func.body):
         if is_call(node, "tirx.call_extern"):
-            positions = READ_ONLY_ARGUMENTS.get(str(node.args[0].value).partition("<")[0], ())
+            name = str(node.args[0].value).partition("<")[0]
+            for argument in node.args[1:]:
+                if isinstance(argument, ir.Var) and argument in mapped and name != "tl::prefetch_tensor_map":
+                    (writes if name == "tl::tma_store" else reads).add(mapped[argument])
+            positions = READ_ONLY_ARGUMENTS.get(name, ())
             sources.update(node.args[1 + position] for position in positions)
     for node in tile_ir.walk(func.body):
         if isinstance(node, tir.BufferStore):

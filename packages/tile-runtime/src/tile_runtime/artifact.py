@@ -87,19 +87,23 @@ class Artifact:
         for here, there in zip(mine["params"], theirs["params"], strict=False):  # what either variant does with it
             both = here["access"] + there["access"]
             here["access"] = there["access"] = "".join(x for x in "rw" if x in both.replace("none", "")) or "none"
-        for name in ("name", "target", "params", "dims", "checks", "outputs", "workspace", "tensormaps"):
+        for name in ("name", "target", "params", "dims", "checks", "outputs", "workspace"):
             if mine[name] != theirs[name]:
                 raise ArtifactError(f"two compilations of {self.manifest.name} differ in {name}: they cannot be joined")
         natives = {mine["native"]}, {theirs["native"]}
+        maps = mine["tensormaps"] + [m for m in theirs["tensormaps"] if m not in mine["tensormaps"]]
+        numbers = [maps.index(m) for m in theirs["tensormaps"]]
         prefix = f"variant{len(mine['variants'])}."
         for launch in (launch for variant in theirs["variants"] for launch in variant["launches"]):
             launch["binary"] = prefix + launch["binary"]
+            launch["args"] = [[k, numbers[n]] if k == "tensormap" else [k, n, *rest] for k, n, *rest in launch["args"]]
         kept = [b for b in mine["binaries"] if b["file"] not in natives[0]]
         added = [{**b, "file": prefix + b["file"]} for b in theirs["binaries"] if b["file"] not in natives[1]]
         together = {
             **mine,
             "variants": [*mine["variants"], *theirs["variants"]],
             "binaries": [*kept, *added],
+            "tensormaps": maps,
             "native": None,
             "assumed": [*mine["assumed"], *(a for a in theirs["assumed"] if a not in mine["assumed"])],
         }

@@ -66,6 +66,7 @@ def _launch(
     buffers = [b for b in (*signature.params, *signature.workspaces) if tile_ir.is_buffer(b) and b in used]
     known = [p for p in func.params if not tile_ir.is_buffer(p)] + [v for v in signature.host_values if v not in inline]
     scalars = [v for v in known if v in used]
+    maps = [v for v in signature.tensor_maps if v in used]
     made = KernelInput(
         symbol=symbol,
         params=tuple(buffers),
@@ -76,8 +77,14 @@ def _launch(
         aliases=tuple(aliases),
         nothing_negative=frozenset(_extents(func)),
         narrow=frozenset(b for b in buffers if b in signature.params) if narrow else frozenset(),
+        maps=tuple(maps),
     )
-    args = [*(_pointer(b, signature) for b in buffers), *(_scalar(v, signature) for v in scalars)]
+    numbers = {var: number for number, var in enumerate(signature.tensor_maps)}
+    args = [
+        *(_pointer(b, signature) for b in buffers),
+        *(_scalar(v, signature) for v in scalars),
+        *(["tensormap", numbers[v]] for v in maps),
+    ]
     return KernelLaunch(kernel.index, made, args, shared_span(body))
 
 
@@ -103,7 +110,7 @@ def shared_span(body: Any) -> int:
     """The end of the last shared buffer."""
     end = 0
     for node in tile_ir.walk(body):
-        if isinstance(node, tir.AllocBuffer) and str(node.buffer.scope()) == "shared.dyn":
+        if isinstance(node, tir.AllocBuffer) and str(node.buffer.scope()).startswith("shared"):
             notes = {str(k): tile_ir.plain(v) for k, v in (node.annotations or {}).items()}
             end = max(end, int(notes.get("tl.offset", 0)) + _bytes(node.buffer))
     return end

@@ -43,7 +43,8 @@ class KernelInput:
 
     `params` are its buffers, then `scalars` its numbers, in the order of the launch's arguments. `grid` and `threads`
     are (variable, extent), x first. `nothing_negative` are the scalars that are never negative: extents of tensors.
-    `narrow` are buffers of dynamic extents whose elements int32 can count: the launch's guard sees to it.
+    `narrow` are buffers of dynamic extents whose elements int32 can count: the launch's guard sees to it. `maps` are
+    tensor maps, the last parameters.
     """
 
     symbol: str
@@ -56,6 +57,7 @@ class KernelInput:
     nothing_negative: frozenset[Any] = frozenset()
     narrow: frozenset[Any] = frozenset()
     min_blocks: int | None = None
+    maps: tuple[Any, ...] = ()
 
     @property
     def num_threads(self) -> int:
@@ -114,6 +116,8 @@ class Printer(Vectors):
             self.names[var] = self.identifiers.new(var.name)
             if var in self.input.nothing_negative:
                 self.intervals.set(var, (0, UNKNOWN[1]))
+        for var in self.input.maps:
+            self.names[var] = f"&{self.identifiers.new(var.name)}"
         for buffer in self.input.params:
             self.add_array(buffer, "global", narrow=buffer in self.input.narrow)
         for axes, hardware in ((self.input.grid, "blockIdx"), (self.input.threads, "threadIdx")):
@@ -142,6 +146,7 @@ class Printer(Vectors):
             constant = "" if array.written else "const "
             params.append(f"{constant}{array.pointee} *__restrict__ {array.name}")
         params += [f"{self.type_of(v)[0].text} {self.names[v]}" for v in self.input.scalars]
+        params += [f"const __grid_constant__ tl::tensor_map {self.names[v][1:]}" for v in self.input.maps]
         bounds = self.dialect.launch_bounds(self.input.num_threads, self.input.min_blocks)
         line = f'extern "C" __global__ void {bounds} {self.input.symbol}('
         inner = ", ".join(params)
@@ -202,7 +207,7 @@ class Printer(Vectors):
 
     def _allocate(self, node: Any) -> None:
         buffer, scope = node.buffer, str(node.buffer.scope())
-        if scope == "shared.dyn":
+        if scope in ("shared.dyn", tile_ir.BARRIER):
             array = self.add_array(buffer, "shared")
             offset = int(tile_ir.plain(dict(node.annotations or {}).get("tl.offset", 0)))
             place = f"(tl::shared_memory() + {offset})" if offset else "tl::shared_memory()"

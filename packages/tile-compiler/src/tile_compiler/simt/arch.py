@@ -23,6 +23,11 @@ class Arch:
         return self.number >= 80
 
     @property
+    def has_tma(self) -> bool:
+        """Tensor maps and mbarriers, in code for sm_90a only: that is what the passes for Hopper make."""
+        return self.name == "sm_90a"
+
+    @property
     def has_fp8_mma(self) -> bool:
         return self.number >= 89
 

@@ -124,7 +124,7 @@ class Block(ThreadValues):
         self._statement(node.body)
 
     def _alloc(self, node: Any) -> None:
-        if str(node.buffer.scope()) not in tile_ir.SHARED:
+        if str(node.buffer.scope()) in tile_ir.PRIVATE:
             self.follow(node.buffer)
 
     def _bind(self, node: Any) -> None:

@@ -18,7 +18,7 @@ from tile_compiler.simt.layout.equations import Rule
 from tile_compiler.simt.lowering import Lowering
 from tile_compiler.simt.materialize_threads import linear_thread
 from tile_compiler.simt.operators.lower_nest import lower_nest
-from tile_compiler.simt.operators.nests import WHAT, int32, is_fragment
+from tile_compiler.simt.operators.nests import WHAT, int32, is_fragment, run
 from tile_compiler.simt.operators.parallel import NestRule
 from tile_compiler.simt.operators.registry import twin_of
 from tile_compiler.simt.operators.vectorized import vector_move
@@ -38,11 +38,15 @@ def lower_operators(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     thread-level code get their conditions.
     """
 
+    maps: list[Any] = []
+
     def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
         if ctx.options.get(UNSAFE):
             ctx.report.assume(kernel.span, f"all accesses are in bounds ({UNSAFE})")
         rewriter = _LowerOperators(func, kernel, ctx)
         body = rewriter.body(kernel.body)
+        maps.extend(facts.bound(var, kernel.span) for var, facts in rewriter.low.maps)
+        body = tile_ir.sequence([*prefetches(rewriter.low), *tile_ir.statements(body)])
         if len(kernel.threads) > 1:
             body = tile_ir.sequence(
                 [tir.Bind(rewriter.low.tx, linear_thread(kernel), span=kernel.span), *tile_ir.statements(body)]
@@ -54,7 +58,21 @@ def lower_operators(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
                 )
         return tile_ir.Kernel(kernel.index, kernel.grid, kernel.threads, body, kernel.span)
 
-    return map_kernels(func, rule)
+    lowered = map_kernels(func, rule)
+    return lowered.with_body(_before_kernels(lowered.body, maps)) if maps else lowered
+
+
+def prefetches(low: Lowering) -> list[Any]:
+    """One thread asks for the tensor maps at the kernel's start, before their first use waits for them."""
+    calls = [run("tl::prefetch_tensor_map", var) for var, _ in low.maps]
+    return [tir.IfThenElse(low.tx == 0, tile_ir.sequence(calls), None)] if calls else []
+
+
+def _before_kernels(body: Any, binds: list[Any]) -> Any:
+    """The host's statements with `binds` before the first kernel."""
+    stmts = tile_ir.statements(body)
+    first = next(i for i, s in enumerate(stmts) if tile_ir.as_kernel(s) is not None)
+    return tile_ir.sequence([*stmts[:first], *binds, *stmts[first:]])
 
 
 class _LowerOperators(Guard):
@@ -68,6 +86,7 @@ class _LowerOperators(Guard):
             self.ranges.iterate(tx, int32(0), int32(int(kernel.num_threads or 1)))
         self.low = Lowering(ctx, kernel, self.ranges, ctx.layouts[kernel.index], tx, self.safe)
         self.first_line = kernel_line(func)
+        self.conditions: list[Any] = []  # of the branches around the statement at hand
 
     def alloc(self, node: tir.AllocBuffer) -> Any:
         if not is_fragment(node.buffer):
@@ -138,6 +157,36 @@ class _LowerOperators(Guard):
         body = tile_ir.sequence([tir.Bind(number, linear), tir.IfThenElse(number < total, inner, None)])
         return tir.For(turn, int32(0), turns, tir.ForKind.SERIAL, body, annotations={"tl.registers": 1})
 
+    def branch(self, node: tir.IfThenElse) -> Any:
+        outer = self.conditions
+        self.conditions = [*outer, node.condition]
+        with self.ranges.given(node.condition):
+            then_case = self.body(node.then_case)
+        self.conditions = [*outer, tir.Not(node.condition)]
+        else_case = None
+        if node.else_case is not None:
+            with self.ranges.given(tir.Not(node.condition)):
+                else_case = self.body(node.else_case)
+        self.conditions = outer
+        return tir.IfThenElse(self.expr(node.condition), then_case, else_case, span=node.span)
+
+    def attribute(self, node: tir.AttrStmt) -> Any:
+        if node.attr_key != tile_ir.LEADER:
+            return super().attribute(node)
+        leader = first_thread(self.low, self.conditions)
+        if leader is None:
+            raise UnsupportedOnTarget(
+                "no thread is certain to execute this",
+                at=node.span,
+                found=f"the condition {self.conditions[-1]}",
+                expected="conditions on the thread that a first thread is known of, such as tx < 32 or tx == 128",
+                repair="let the threads of a range do it: one of them is chosen",
+            )
+        with self.ranges.given(self.low.tx == leader):
+            body = self.body(node.body)
+        alone = self.ranges.proves(self.low.tx == leader)
+        return body if alone else tir.IfThenElse(self.low.tx == leader, body, None, span=node.span)
+
     def evaluate(self, node: tir.Evaluate) -> Any:
         if is_call(node.value, "tirx.assume"):
             return None
@@ -150,6 +199,17 @@ class _LowerOperators(Guard):
         self._start(span, next(self.sites) if twin.rule is not None else None)
         body = twin.lower(op, self.low)
         return body if twin.title is None else self._wrapped(twin.title(op), body, span)
+
+
+def first_thread(low: Lowering, conditions: list[Any]) -> int | None:
+    """The first of the threads for which all conditions hold; None if that is not certain."""
+    threads = {var for var, _ in low.kernel.threads} | {low.tx}
+    varying = [c for c in conditions if not tile_ir.free_of(c, threads)]
+    if not varying:
+        return 0
+    first = int(low.ranges.analyzer.const_int_bound(low.tx).min_value)
+    certain = all(low.ranges.proves(substitute(c, {low.tx: int32(first)})) for c in varying)
+    return first if certain else None
 
 
 def kernel_line(func: tir.PrimFunc) -> int:

@@ -14,6 +14,7 @@ from tile_compiler.simt.distribution import Distribution
 from tile_compiler.simt.kernel_layouts import KernelLayouts
 from tile_compiler.simt.layout.equations import Rule
 from tile_compiler.simt.operators.nests import local
+from tile_compiler.simt.tensor_maps import MapFacts
 from tilelang.ir import tile_ir
 
 
@@ -21,7 +22,7 @@ from tilelang.ir import tile_ir
 class Lowering:
     """Shared by the operators of one kernel; `span`, `rule` and `temporaries` are those of the operator at hand.
 
-    `safe` holds what reads outside a buffer give instead of 0.
+    `safe` holds what reads outside a buffer give instead of 0; `maps` the tensor maps that the kernel takes.
     """
 
     ctx: SimtContext
@@ -33,6 +34,7 @@ class Lowering:
     span: Any = None
     rule: Rule | None = None
     temporaries: list[Any] = field(default_factory=list)
+    maps: list[tuple[Any, MapFacts]] = field(default_factory=list)
     _registers: dict[Any, Any] = field(default_factory=dict)
 
     @property
@@ -66,6 +68,18 @@ class Lowering:
         self.layouts.add_linear(buffer)
         self.temporaries.append(tir.AllocBuffer(buffer))
         return buffer
+
+    def tensor_map(self, facts: MapFacts) -> Any:
+        """The kernel's parameter that is this tensor map; maps that say the same are one."""
+        for var, known in self.maps:
+            if known.same_as(facts):
+                return var
+        name = f"{facts.tensor.name}_map"
+        taken = {str(var.name) for var, _ in self.maps}
+        unique = next(n for n in (name, *(f"{name}_{i}" for i in range(1, len(taken) + 1))) if n not in taken)
+        var = tir.Var(unique, "handle")
+        self.maps.append((var, facts))
+        return var
 
     def simplify(self, value: Any) -> Any:
         return self.ranges.simplify(value)

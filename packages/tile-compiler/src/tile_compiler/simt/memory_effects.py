@@ -80,6 +80,8 @@ def _called(node: Any, note: Any, visit: Any) -> None:
         if name.startswith("tl::cp_async<"):
             width = int(name[13:-1]) * 8 // bits
             note("async" if position == 0 else "read", buffer, indices, width)
+        elif name.startswith("tl::tma_load"):  # who waits for its mbarrier comes after it
+            continue
         elif name.startswith(("tl::ldmatrix", "tl::stmatrix")):
             note("write" if position == 0 else "read", buffer, indices, 128 // bits, True)
         elif name.startswith(("tl::mma", "tl::mfma", "tl::dot4", "tl::shfl", "tl::transpose_quad")):

@@ -11,6 +11,7 @@ from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.expand_tiles import expand_tiles
 from tile_compiler.simt.flatten_shared import flatten_shared
 from tile_compiler.simt.infer_layouts import infer_layouts
+from tile_compiler.simt.initialize_barriers import initialize_barriers
 from tile_compiler.simt.insert_barriers import insert_barriers
 from tile_compiler.simt.lower_atomics import lower_atomics
 from tile_compiler.simt.lower_operators import lower_operators
@@ -34,6 +35,7 @@ CUDA: tuple[tuple[str, Pass], ...] = (
     ("flatten_shared", flatten_shared),  # from here on shared buffers are 1-D, in physical order
     ("split_vectors", split_vectors),  # from here on elements of buffers are scalars
     ("plan_shared_memory", plan_shared_memory),  # from here on shared buffers have offsets, at the kernel's start
+    ("initialize_barriers", initialize_barriers),  # from here on mbarriers are set up before their first use
     ("insert_barriers", insert_barriers),  # from here on synchronization is explicit and complete
     ("split_addresses", split_addresses),  # what a thread computes once of a swizzled address stands before the loops
     ("rasterize_grid", rasterize_grid),  # from here on the kernel's block is not the one that the hardware numbers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import ir
@@ -14,10 +15,12 @@ from tile_compiler.simt.errors import SharedMemoryOverflow
 from tile_compiler.simt.operators.nests import is_shared
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of
+from tilelang.layout import Layout
 
 OFFSET = "tl.offset"
 ALIGNMENT = 128
 SWIZZLE_ALIGNMENT = 1024  # of the pattern that the hardware's 128-byte mode has
+BARRIER_BYTES = 8
 
 MERGE = "tir.merge_static_smem"  # the user's wish: False keeps all buffers apart
 # Sharing costs a barrier between the last use of one buffer and the first of the next. Below this saving it buys nothing:
@@ -43,10 +46,15 @@ def plan_shared_memory(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
         mover = _Collect()
         body = mover.body(kernel.body)
-        offsets, total = _placed(mover.found, None)
+        align = Alignment(ctx)
+        offsets, total = _placed(mover.found, None, align)
         if ctx.options.get(MERGE, True) and len(mover.found) > 1:
-            offsets, total = _shared(mover.found, body, kernel, ctx)
+            offsets, total = _shared(mover.found, body, kernel, ctx, align)
         placed = [tir.AllocBuffer(n.buffer, {OFFSET: offsets[n.buffer]}, span=n.span) for n in mover.found]
+        for node in mover.barriers:  # behind the tiles, and for themselves: they are in use all the time
+            total = -(-total // BARRIER_BYTES) * BARRIER_BYTES
+            placed.append(tir.AllocBuffer(node.buffer, {**dict(node.annotations), OFFSET: total}, span=node.span))
+            total += shared_bytes(node.buffer)
         if total > ctx.arch.shared_limit:
             each = ", ".join(f"{n.buffer.name} {shared_bytes(n.buffer)}" for n in mover.found)
             raise SharedMemoryOverflow(
@@ -63,25 +71,39 @@ def plan_shared_memory(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     return map_kernels(func, rule)
 
 
+@dataclass(frozen=True)
+class Alignment:
+    """What the offset of a buffer is a multiple of: where a swizzle's pattern begins, if the buffer has one."""
+
+    ctx: SimtContext
+
+    def __call__(self, buffer: Any) -> int:
+        layout = self.ctx.tiles.get(buffer)
+        swizzled = isinstance(layout, Layout) and layout.swizzle is not None
+        return SWIZZLE_ALIGNMENT if swizzled or shared_bytes(buffer) % SWIZZLE_ALIGNMENT == 0 else ALIGNMENT
+
+
 def _shared(
-    found: list[tir.AllocBuffer], body: Any, kernel: tile_ir.Kernel, ctx: SimtContext
+    found: list[tir.AllocBuffer], body: Any, kernel: tile_ir.Kernel, ctx: SimtContext, align: Alignment
 ) -> tuple[dict[Any, int], int]:
     """(offsets, bytes in all) with overlap where that is worth a barrier."""
-    apart, alone = _placed(found, None)
-    offsets, total = _placed(found, lifetimes(body))
+    apart, alone = _placed(found, None, align)
+    offsets, total = _placed(found, lifetimes(body), align)
     if alone - total < WORTH:
         return apart, alone
     ctx.report.note(kernel.span, f"shared memory: {total} bytes; {alone} if no buffers shared theirs")
     return offsets, total
 
 
-def _placed(found: list[tir.AllocBuffer], lives: dict[Any, Lifetime] | None) -> tuple[dict[Any, int], int]:
+def _placed(
+    found: list[tir.AllocBuffer], lives: dict[Any, Lifetime] | None, align: Alignment
+) -> tuple[dict[Any, int], int]:
     """(offset of each buffer, bytes in all); without lifetimes one after another, in their order."""
     offsets: dict[Any, int] = {}
     order = found if lives is None else sorted(found, key=lambda n: -shared_bytes(n.buffer))
     for node in order:
         size = shared_bytes(node.buffer)
-        step = SWIZZLE_ALIGNMENT if size % SWIZZLE_ALIGNMENT == 0 else ALIGNMENT
+        step = align(node.buffer)
         taken = [
             (start, start + shared_bytes(other))
             for other, start in offsets.items()
@@ -132,8 +154,12 @@ def _flat(body: Any) -> list[Any]:
 class _Collect(Rewriter):
     def __init__(self) -> None:
         self.found: list[tir.AllocBuffer] = []
+        self.barriers: list[tir.AllocBuffer] = []
 
     def alloc(self, node: tir.AllocBuffer) -> Any:
+        if str(node.buffer.scope()) == tile_ir.BARRIER:
+            self.barriers.append(node)
+            return None
         if not is_shared(node.buffer):
             return node
         if node.buffer not in [f.buffer for f in self.found]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tile_compiler.tileops.atomic import lower_atomic_tile
+from tile_compiler.tileops.barrier import lower_barrier
 from tile_compiler.tileops.copy import lower_copy
 from tile_compiler.tileops.debug import lower_device_assert, lower_print
 from tile_compiler.tileops.fill import lower_fill
@@ -15,6 +16,7 @@ from tile_compiler.tileops.reduce import lower_reduce
 from tile_compiler.tileops.scan import lower_scan
 from tile_compiler.tileops.site import Site
 from tile_compiler.tileops.sync import lower_sync
+from tile_compiler.tileops.tma_copy import lower_tma_copy
 from tilelang import ops
 
 Lowering = Callable[[Any, Site], Any]
@@ -28,11 +30,15 @@ LOWERINGS: dict[type[ops.TileOp], Lowering] = {
     ops.Gemm: lower_gemm,
     ops.Hint: lower_hint,
     ops.ImportSource: lower_hint,
+    ops.MbarrierArrive: lower_barrier,
+    ops.MbarrierExpectTx: lower_barrier,
+    ops.MbarrierWait: lower_barrier,
     ops.Print: lower_print,
     ops.Reduce: lower_reduce,
     ops.SafeValue: lower_hint,
     ops.Scan: lower_scan,
     ops.SyncThreads: lower_sync,
+    ops.TmaCopy: lower_tma_copy,
 }
 """Operator class -> function (operator, site) -> statement without regions. Passes look a class and its bases up."""
 

@@ -11,13 +11,14 @@ from tvm import ir
 from tvm import tirx as tir
 
 from tilelang.interpreter import numerics
+from tilelang.interpreter.barriers import Barrier
 from tilelang.interpreter.expressions import Evaluator, constant, dtype_of_node
 from tilelang.interpreter.lanes import Lanes, RaceTracker
 from tilelang.interpreter.memory import Buffer, Storage
 from tilelang.interpreter.numerics import Values
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of
-from tilelang.ops import DeviceAssert, Print, SyncThreads, TileOp, parse
+from tilelang.ops import BarrierOp, DeviceAssert, Print, SyncThreads, TileOp, TmaCopy, parse
 from tilelang.ops.base import OPERATORS
 
 # Called as hook(operator or parallel loop, block coordinates, {buffer name: live array}) before each of them.
@@ -46,6 +47,7 @@ class Machine(Evaluator):
         self.hook, self.output = hook, output
         self._loops: list[_Loop] = []
         self._lane: int | None = None  # the one lane that an operator is executed for
+        self._barriers: dict[Any, list[Barrier]] = {}  # of each allocation of barriers
 
     def launch(self, kernel: tile_ir.Kernel, blocks: frozenset[tuple[int, ...]] | None) -> None:
         """Run a kernel's blocks one after the other, the x coordinate fastest, or only those in `blocks`."""
@@ -89,6 +91,9 @@ class Machine(Evaluator):
 
     def _allocate(self, stmt: Any) -> None:
         buffer, scope = stmt.buffer, str(stmt.buffer.scope())
+        if scope == tile_ir.BARRIER:
+            self._barriers[buffer] = [Barrier(n) for n in tile_ir.plain(stmt.annotations[tile_ir.ARRIVALS])]
+            return
         private = scope in tile_ir.PRIVATE
         if self.races is not None and not private:
             raise self.error(f"{buffer.name} (scope {scope}) is allocated inside a parallel loop")
@@ -187,7 +192,11 @@ class Machine(Evaluator):
         kernel = tile_ir.as_kernel(stmt)
         if kernel is not None:
             raise self.error("a kernel inside a kernel")
-        self.execute(stmt.body)  # pragmas mean nothing here
+        outer = self.lanes.mask
+        if stmt.attr_key == tile_ir.LEADER:
+            self.lanes.mask = np.arange(self.lanes.count) == np.flatnonzero(outer)[0]
+        self.execute(stmt.body)  # other attributes mean nothing here
+        self.lanes.mask = outer if stmt.attr_key == tile_ir.LEADER else self.lanes.mask
 
     def _evaluate(self, stmt: Any) -> None:
         call = stmt.value
@@ -246,7 +255,8 @@ class Machine(Evaluator):
             return
         if self.races is not None:
             raise self.error(f"the tile operator {operator.NAME} inside T.Parallel")
-        if not (isinstance(operator, SyncThreads) and operator.count is not None):
+        by_thread = isinstance(operator, (BarrierOp, TmaCopy))
+        if not (by_thread or (isinstance(operator, SyncThreads) and operator.count is not None)):
             self._expect_uniform_control(operator.NAME)
         self._call_hook(operator)
         operator.meaning(self)
@@ -327,6 +337,44 @@ class Machine(Evaluator):
     def fail(self, message: str) -> None:
         lane = "" if self._lane is None else f" in {self.lanes.name(self._lane)}"
         raise self.error(f"device assertion failed{lane}" + (f": {message}" if message else ""))
+
+    def arrive(self, barrier: Any, count: int) -> None:
+        for found, lanes in self._active_barriers(barrier):
+            if not found.arrive(count * len(lanes)):
+                raise self.error(
+                    f"more arrivals at {barrier.source.name} than a phase has",
+                    found=found.describe(),
+                    expected="as many arrivals in a phase as T.alloc_barrier says",
+                    repair="T.alloc_barrier with the number of threads that arrive, or let fewer arrive",
+                )
+
+    def expect(self, barrier: Any, size: int) -> None:
+        self.complete(barrier, -size)
+
+    def complete(self, barrier: Any, size: int) -> None:
+        for found, lanes in self._active_barriers(barrier):
+            found.copied(size * len(lanes))
+
+    def wait(self, barrier: Any, parity: Any) -> None:
+        parities = np.broadcast_to(self.value(parity), (self.lanes.count,))
+        for found, lanes in self._active_barriers(barrier):
+            if not all(found.passed(int(p)) for p in parities[lanes]):
+                raise self.error(
+                    f"a wait for {barrier.source.name} that never ends",
+                    found=found.describe(),
+                    expected="arrivals and copies that end the phase, before the wait in the order of the program",
+                    repair="arrive at the barrier, or wait for the phase before: its parity is (k // stages) % 2",
+                )
+
+    def _active_barriers(self, barrier: Any) -> list[tuple[Barrier, Values]]:
+        """Each barrier that active lanes name, with these lanes."""
+        (place,) = barrier.region
+        active = np.flatnonzero(self.lanes.mask)
+        numbers = np.broadcast_to(self.value(place.min), (self.lanes.count,))[active]
+        barriers = self._barriers[barrier.source]
+        if len(active) and not (0 <= numbers.min() and numbers.max() < len(barriers)):
+            raise self.error(f"barrier {int(numbers.max())} of {barrier.source.name}, which has {len(barriers)}")
+        return [(barriers[int(n)], active[numbers == n]) for n in np.unique(numbers)]
 
     def _region(self, region: Any) -> tuple[Buffer, list[int], list[int]]:
         starts = [self.integer(r.min) for r in region.region]

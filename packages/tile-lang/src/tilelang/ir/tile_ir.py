@@ -29,6 +29,10 @@ GLOBAL = ("global", "")
 SHARED = ("shared", "shared.dyn")
 FRAGMENT = ("local.fragment",)
 PRIVATE = ("local", "local.var")
+BARRIER = "shared.barrier"  # mbarriers: elements of uint64 that only calls touch
+
+ARRIVALS = "tl.arrivals"  # annotation of an allocation of barriers: how many arrivals end a phase of each
+LEADER = "tl.leader"  # attribute: of the threads that come by, the first one executes the body
 
 BLOCK_AXES = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 THREAD_AXES = ("threadIdx.x", "threadIdx.y", "threadIdx.z")

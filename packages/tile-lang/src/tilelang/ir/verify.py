@@ -10,11 +10,15 @@ from tvm import tirx as tir
 from tilelang.errors import BarrierDivergence, InvalidArgument, ParallelConflict, TileOperatorInParallel
 from tilelang.ir import tile_ir
 from tilelang.location import of_span
-from tilelang.ops import OPERATORS, operator_of
+from tilelang.ops import OPERATORS, BarrierOp, TmaCopy, operator_of
 
 _ALLOWED_IN_PARALLEL = ("tl.print", "tl.device_assert")
 # What a single thread may do too, so that it may stand under a condition on the thread.
-_ANY_THREAD = (*_ALLOWED_IN_PARALLEL, "tl.hint", "tl.annotate_layout", "tl.safe_value", "tl.import_source")
+_ANY_THREAD = (
+    *_ALLOWED_IN_PARALLEL,
+    *("tl.hint", "tl.annotate_layout", "tl.safe_value", "tl.import_source"),
+    *(name for name, operator in OPERATORS.items() if issubclass(operator, (BarrierOp, TmaCopy))),
+)
 
 
 def verify(func: Any) -> None:
@@ -56,7 +60,7 @@ def _verify_body(stmt: Any, in_parallel: bool) -> None:
                 raise TileOperatorInParallel("T.Parallel stands inside T.Parallel", at=where, repair="use one nest")
             _verify_body(nest.body, in_parallel=True)
             _verify_conflicts(nest)
-        elif isinstance(part, (tir.For, tir.While)):
+        elif isinstance(part, (tir.For, tir.While, tir.AttrStmt)):
             _verify_body(part.body, in_parallel)
         elif isinstance(part, tir.IfThenElse):
             _verify_body(part.then_case, in_parallel)
@@ -164,6 +168,8 @@ def _uniform(stmt: Any, threads: dict[Any, Any], bound: dict[Any, Any], guard: A
         elif isinstance(part, tir.While):
             if guard is None and _differs([part.condition], threads, bound):
                 inner = part.condition
+            _uniform(part.body, threads, bound, inner)
+        elif isinstance(part, tir.AttrStmt):
             _uniform(part.body, threads, bound, inner)
         elif isinstance(part, tir.For):
             if guard is None and _differs([part.extent], threads, bound):

@@ -70,7 +70,7 @@ def _atomic(op: str, dst: Any, value: Any, memory_order: str | None, return_prev
         from tilelang.language.tile import _origin_region
 
         tile = value.region() if isinstance(value, Buffer) else value
-        dst = _origin_region(dst, list(tile.extents))
+        dst = _origin_region(what, dst, list(tile.extents))
     region = dst.region() if isinstance(dst, Buffer) else dst
     if isinstance(value, (Buffer, Region)):
         tile = value.region() if isinstance(value, Buffer) else value

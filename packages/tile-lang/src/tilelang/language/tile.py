@@ -69,7 +69,7 @@ def copy(
 
         store(b.buffer, tuple(b.indices), a)
         return
-    source, target = _matched(a, b, src, dst)
+    source, target = _matched("T.copy", a, b, src, dst)
     if source.stepped or target.stepped:
         _copy_stepped(source, target)
         return
@@ -90,7 +90,20 @@ def async_copy(src: Any, dst: Any, **hints: Any) -> None:
     copy(src, dst)
 
 
-def _origin_region(origin: Element, extents: list[Any]) -> Region:
+def matched(what: str, src: Any, dst: Any) -> tuple[Region, Region]:
+    """Both sides of a copy as regions whose extents agree once the 1s are dropped; one side may be an origin."""
+    a, b = _place(what, src, "the source"), _place(what, dst, "the destination")
+    if isinstance(a, Element) and isinstance(b, Element):
+        raise CopyShapeMismatch(
+            f"{what} of two origins: nothing says how large the tile is",
+            found=f"{a!r} and {b!r}",
+            expected="a buffer or a region of slices on one side",
+            repair=f"{what}(A[i, j], A_shared)",
+        )
+    return _matched(what, a, b, src, dst)
+
+
+def _origin_region(what: str, origin: Element, extents: list[Any]) -> Region:
     """An origin with the other side's extents, aligned at the last dimension."""
     rank = len(origin.indices)
     if len(extents) < rank:
@@ -98,7 +111,7 @@ def _origin_region(origin: Element, extents: list[Any]) -> Region:
     surplus = extents[: len(extents) - rank]
     if any(not provably_equal(e, 1) for e in surplus):
         raise CopyShapeMismatch(
-            f"T.copy: the origin in {origin.buffer.name} has fewer dimensions than the tile",
+            f"{what}: the origin in {origin.buffer.name} has fewer dimensions than the tile",
             found=f"{rank} {'index' if rank == 1 else 'indices'} for a tile of shape {_show(extents)}",
             expected=f"{len(extents)} dimensions, or a tile whose leading extents are 1",
             repair=f"index {origin.buffer.name} as a region with slices",
@@ -111,19 +124,19 @@ def _zeros(buffer: Buffer) -> str:
     return ", ".join("0" for _ in buffer.shape)
 
 
-def _matched(a: Any, b: Any, src: Any, dst: Any) -> tuple[Region, Region]:
+def _matched(what: str, a: Any, b: Any, src: Any, dst: Any) -> tuple[Region, Region]:
     """Both sides as regions whose extents agree once the 1s are dropped (surface.md (c) 1)."""
     if isinstance(a, Element):
-        a = _origin_region(a, list(b.extents))
+        a = _origin_region(what, a, list(b.extents))
     elif isinstance(b, Element):
-        b = _origin_region(b, list(a.extents))
+        b = _origin_region(what, b, list(a.extents))
     if isinstance(src, Buffer) and isinstance(dst, Buffer) and src.ndim == dst.ndim:
         if not all(provably_equal(x, y) for x, y in zip(src.shape, dst.shape)):
             raise CopyShapeMismatch(
-                f"T.copy of {src.name} to {dst.name}: the shapes differ",
+                f"{what} of {src.name} to {dst.name}: the shapes differ",
                 found=f"{src.name} {_show(src.shape)} and {dst.name} {_show(dst.shape)}",
                 expected="equal shapes when both sides are whole buffers",
-                repair=f"name the tile's origin: T.copy({src.name}[{_zeros(src)}], {dst.name}), or give a region of slices",
+                repair=f"name the tile's origin: {what}({src.name}[{_zeros(src)}], {dst.name}), or give a region of slices",
             )
     x = [d for d, e in enumerate(a.extents) if not provably_equal(e, 1)]
     y = [d for d, e in enumerate(b.extents) if not provably_equal(e, 1)]
@@ -134,7 +147,7 @@ def _matched(a: Any, b: Any, src: Any, dst: Any) -> tuple[Region, Region]:
     fits = len(x) == len(y) and all(provably_equal(a.extents[i], b.extents[j]) for i, j in zip(x, y))
     if not fits:
         raise CopyShapeMismatch(
-            f"T.copy of {a.buffer.name} to {b.buffer.name}: the extents cannot match",
+            f"{what} of {a.buffer.name} to {b.buffer.name}: the extents cannot match",
             found=f"{_show(a.extents)} and {_show(b.extents)}",
             expected="the same extents in the same order, apart from extents of 1",
             repair="give one side as an origin (A[i, j]); it takes the other side's extents",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilelang.ops.atomic import AtomicTile
+from tilelang.ops.barrier import BarrierOp, MbarrierArrive, MbarrierExpectTx, MbarrierWait
 from tilelang.ops.base import OPERATORS, Machine, TileOp, parse, register
 from tilelang.ops.copy import Copy
 from tilelang.ops.debug import DeviceAssert, Print
@@ -18,11 +19,13 @@ from tilelang.ops.hints import AnnotateLayout, Hint, ImportSource, SafeValue
 from tilelang.ops.reduce import Reduce
 from tilelang.ops.scan import Scan
 from tilelang.ops.sync import SyncThreads
+from tilelang.ops.tma_copy import TmaCopy
 
 __all__ = [
     "OPERATORS",
     "AnnotateLayout",
     "AtomicTile",
+    "BarrierOp",
     "Copy",
     "DeviceAssert",
     "Fill",
@@ -31,12 +34,16 @@ __all__ = [
     "Hint",
     "ImportSource",
     "Machine",
+    "MbarrierArrive",
+    "MbarrierExpectTx",
+    "MbarrierWait",
     "Print",
     "Reduce",
     "SafeValue",
     "Scan",
     "SyncThreads",
     "TileOp",
+    "TmaCopy",
     "parse",
     "register",
 ]

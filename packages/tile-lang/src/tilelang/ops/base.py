@@ -40,6 +40,18 @@ class Machine(Protocol):
     def fail(self, message: str) -> None:
         """Stop the launch: a device assertion is false."""
 
+    def arrive(self, barrier: Any, count: int) -> None:
+        """Each active thread arrives `count` times at a barrier."""
+
+    def expect(self, barrier: Any, size: int) -> None:
+        """Each active thread announces that `size` bytes will be copied before the barrier's phase ends."""
+
+    def complete(self, barrier: Any, size: int) -> None:
+        """`size` bytes have been copied, for each active thread."""
+
+    def wait(self, barrier: Any, parity: Any) -> None:
+        """Until the barrier's phase of that parity, an expression of the thread, has ended."""
+
 
 @dataclass(frozen=True)
 class TileOp:

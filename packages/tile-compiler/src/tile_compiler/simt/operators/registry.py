@@ -8,6 +8,7 @@ from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.simt.layout.equations import Rule
 from tile_compiler.simt.lowering import Lowering
 from tile_compiler.simt.operators.atomic import expand_atomic
+from tile_compiler.simt.operators.barrier import lower_arrive, lower_expect, lower_wait
 from tile_compiler.simt.operators.copy import expand_copy
 from tile_compiler.simt.operators.debug import expand_device_assert, expand_print
 from tile_compiler.simt.operators.fill import expand_fill
@@ -18,6 +19,7 @@ from tile_compiler.simt.operators.lower_reduce import lower_reduce
 from tile_compiler.simt.operators.reduce import expand_reduce, reduce_rule
 from tile_compiler.simt.operators.scan import expand_scan, lower_scan
 from tile_compiler.simt.operators.sync import lower_sync
+from tile_compiler.simt.operators.tma_copy import lower_tma_copy, tma_rule
 from tile_compiler.simt.operators.twin import RuleSite, Twin, nothing
 from tilelang import ops
 
@@ -40,11 +42,15 @@ TWINS: dict[type[ops.TileOp], Twin] = {
     ops.Gemm: Twin(expand_gemm, _gemm_rule, _lower_gemm, lambda op: "T.gemm"),
     ops.Hint: Twin(expand_hint),
     ops.ImportSource: Twin(expand_import_source),
+    ops.MbarrierArrive: Twin(lower=lower_arrive),
+    ops.MbarrierExpectTx: Twin(lower=lower_expect),
+    ops.MbarrierWait: Twin(lower=lower_wait),
     ops.Print: Twin(expand_print),
     ops.Reduce: Twin(expand_reduce, reduce_rule, lower_reduce, lambda op: f"T.reduce_{op.kind}"),
     ops.SafeValue: Twin(lower=nothing),
     ops.Scan: Twin(expand_scan, None, lower_scan, lambda op: f"T.cum{op.kind}"),
     ops.SyncThreads: Twin(lower=lower_sync),
+    ops.TmaCopy: Twin(None, tma_rule, lower_tma_copy, lambda op: "T.tma_copy"),
 }
 
 

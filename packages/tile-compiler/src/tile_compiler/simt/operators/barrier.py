@@ -1,0 +1,48 @@
+"""mbarriers: what one thread does to one of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx as tir
+
+from tile_compiler.errors import UnsupportedOnTarget
+from tile_compiler.simt.lowering import Lowering
+from tile_compiler.simt.operators.nests import run
+from tilelang.ops import MbarrierArrive, MbarrierExpectTx, MbarrierWait, TileOp
+
+
+def barrier_address(region: Any) -> Any:
+    """The address of the barrier that a region of one element names."""
+    return tir.address_of(tir.BufferLoad(region.source, [region.region[0].min]))
+
+
+def need_barriers(op: TileOp, low: Lowering) -> None:
+    """Raises UnsupportedOnTarget where the hardware has no mbarriers."""
+    if not low.ctx.arch.has_tma:
+        raise UnsupportedOnTarget(
+            f"{op.NAME.replace('tl.', 'T.')} on {low.ctx.arch.name}",
+            at=low.span,
+            expected="a target with mbarriers and bulk copies: cuda -arch=sm_90a",
+            repair="T.copy and T.sync_threads, which every target has",
+        )
+
+
+def lower_arrive(op: MbarrierArrive, low: Lowering) -> Any:
+    """`tl.mbarrier_arrive(b)` -> `tl::mbarrier_arrive(&b)`"""
+    need_barriers(op, low)
+    count = () if op.count == 1 else (tir.const(op.count, "int32"),)
+    return run("tl::mbarrier_arrive", barrier_address(op.barrier), *count, span=low.span)
+
+
+def lower_expect(op: MbarrierExpectTx, low: Lowering) -> Any:
+    """`tl.mbarrier_expect_tx(b, n)` -> `tl::mbarrier_expect_tx(&b, n)`, or the call that also arrives"""
+    need_barriers(op, low)
+    name = "tl::mbarrier_arrive_expect_tx" if op.arrive else "tl::mbarrier_expect_tx"
+    return run(name, barrier_address(op.barrier), op.bytes, span=low.span)
+
+
+def lower_wait(op: MbarrierWait, low: Lowering) -> Any:
+    """`tl.mbarrier_wait(b, parity)` -> `tl::mbarrier_wait(&b, parity)`"""
+    need_barriers(op, low)
+    return run("tl::mbarrier_wait", barrier_address(op.barrier), op.parity, span=low.span)

@@ -1,0 +1,54 @@
+"""`T.tma_copy`: a tile between global and shared memory, by the tensor memory accelerator of sm_90."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tilelang.ops.base import Machine, TileOp, register
+from tilelang.ops.copy import Copy
+
+
+@register
+@dataclass(frozen=True)
+class TmaCopy(TileOp):
+    """`tl.tma_copy(src, dst, barrier)`: what `tl.copy` moves, started by one thread and done asynchronously.
+
+    Global to shared memory: the copied bytes count at `barrier` (`ops/barrier.py`), parts out of bounds included; the
+    program has announced them there. Shared to global memory, without a barrier: part of the thread's open group of
+    bulk stores. Elements have one type on both sides. Every thread that comes by starts a copy: one should.
+
+    `eviction_policy`, what L2 shall do with the lines, is "evict_first", "evict_last" or None.
+    """
+
+    NAME: ClassVar[str] = "tl.tma_copy"
+    OPERANDS: ClassVar[tuple[str, ...]] = ("src", "dst", "barrier")
+
+    src: Any
+    dst: Any
+    barrier: Any = None
+    eviction_policy: str | None = None
+
+    def reads(self) -> list[Any]:
+        return [self.src]
+
+    def writes(self) -> list[Any]:
+        return [self.dst]
+
+    def tile_axes(self) -> list[tuple[Any, int, int]]:
+        """As `Copy.tile_axes`."""
+        return Copy(self.src, self.dst).tile_axes()
+
+    def bytes(self) -> int:
+        """What the barrier counts."""
+        from tilelang.ir import tile_ir
+        from tilelang.ir.dtypes import dtype_of
+
+        kind = dtype_of(tile_ir.dtype_name(self.dst.source))
+        return math.prod(int(r.extent) for r in self.dst.region) * kind.bits // 8
+
+    def meaning(self, machine: Machine) -> None:
+        Copy(self.src, self.dst).meaning(machine)
+        if self.barrier is not None:
+            machine.complete(self.barrier, self.bytes())
