@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -52,6 +53,31 @@ def test_an_exported_kernel_is_loaded_again(tmp_path: Path) -> None:
     assert json.dumps(manifest.resources)
     loaded = tilelang.load(path)
     assert loaded.get_kernel_source().startswith('#include "tl_hip.h"\n')
+
+
+@pytest.mark.parametrize("execution", ["device", "emulate"])
+def test_a_product_in_tf32_leaves_the_rounding_to_the_instruction(execution: str) -> None:
+    @T.prim_func
+    def product(A: T.Tensor((50, 40), "float32"), B: T.Tensor((40, 70), "float32"), C: T.Tensor((50, 70), "float32")):
+        with T.Kernel(T.ceildiv(70, 64), T.ceildiv(50, 64), threads=128) as (bx, by):
+            a, b = T.alloc_shared((64, 16), "float32"), T.alloc_shared((16, 64), "float32")
+            c = T.alloc_fragment((64, 64), "float32")
+            T.clear(c)
+            for k in T.Pipelined(T.ceildiv(40, 16), num_stages=2):
+                T.copy(A[by * 64, k * 16], a)
+                T.copy(B[k * 16, bx * 64], b)
+                T.gemm(a, b, c)
+            T.copy(c, C[by * 64, bx * 64])
+
+    configs = {"tl.allow_tf32": True}
+    kernel = tilelang.compile(product, target="hip -mcpu=gfx942", execution=execution, pass_configs=configs)
+    assert "_xf32(" in kernel.get_kernel_source()
+    if execution == "emulate":
+        rng = np.random.default_rng(0)
+        A, B = (rng.standard_normal(shape).astype("float32") for shape in ((50, 40), (40, 70)))
+        C = np.zeros((50, 70), "float32")
+        kernel(A, B, C)
+        np.testing.assert_allclose(C, A.astype("float64") @ B.astype("float64"), rtol=1e-2, atol=1e-2)
 
 
 @pytest.mark.skipif(bool(driver.devices()), reason="this machine has an AMD GPU")

@@ -37,6 +37,7 @@ class MatrixMultiply:
     (m, n): which lane holds an element and where in its array. `architectures`: as `runs_on` reads them. `source`: the
     chapter that says all this. `meaning(c, a, b)`: the new C in numpy, on whole matrices. `header`: device code that
     defines the function, for an instruction that our header lacks. `swapped`: the function takes (c, b, a).
+    `truncates`: it drops the lower bits of tf32 operands, which are rounded before it therefore.
 
     Construction proves that each fragment fills the lanes' arrays, every element exactly once; ValueError otherwise.
     """
@@ -59,6 +60,7 @@ class MatrixMultiply:
     header: str = ""
     calls: int = 1
     swapped: bool = False
+    truncates: bool = False
 
     def __post_init__(self) -> None:
         if self.lanes not in (1, 32, 64):

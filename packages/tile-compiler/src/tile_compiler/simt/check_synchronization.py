@@ -27,7 +27,8 @@ def check_synchronization(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     occurs (`scenarios.py`), conditions that memory decides are taken both ways. Three verdicts. *Refuted* is an error.
     *Unknown*: an address that cannot be evaluated counts as all of its buffer, so it passes only behind a
     barrier, which `insert_barriers` has placed where control is uniform. *Assumed* stands in report and manifest:
-    barriers of a part of the block, functions of the user, what a limit left out.
+    barriers of a part of the block, functions of the user, threads that write where memory says (in one statement,
+    different elements), what a limit left out.
     """
     host = [s for s in tile_ir.statements(func.body) if isinstance(s, tir.Bind)]
     for kernel in tile_ir.kernels(func):

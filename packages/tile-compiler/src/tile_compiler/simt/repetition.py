@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,8 +40,10 @@ class Repetition:
     them are compared.
     """
 
-    def __init__(self, loop: tir.For, is_quiet: Callable[[Any], bool]) -> None:
+    def __init__(self, loop: tir.For, is_quiet: Callable[[Any], bool], followed: Collection[Any]) -> None:
+        """`followed`: the private arrays whose content is a part of the state; of others nothing is known anyway."""
         self.var = loop.loop_var
+        self.followed = followed
         self.moduli: list[int] = []
         self.atoms: list[Any] = []
         self.periodic_conditions = False
@@ -71,7 +73,7 @@ class Repetition:
             self._index(node.indices)
         elif isinstance(node, tir.BufferStore) and not is_quiet(node):
             self._index(node.indices)
-            if str(node.buffer.scope()) in tile_ir.PRIVATE and self._kind(node.value) > FIXED:
+            if node.buffer in self.followed and self._kind(node.value) > FIXED:
                 self.regular = False
 
     def _index(self, indices: Sequence[Any]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,20 @@ class ThreadValues:
         active = self.lane[self.mask]
         at = np.broadcast_to(place, (self.threads,))[self.mask] % self.private[buffer].shape[1]
         self.private[buffer][active, at] = np.broadcast_to(new, (self.threads,))[self.mask]
+
+    @contextmanager
+    def all_iterations(self, var: Any, numbers: Array) -> Iterator[None]:
+        """Inside, each thread stands once for every value in `numbers` of a loop's variable."""
+        before = self.threads, self.lane, self.mask, self.values
+        times = len(numbers)
+        self.values = {
+            v: np.tile(known, times) if isinstance(known, np.ndarray) and len(known) > 1 else known
+            for v, known in self.values.items()
+        }
+        self.values[var] = np.repeat(numbers, self.threads)
+        self.threads, self.lane, self.mask = self.threads * times, np.tile(self.lane, times), np.tile(self.mask, times)
+        yield
+        self.threads, self.lane, self.mask, self.values = before
 
     def value(self, node: Any) -> Array:
         """An integer or boolean expression for all threads (length 1 if it is the same for all); Unknown otherwise."""

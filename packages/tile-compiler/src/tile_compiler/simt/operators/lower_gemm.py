@@ -99,7 +99,7 @@ class _ByWaves:
         """
         tiles, size, depth = self.tiles, fragment.local_size, self.mma.k
         blocks = (tiles.row_blocks, tiles.column_blocks)[along]
-        rounded = (self.mma.a, self.mma.b)[along] == "tfloat32"
+        rounded = self.mma.truncates and (self.mma.a, self.mma.b)[along] == "tfloat32"
         if is_fragment(region.source):
             steps = tiles.k_blocks
 

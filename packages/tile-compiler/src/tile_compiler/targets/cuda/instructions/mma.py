@@ -68,10 +68,10 @@ def _mma(m: int, k: int, acc: str, a: str, b: str, since: str) -> MatrixMultiply
     name = f"tl::mma_m{m}n8k{k}_{acc}_{a}" + ("" if a == b else f"_{b}")
     text = f"mma.sync.aligned.m{m}n8k{k}.row.col.{acc}.{a}.{b}.{acc}"
     held = fragments(m, k, 32 // dtype_of(TYPES[a]).bits)
-    meaning = truncated if a == "tf32" else sum_of_products
-    return MatrixMultiply(
-        name, text, m, 8, k, TYPES[a], TYPES[b], TYPES[acc], *held, WARP, (f"{since}+",), SOURCE, meaning
-    )
+    types, where = (TYPES[a], TYPES[b], TYPES[acc]), (f"{since}+",)
+    if a == "tf32":
+        return MatrixMultiply(name, text, m, 8, k, *types, *held, WARP, where, SOURCE, truncated, truncates=True)
+    return MatrixMultiply(name, text, m, 8, k, *types, *held, WARP, where, SOURCE)
 
 
 def _pairs(*types: str) -> list[tuple[str, str]]:
