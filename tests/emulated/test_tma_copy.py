@@ -177,3 +177,26 @@ def test_dynamic_sizes_under_every_variant():
         np.testing.assert_array_equal(a, b)
     with pytest.raises(Exception, match="any row length of A"):
         kernel(values((8, 9), "float16"), np.zeros((8, 9), "float16"))
+
+
+@pytest.mark.parametrize(
+    ("shape", "tile", "dtype"), [((128, 128), (64, 64), "float16"), ((70, 56), (32, 32), "float32")]
+)
+def test_a_tile_is_stored(shape, tile, dtype):
+    (m, n), (bm, bn) = shape, tile
+
+    @T.prim_func
+    def main(A: T.Tensor(shape, dtype), B: T.Tensor(shape, dtype)):
+        with T.Kernel(T.ceildiv(m, bm), T.ceildiv(n, bn), threads=128) as (bx, by):
+            s = T.alloc_shared(tile, dtype)
+            for i, j in T.Parallel(bm, bn):
+                s[i, j] = A[bx * bm + i, by * bn + j] * 2
+            T.fence_proxy_async()
+            T.sync_threads()
+            T.tma_copy(s, B[bx * bm, by * bn])
+            T.tma_store_wait()
+
+    a = values(shape, dtype)
+    artifact = agree(main, [a], a + a)
+    assert [p.access for p in artifact.manifest.params] == ["r", "w"]
+    assert "tl::bulk_commit" in artifact.source

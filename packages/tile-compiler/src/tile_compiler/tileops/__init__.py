@@ -7,8 +7,10 @@ from typing import Any
 
 from tile_compiler.tileops.atomic import lower_atomic_tile
 from tile_compiler.tileops.barrier import lower_barrier
+from tile_compiler.tileops.bulk_group import lower_bulk_group
 from tile_compiler.tileops.copy import lower_copy
 from tile_compiler.tileops.debug import lower_device_assert, lower_print
+from tile_compiler.tileops.fence import lower_fence
 from tile_compiler.tileops.fill import lower_fill
 from tile_compiler.tileops.gemm import lower_gemm
 from tile_compiler.tileops.hints import lower_hint
@@ -24,8 +26,11 @@ Lowering = Callable[[Any, Site], Any]
 LOWERINGS: dict[type[ops.TileOp], Lowering] = {
     ops.AnnotateLayout: lower_hint,
     ops.AtomicTile: lower_atomic_tile,
+    ops.BulkCommit: lower_bulk_group,
+    ops.BulkWait: lower_bulk_group,
     ops.Copy: lower_copy,
     ops.DeviceAssert: lower_device_assert,
+    ops.FenceProxyAsync: lower_fence,
     ops.Fill: lower_fill,
     ops.Gemm: lower_gemm,
     ops.Hint: lower_hint,

@@ -18,7 +18,7 @@ from tilelang.interpreter.memory import Buffer, Storage
 from tilelang.interpreter.numerics import Values
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of
-from tilelang.ops import BarrierOp, DeviceAssert, Print, SyncThreads, TileOp, TmaCopy, parse
+from tilelang.ops import DeviceAssert, Print, SyncThreads, ThreadOp, TileOp, parse
 from tilelang.ops.base import OPERATORS
 
 # Called as hook(operator or parallel loop, block coordinates, {buffer name: live array}) before each of them.
@@ -255,8 +255,7 @@ class Machine(Evaluator):
             return
         if self.races is not None:
             raise self.error(f"the tile operator {operator.NAME} inside T.Parallel")
-        by_thread = isinstance(operator, (BarrierOp, TmaCopy))
-        if not (by_thread or (isinstance(operator, SyncThreads) and operator.count is not None)):
+        if not (isinstance(operator, ThreadOp) or (isinstance(operator, SyncThreads) and operator.count is not None)):
             self._expect_uniform_control(operator.NAME)
         self._call_hook(operator)
         operator.meaning(self)

@@ -10,14 +10,14 @@ from tvm import tirx as tir
 from tilelang.errors import BarrierDivergence, InvalidArgument, ParallelConflict, TileOperatorInParallel
 from tilelang.ir import tile_ir
 from tilelang.location import of_span
-from tilelang.ops import OPERATORS, BarrierOp, TmaCopy, operator_of
+from tilelang.ops import OPERATORS, ThreadOp, operator_of
 
 _ALLOWED_IN_PARALLEL = ("tl.print", "tl.device_assert")
 # What a single thread may do too, so that it may stand under a condition on the thread.
 _ANY_THREAD = (
     *_ALLOWED_IN_PARALLEL,
     *("tl.hint", "tl.annotate_layout", "tl.safe_value", "tl.import_source"),
-    *(name for name, operator in OPERATORS.items() if issubclass(operator, (BarrierOp, TmaCopy))),
+    *(name for name, operator in OPERATORS.items() if issubclass(operator, ThreadOp)),
 )
 
 

@@ -44,12 +44,13 @@ from tilelang.language.barriers import (
     alloc_barrier,
     barrier_arrive,
     barrier_wait,
+    fence_proxy_async,
     mbarrier_arrive,
     mbarrier_arrive_expect_tx,
     mbarrier_expect_tx,
     mbarrier_wait_parity,
 )
-from tilelang.language.bulk_copy import tma_copy
+from tilelang.language.bulk_copy import tma_copy, tma_store_arrive, tma_store_wait
 from tilelang.language.hints import (
     annotate_l2_hit_ratio,
     annotate_layout,
@@ -264,7 +265,6 @@ _LATER = {
             "disable_warp_group_reg_alloc",
             "set_max_nreg",
             "wgmma_gemm",
-            "fence_proxy_async",
             "ClusterKernel",
             "sync_grid",
             "tvm_warp_shuffle",
@@ -383,6 +383,7 @@ __all__ = [
     "exp",
     "exp2",
     "exp10",
+    "fence_proxy_async",
     "fill",
     "float",
     "float4_e2m1",
@@ -483,6 +484,8 @@ __all__ = [
     "thread_binding",
     "tile",
     "tma_copy",
+    "tma_store_arrive",
+    "tma_store_wait",
     "trunc",
     "truncdiv",
     "truncmod",

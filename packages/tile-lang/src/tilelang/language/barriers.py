@@ -1,4 +1,5 @@
-"""mbarriers: `T.alloc_barrier`, arrivals, announced bytes and waits, for kernels that say themselves who waits for whom."""
+"""mbarriers: `T.alloc_barrier`, arrivals, announced bytes and waits, for kernels that say themselves who waits for whom;
+and the fence between ordinary stores and asynchronous reads."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from tilelang.frontend.builder import require_kernel
 from tilelang.frontend.values import as_value, convert, index_node
 from tilelang.ir.dtypes import DType
 from tilelang.ops.barrier import MbarrierArrive, MbarrierExpectTx, MbarrierWait
+from tilelang.ops.fence import FenceProxyAsync
 
 MOST_ARRIVALS = 2**20 - 1  # PTX ISA, "mbarrier.init"; announced bytes have the same limit
 
@@ -66,7 +68,7 @@ def barrier_region(what: str, barrier: Any) -> Any:
     return tile_ir.region(place.buffer.node, [(index_node(place.indices[0]), 1)])
 
 
-def _thread_level(what: str) -> Any:
+def thread_level(what: str) -> Any:
     builder = require_kernel(what)
     if builder.in_parallel:
         raise InvalidArgument(
@@ -83,13 +85,13 @@ def _emit(builder: Any, op: Any) -> None:
 
 def mbarrier_arrive(mbarrier: Any) -> None:
     """`T.mbarrier_arrive(full[0])`: every thread that comes by arrives, and releases what it wrote to those who wait."""
-    builder = _thread_level("T.mbarrier_arrive")
+    builder = thread_level("T.mbarrier_arrive")
     _emit(builder, MbarrierArrive(barrier_region("T.mbarrier_arrive", mbarrier)))
 
 
 def barrier_arrive(barrier: Any) -> None:
     """Same as `mbarrier_arrive`."""
-    builder = _thread_level("T.barrier_arrive")
+    builder = thread_level("T.barrier_arrive")
     _emit(builder, MbarrierArrive(barrier_region("T.barrier_arrive", barrier)))
 
 
@@ -106,14 +108,14 @@ def _bytes(what: str, tx: Any) -> Any:
 
 def mbarrier_expect_tx(mbarrier: Any, tx: Any) -> None:
     """`T.mbarrier_expect_tx(full[0], bytes)`: the phase ends only after so many more bytes have been copied."""
-    builder = _thread_level("T.mbarrier_expect_tx")
+    builder = thread_level("T.mbarrier_expect_tx")
     region = barrier_region("T.mbarrier_expect_tx", mbarrier)
     _emit(builder, MbarrierExpectTx(region, _bytes("T.mbarrier_expect_tx", tx)))
 
 
 def mbarrier_arrive_expect_tx(mbarrier: Any, tx: Any) -> None:
     """`T.mbarrier_expect_tx`, then one arrival of each thread that comes by."""
-    builder = _thread_level("T.mbarrier_arrive_expect_tx")
+    builder = thread_level("T.mbarrier_arrive_expect_tx")
     region = barrier_region("T.mbarrier_arrive_expect_tx", mbarrier)
     _emit(builder, MbarrierExpectTx(region, _bytes("T.mbarrier_arrive_expect_tx", tx), arrive=True))
 
@@ -123,13 +125,21 @@ def mbarrier_wait_parity(mbarrier: Any, parity: Any) -> None:
 
     Parity 1 of a fresh barrier counts as ended: a producer's first wait for an empty stage falls through.
     """
-    builder = _thread_level("T.mbarrier_wait_parity")
+    builder = thread_level("T.mbarrier_wait_parity")
     region = barrier_region("T.mbarrier_wait_parity", mbarrier)
     _emit(builder, MbarrierWait(region, convert(as_value(parity), DType("int32")).node))
 
 
 def barrier_wait(barrier: Any, parity: Any) -> None:
     """Same as `mbarrier_wait_parity`."""
-    builder = _thread_level("T.barrier_wait")
+    builder = thread_level("T.barrier_wait")
     region = barrier_region("T.barrier_wait", barrier)
     _emit(builder, MbarrierWait(region, convert(as_value(parity), DType("int32")).node))
+
+
+def fence_proxy_async() -> None:
+    """What the thread has stored to shared memory is seen by T.tma_copy and wgmma, once a barrier has followed.
+
+    Each thread that has written calls it. T.copy and T.gemm place it themselves.
+    """
+    _emit(thread_level("T.fence_proxy_async"), FenceProxyAsync())

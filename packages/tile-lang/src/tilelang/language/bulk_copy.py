@@ -7,9 +7,10 @@ from typing import Any
 from tilelang.errors import CopyShapeMismatch, InvalidArgument
 from tilelang.frontend.buffers import Region
 from tilelang.frontend.builder import tile_operator
-from tilelang.language.barriers import barrier_region
+from tilelang.language.barriers import barrier_region, thread_level
 from tilelang.language.tile import matched
 from tilelang.ops.barrier import MbarrierExpectTx
+from tilelang.ops.bulk_group import BulkCommit, BulkWait
 from tilelang.ops.tma_copy import TmaCopy
 
 EVICTION_POLICIES = (None, "evict_normal", "evict_first", "evict_last")
@@ -27,8 +28,9 @@ def tma_copy(
 
     From global to shared memory the copy's bytes are announced at `barrier` (unless `expect_tx` is False: then by
     T.mbarrier_expect_tx) and counted there when they land; who reads the tile waits for the barrier's phase, which
-    also needs its arrivals. From shared to global memory there is no barrier: the copy joins the thread's open group
-    of stores. What lies outside the tensor reads as 0 and is not written.
+    also needs its arrivals. From shared to global memory there is no barrier: T.tma_store_wait waits until the tile
+    has been read; who wrote it calls T.fence_proxy_async, and a barrier follows, before the copy. What lies outside
+    the tensor reads as 0 and is not written.
 
     Both sides have one element type and the extents of T.copy. Raises UnsupportedOnTarget for what the hardware
     cannot copy, with the reason. Needs sm_90a.
@@ -41,15 +43,38 @@ def tma_copy(
     region = None if barrier is None else barrier_region("T.tma_copy", barrier)
     copy = TmaCopy(source.node(), target.node(), region, policy)
     span = builder.span()
-    parts = [copy.to_stmt(span)]
+    ops: list[Any] = [copy] if load else [copy, BulkCommit()]
     if load and expect_tx:
-        parts.insert(0, MbarrierExpectTx(region, copy.bytes()).to_stmt(span))
+        ops = [MbarrierExpectTx(region, copy.bytes()), copy]
+    parts = [op.to_stmt(span) for op in ops]
     from tvm import tirx
 
     from tilelang.ir import tile_ir
 
     one = tirx.const(1, "int32")
     builder.emit(tirx.AttrStmt(one, tile_ir.LEADER, one, tile_ir.sequence(parts), span=span))
+
+
+def tma_store_arrive() -> None:
+    """Close the thread's group of stores. T.tma_copy to global memory has done so."""
+    builder = thread_level("T.tma_store_arrive")
+    builder.emit(BulkCommit().to_stmt(builder.span()))
+
+
+def tma_store_wait(count: int = 0) -> None:
+    """Until all but the `count` newest stores of the thread have read their tiles, which may be written again then.
+
+    The thread that started them waits; others learn of it by a barrier, as by T.sync_threads.
+    """
+    builder = thread_level("T.tma_store_wait")
+    if not isinstance(count, int) or count < 0:
+        raise InvalidArgument(
+            "T.tma_store_wait: impossible number of stores",
+            found=f"{count!r}",
+            expected="0 or more, known at compile time",
+            repair="T.tma_store_wait()",
+        )
+    builder.emit(BulkWait(count, read=True).to_stmt(builder.span()))
 
 
 def _check(source: Region, target: Region, barrier: Any, load: bool, policy: Any) -> None:

@@ -10,9 +10,11 @@ from typing import Any
 
 from tilelang.ops.atomic import AtomicTile
 from tilelang.ops.barrier import BarrierOp, MbarrierArrive, MbarrierExpectTx, MbarrierWait
-from tilelang.ops.base import OPERATORS, Machine, TileOp, parse, register
+from tilelang.ops.base import OPERATORS, Machine, ThreadOp, TileOp, parse, register
+from tilelang.ops.bulk_group import BulkCommit, BulkWait
 from tilelang.ops.copy import Copy
 from tilelang.ops.debug import DeviceAssert, Print
+from tilelang.ops.fence import FenceProxyAsync
 from tilelang.ops.fill import Fill
 from tilelang.ops.gemm import Gemm, GemmWarpPolicy
 from tilelang.ops.hints import AnnotateLayout, Hint, ImportSource, SafeValue
@@ -26,8 +28,11 @@ __all__ = [
     "AnnotateLayout",
     "AtomicTile",
     "BarrierOp",
+    "BulkCommit",
+    "BulkWait",
     "Copy",
     "DeviceAssert",
+    "FenceProxyAsync",
     "Fill",
     "Gemm",
     "GemmWarpPolicy",
@@ -42,6 +47,7 @@ __all__ = [
     "SafeValue",
     "Scan",
     "SyncThreads",
+    "ThreadOp",
     "TileOp",
     "TmaCopy",
     "parse",

@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tilelang.ops.base import Machine, TileOp, register
+from tilelang.ops.base import Machine, ThreadOp, register
 
 
 @dataclass(frozen=True)
-class BarrierOp(TileOp):
-    """What a single thread does to a barrier: `barrier` is a region of one element. May stand under any condition."""
+class BarrierOp(ThreadOp):
+    """What a thread does to a barrier: `barrier` is a region of one element."""
 
     barrier: Any
 

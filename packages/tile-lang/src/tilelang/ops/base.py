@@ -96,6 +96,11 @@ class TileOp:
         return cls(**operands, **tile_ir.attrs_of(call))
 
 
+@dataclass(frozen=True)
+class ThreadOp(TileOp):
+    """What each thread that comes by does for itself: it may stand under a condition on the thread."""
+
+
 OPERATORS: dict[str, type[TileOp]] = {}
 
 

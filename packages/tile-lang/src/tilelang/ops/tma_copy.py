@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tilelang.ops.base import Machine, TileOp, register
+from tilelang.ops.base import Machine, ThreadOp, register
 from tilelang.ops.copy import Copy
 
 
 @register
 @dataclass(frozen=True)
-class TmaCopy(TileOp):
+class TmaCopy(ThreadOp):
     """`tl.tma_copy(src, dst, barrier)`: what `tl.copy` moves, started by one thread and done asynchronously.
 
     Global to shared memory: the copied bytes count at `barrier` (`ops/barrier.py`), parts out of bounds included; the

@@ -9,8 +9,10 @@ from tile_compiler.simt.layout.equations import Rule
 from tile_compiler.simt.lowering import Lowering
 from tile_compiler.simt.operators.atomic import expand_atomic
 from tile_compiler.simt.operators.barrier import lower_arrive, lower_expect, lower_wait
+from tile_compiler.simt.operators.bulk_group import lower_bulk_wait, lower_commit
 from tile_compiler.simt.operators.copy import expand_copy
 from tile_compiler.simt.operators.debug import expand_device_assert, expand_print
+from tile_compiler.simt.operators.fence import lower_fence
 from tile_compiler.simt.operators.fill import expand_fill
 from tile_compiler.simt.operators.gemm import GemmRule, expand_gemm, gemm_rule
 from tile_compiler.simt.operators.hints import expand_hint, expand_import_source
@@ -36,8 +38,11 @@ def _lower_gemm(op: ops.Gemm, low: Lowering) -> Any:
 TWINS: dict[type[ops.TileOp], Twin] = {
     ops.AnnotateLayout: Twin(lower=nothing),
     ops.AtomicTile: Twin(expand_atomic),
+    ops.BulkCommit: Twin(lower=lower_commit),
+    ops.BulkWait: Twin(lower=lower_bulk_wait),
     ops.Copy: Twin(expand_copy),
     ops.DeviceAssert: Twin(expand_device_assert),
+    ops.FenceProxyAsync: Twin(lower=lower_fence),
     ops.Fill: Twin(expand_fill),
     ops.Gemm: Twin(expand_gemm, _gemm_rule, _lower_gemm, lambda op: "T.gemm"),
     ops.Hint: Twin(expand_hint),
