@@ -12,6 +12,10 @@ from tile_runtime_cuda.packing import CONFIG, CONFIG_BYTES
 
 _LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
 _GET_DEVICE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+_ENCODE = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint, *[ctypes.c_void_p] * 5, *[ctypes.c_int] * 4
+)
+_FUNCTIONS = {"cuLaunchKernelEx": _LAUNCH, "cuCtxGetDevice": _GET_DEVICE, "cuTensorMapEncodeTiled": _ENCODE}
 
 
 class Launched:
@@ -54,9 +58,8 @@ class RecordingDriver:
             getattr(self, f"do_{name}", lambda *_: None)(*arguments)
             return 0
 
-        if name in ("cuLaunchKernelEx", "cuCtxGetDevice"):  # native code calls these too: as C functions
-            kind = _LAUNCH if name == "cuLaunchKernelEx" else _GET_DEVICE
-            self.callbacks[name] = self.callbacks.get(name) or kind(function)
+        if name in _FUNCTIONS:  # native code calls these too: as C functions
+            self.callbacks[name] = self.callbacks.get(name) or _FUNCTIONS[name](function)
             return self.callbacks[name]
         return function
 
@@ -84,11 +87,13 @@ class RecordingDriver:
         assert attribute.value == 8
         self.allowed.append((kernel.value, value.value, device.value))
 
-    def do_cuTensorMapEncodeTiled(self, place: Any, kind: Any, rank: Any, address: Any, *rest: Any) -> None:
-        assert place.value % 64 == 0
-        lists = [list(a)[: rank.value - (i == 1)] for i, a in enumerate(rest[:4])]
-        self.encoded.append((kind.value, rank.value, address.value, *lists, *(a.value for a in rest[4:])))
-        ctypes.memset(place.value, len(self.encoded), 128)
+    def do_cuTensorMapEncodeTiled(self, place: int, kind: int, rank: int, address: int, *rest: int) -> None:
+        """The map is the number of the first call that said the same, 128 times."""
+        assert place % 64 == 0
+        forms = ((ctypes.c_uint64, rank), (ctypes.c_uint64, rank - 1), (ctypes.c_uint32, rank), (ctypes.c_uint32, rank))
+        lists = [list((form * n).from_address(at)) if n else [] for (form, n), at in zip(forms, rest)]
+        self.encoded.append((kind, rank, address, *lists, *rest[4:]))
+        ctypes.memset(place, self.encoded.index(self.encoded[-1]) + 1, 128)
 
     def do_cuLaunchKernelEx(self, config: int, kernel: int, params: int | None, extra: int) -> None:
         assert not params

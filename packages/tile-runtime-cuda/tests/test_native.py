@@ -462,3 +462,61 @@ def test_a_graph_can_hold_the_launches() -> None:
         prepared(*args)
     assert gemm.driver.calls == ["cuLaunchKernelEx"] * 6
     assert not gemm.handed_on
+
+
+MAPPED = manifest(
+    [
+        tensor("X", "float16", [["dim", "m"], ["dim", "n"]], "r"),
+        tensor("Y", "float16", [["dim", "m"], ["dim", "n"]], strides=[["dim", "row"], 1]),
+    ],
+    dims=[
+        {"name": "m", "param": "X", "axis": 0},
+        {"name": "n", "param": "X", "axis": 1},
+        {"name": "row", "param": "Y", "axis": 0, "of": "strides"},
+    ],
+    tensormaps=[
+        {"param": "X", "dtype": "float16", "box": [64, 128], "swizzle": 128},
+        {
+            "param": "Y",
+            "dtype": "float16",
+            "box": [64, 32, 2],
+            "shape": [64, ["dim", "m"], ["floordiv", ["dim", "n"], 64]],
+            "strides": [["dim", "row"], 64],
+            "element_strides": [1, 2, 1],
+            "fill": "nan",
+        },
+    ],
+    values=[["tensormap", 0], ["value", "int8", 7], ["tensormap", 1]],
+)
+
+
+def test_tensor_maps_are_made_once_for_each_tensor() -> None:
+    """Both ways tell the driver the same; the native one keeps what it was given."""
+    kernel = Both(MAPPED)
+    x, wide = torch.zeros(256, 192, dtype=torch.float16), torch.zeros(256, 320, dtype=torch.float16)
+    y = wide[:, 64:256]
+    kernel.agree(x, y)
+    first = (6, 2, x.data_ptr(), [192, 256], [384], [64, 128], [1, 1], 0, 3, 2, 0)
+    second = (6, 3, y.data_ptr(), [64, 256, 3], [640, 128], [64, 32, 2], [1, 2, 1], 0, 0, 2, 1)
+    assert kernel.driver.encoded == [first, second] * 2  # native, then Python
+    kernel.agree(x, y)
+    assert len(kernel.driver.encoded) == 4
+    kernel.agree(x[:128], y[:128])  # the same addresses, other extents
+    assert [e[3] for e in kernel.driver.encoded[4:]] == [[192, 128], [64, 128, 3]] * 2
+
+
+def test_many_tensors_share_the_slots_of_a_map() -> None:
+    kernel = Both(MAPPED)
+    memory = torch.zeros(64 * 4096, dtype=torch.float16)
+    rng = np.random.default_rng(3)
+    for _ in range(200):
+        x, y = (memory[64 * int(k) :][: 64 * 64].view(64, 64) for k in rng.integers(0, 4000, 2))
+        kernel.agree(x, y)
+
+
+def test_a_map_that_the_driver_refuses_is_explained_by_python() -> None:
+    kernel = Both(MAPPED)
+    x = torch.zeros(128, 64, dtype=torch.float16)
+    kernel.driver.fail["cuTensorMapEncodeTiled"] = [1]
+    kernel.hands_on(x, x)
+    kernel.agree(x, x)  # nothing of the failure is kept

@@ -128,7 +128,10 @@ class CudaBackend:
         launches = [(kernel, ctypes.addressof(attributes)) for kernel, attributes, _ in self._launches]
         device_reader = 0 if self._alone else self._driver.address("cuCtxGetDevice")
         launcher = self._driver.address("cuLaunchKernelEx")
-        vendor = Vendor(KDL_CUDA, launcher, device_reader, launches, (self._driver, self._launches))
+        maps = len(artifact.manifest.tensormaps)
+        encoder = self._driver.address("cuTensorMapEncodeTiled") if maps else 0
+        keep = (self._driver, self._launches)
+        vendor = Vendor(KDL_CUDA, launcher, device_reader, launches, keep, encoder, maps)
         try:
             entry = NativeEntry(artifact.read(file), vendor)
         except LoadError as error:

@@ -17,7 +17,8 @@ from typing import Any
 
 from .elf import Image
 from .errors import LoadError
-from .native_source import HEADER_BYTES, IMPORTS, LAUNCH, PREPARED, State
+from .native_source import HEADER_BYTES, IMPORTS, LAUNCH, MAP_SLOT_BYTES, MAP_SLOTS, PREPARED, State
+from .tensor_map import ALIGNMENT
 
 _METH_FASTCALL = 0x0080
 _word = ctypes.c_uint64.from_address
@@ -31,7 +32,7 @@ class Vendor:
     """What a vendor's runtime knows: addresses of C functions, and for each launch its kernel and attributes.
 
     `device_type` is DLPack's (2 for CUDA, 10 for ROCm); `device_reader` tells the current device, 0 where there is one only;
-    `keep` must live as long as the addresses.
+    `encoder` makes tensor maps, of which the manifest has `maps`; `keep` must live as long as the addresses.
     """
 
     device_type: int
@@ -39,6 +40,8 @@ class Vendor:
     device_reader: int
     launches: Sequence[tuple[int, int]]
     keep: object = None
+    encoder: int = 0
+    maps: int = 0
 
 
 class _Self(bytes):
@@ -68,6 +71,9 @@ class NativeEntry:
         self._table[State.DEVICE_TYPE] = vendor.device_type
         self._table[State.DEVICE_READER] = vendor.device_reader
         self._table[State.LAUNCHER] = vendor.launcher
+        self._maps = ctypes.create_string_buffer(vendor.maps * MAP_SLOTS * MAP_SLOT_BYTES + ALIGNMENT)
+        self._table[State.MAPS] = ctypes.addressof(self._maps) + -ctypes.addressof(self._maps) % ALIGNMENT
+        self._table[State.ENCODER] = vendor.encoder
         for i, (kernel, attributes) in enumerate(vendor.launches):
             self._table[self._place(i) + State.KERNEL] = kernel
             self._table[self._place(i) + State.ATTRIBUTES] = attributes

@@ -18,11 +18,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from . import tensor_map
 from .dtypes import DTYPES, accepted_names, integer_range
 from .expression import Expression
-from .manifest import Launch, Manifest, Param
+from .manifest import Launch, Manifest, Param, TensorMapping
 
-LAUNCH, PREPARED = "tl_launch_v1", "tl_prepared_v1"
+LAUNCH, PREPARED = "tl_launch_v2", "tl_prepared_v2"
 """The symbols carry the version of what `self`, the state table and the vendor's part mean: other versions are not run."""
 
 
@@ -31,12 +32,19 @@ class NotNative(Exception):
 
 
 class State:
-    """Word indices of the state table; after them come `WORDS_OF_LAUNCH` words for each launch."""
+    """Word indices of the state table; after them come `WORDS_OF_LAUNCH` words for each launch.
 
-    TENSOR_TYPE, PARAMETER_TYPE, TENSOR_READER, STREAM_READER, DEVICE_TYPE, DEVICE_READER, LAUNCHER, LAUNCHES = range(8)
+    `ENCODER` is the vendor's function that makes tensor maps, `MAPS` the memory for them: `MAP_SLOTS` slots of
+    `MAP_SLOT_BYTES` bytes, which the vendor divides, for each map of the manifest.
+    """
+
+    TENSOR_TYPE, PARAMETER_TYPE, TENSOR_READER, STREAM_READER, DEVICE_TYPE, DEVICE_READER, LAUNCHER = range(7)
+    ENCODER, MAPS, LAUNCHES = range(7, 10)
     WORDS_OF_LAUNCH = 3
     KERNEL, READY, ATTRIBUTES = range(3)
 
+
+MAP_SLOTS, MAP_SLOT_BYTES = 16, 256
 
 HEADER_BYTES = 32
 """From a bytes object to its first byte (CPython, 64 bits); checked before anything native is used."""
@@ -136,6 +144,21 @@ class NativeArgument:
     text: str
     size: int
 
+    @property
+    def alignment(self) -> int:
+        return min(self.size, tensor_map.ALIGNMENT)
+
+
+@dataclass(frozen=True)
+class NativeMap:
+    """A tensor map as the vendor sees it: LLVM i64 values, `shape` in elements and `strides` in bytes, fastest first."""
+
+    number: int
+    mapping: TensorMapping
+    address: str
+    shape: tuple[str, ...]
+    strides: tuple[str, ...]
+
 
 @dataclass(frozen=True)
 class NativeSite:
@@ -152,15 +175,23 @@ class NativeSite:
 Emit = Callable[[Text, NativeSite], None]
 """What a vendor adds: text that launches and leaves for `slow` where that fails. `%table` is the state table, `%stream`
 the stream, `%device` (i32) the device, `%memory` room that `native_text` was asked for."""
+EncodeMap = Callable[[Text, NativeMap], str]
+"""Text that makes a tensor map, or leaves for `slow`; the map's value, of type `MAP_TYPE`. It may use 64 bytes of `%memory`."""
+MAP_TYPE = f"[{tensor_map.BYTES // 8} x i64]"
 
 
-def native_text(manifest: Manifest, emit: Emit, room: Callable[[Launch, Sequence[NativeArgument]], int]) -> str:
+def native_text(
+    manifest: Manifest,
+    emit: Emit,
+    room: Callable[[Launch, Sequence[NativeArgument]], int],
+    encode: EncodeMap | None = None,
+) -> str:
     """The text of both functions. Raises NotNative for a kernel that needs the Python launcher at every call."""
-    if manifest.workspace or manifest.tensormaps:
+    if manifest.workspace:
         raise NotNative("it needs memory for each call")
     if not any(p.kind == "tensor" and p.access != "none" for p in manifest.params):
         raise NotNative("no tensor says where to run")
-    functions = [_Function(manifest, emit, room, prepared).text() for prepared in (False, True)]
+    functions = [_Function(manifest, emit, room, encode, prepared).text() for prepared in (False, True)]
     return "\n".join([_DECLARATIONS, *functions])
 
 
@@ -168,9 +199,15 @@ class _Function:
     """Writes one of the two functions."""
 
     def __init__(
-        self, manifest: Manifest, emit: Emit, room: Callable[[Launch, Sequence[NativeArgument]], int], prepared: bool
+        self,
+        manifest: Manifest,
+        emit: Emit,
+        room: Callable[[Launch, Sequence[NativeArgument]], int],
+        encode: EncodeMap | None,
+        prepared: bool,
     ) -> None:
         self.manifest, self.emit, self.room, self.prepared = manifest, emit, room, prepared
+        self.encode = encode
         self.out = Text()
         self.dims: dict[str, str] = {}
         self.scalars: dict[str, str] = {}
@@ -457,7 +494,20 @@ class _Function:
             return NativeArgument("i64", self.dims[str(rest[0])], 8)
         if kind == "value":
             return self._number(str(rest[0]), self._expr(rest[1]))
+        if kind == "tensormap" and self.encode is not None:
+            return self._tensor_map(int(str(rest[0])))
         raise NotNative(f"a launch takes a {kind}")
+
+    def _tensor_map(self, number: int) -> NativeArgument:
+        assert self.encode is not None
+        mapping = self.manifest.tensormaps[number]
+        shape, strides = mapping.dimensions(self.manifest.param(mapping.param))
+        size = DTYPES[mapping.dtype].itemsize
+        steps = tuple(self.out.value(f"mul i64 {self._expr(stride)}, {size}") for stride in strides)
+        extents = tuple(self._expr(extent) for extent in shape)
+        self.room_needed = max(self.room_needed, 64)
+        made = NativeMap(number, mapping, self.addresses[mapping.param], extents, steps)
+        return NativeArgument(MAP_TYPE, self.encode(self.out, made), tensor_map.BYTES)
 
     def _number(self, dtype: str, value: str) -> NativeArgument:
         """A number in its own type; an integer that does not fit leaves for the launcher that says so."""
