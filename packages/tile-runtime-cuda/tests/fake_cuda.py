@@ -19,18 +19,22 @@ _FUNCTIONS = {"cuLaunchKernelEx": _LAUNCH, "cuCtxGetDevice": _GET_DEVICE, "cuTen
 
 
 class Launched:
-    """One recorded launch: the configuration, and the bytes of the arguments."""
+    """One recorded launch: the configuration, and the bytes of the arguments, up to a multiple of 8."""
 
-    def __init__(self, config: int, kernel: int, extra: int) -> None:
+    def __init__(self, config: int, kernel: int, params: int, count: int) -> None:
         memory = ctypes.string_at(config, CONFIG_BYTES)
         fields = struct.unpack(CONFIG, memory)
         self.grid, self.block, self.shared, self.stream = fields[0:3], fields[3:6], fields[6], fields[7]
         self.attributes = ctypes.string_at(fields[8], 72 * fields[9]) if fields[9] else b""
         self.kernel = kernel
-        words = struct.unpack("<5Q", ctypes.string_at(extra, 40))
-        assert (words[0], words[2], words[4]) == (1, 2, 0)
-        size = ctypes.c_uint64.from_address(words[3]).value
-        self.arguments = ctypes.string_at(words[1], size)
+        first = config + CONFIG_BYTES
+        self.arguments = ctypes.string_at(first, params - first)
+        addresses = struct.unpack(f"<{count}Q", ctypes.string_at(params, 8 * count))
+        self.places = [address - first for address in addresses]
+
+    def holds(self, arguments: bytes) -> bool:
+        """Whether these are the arguments, and nothing more."""
+        return self.arguments[: len(arguments)] == arguments and len(self.arguments) - len(arguments) in range(8)
 
 
 class RecordingDriver:
@@ -45,6 +49,7 @@ class RecordingDriver:
         self.kernels: dict[str, int] = {}
         self.encoded: list[tuple[Any, ...]] = []  # tensor maps: what the driver was told
         self.callbacks: dict[str, Any] = {}
+        self.argument_count = 1  # addresses of arguments that a launch records
         self.current = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -95,9 +100,9 @@ class RecordingDriver:
         self.encoded.append((kind, rank, address, *lists, *rest[4:]))
         ctypes.memset(place, self.encoded.index(self.encoded[-1]) + 1, 128)
 
-    def do_cuLaunchKernelEx(self, config: int, kernel: int, params: int | None, extra: int) -> None:
-        assert not params
-        self.launched.append(Launched(config, kernel, extra))
+    def do_cuLaunchKernelEx(self, config: int, kernel: int, params: int, extra: int | None) -> None:
+        assert not extra
+        self.launched.append(Launched(config, kernel, params, self.argument_count))
 
     def do_cuCtxGetDevice(self, out: int) -> None:
         ctypes.c_int.from_address(out).value = self.current

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -89,6 +88,7 @@ def _on_device(make: Callable[..., Any]) -> Callable[..., Any]:
 @pytest.mark.parametrize("devices", [1, 2])
 def test_a_call_packs_grid_block_stream_and_arguments(devices: int) -> None:
     library = RecordingDriver(devices=devices)
+    library.argument_count = 5
     kernel, a, b, c = loaded(library), *(tensor(1000) for _ in "abc")
     assert kernel(a, b, 2.5, c) is c
     (launch,) = library.launched
@@ -96,7 +96,8 @@ def test_a_call_packs_grid_block_stream_and_arguments(devices: int) -> None:
     assert launch.kernel == library.kernels["add_kernel"]
     assert launch.attributes == b""
     pointers = (a.data_ptr(), b.data_ptr(), c.data_ptr())
-    assert launch.arguments == struct.pack("<3Qif", *pointers, 1000, 2.5)
+    assert launch.holds(struct.pack("<3Qif", *pointers, 1000, 2.5))
+    assert launch.places == [0, 8, 16, 24, 28]
 
 
 @pytest.mark.parametrize("devices", [1, 2])
@@ -132,7 +133,7 @@ def test_arguments_lie_where_the_kernel_expects_them() -> None:
     a = tensor(64)
     kernel(a, tensor(64), 1.5, tensor(64))
     expected = struct.pack("<b7xQ?7xqH", 3, a.data_ptr(), True, -5, 0x3FC0)
-    assert library.launched[0].arguments == expected
+    assert library.launched[0].holds(expected)
 
 
 @pytest.mark.parametrize(
@@ -337,27 +338,6 @@ def test_profile_measures_with_events() -> None:
     assert library.calls.count("cuEventCreate") == library.calls.count("cuEventDestroy_v2") == 4
 
 
-def test_overhead_of_a_prepared_launch() -> None:
-    """The Python of a launch, the driver's own time left out; on the H200 host see the report of issue 3."""
-    library = RecordingDriver(devices=1)
-    kernel, args = loaded(library), (tensor(64), tensor(64), 1.0, tensor(64))
-    fast = kernel.prepare(*args)
-    for namespace in (kernel._namespace, fast.__globals__):
-        namespace["cu_launch"] = lambda *_: 0
-    best = []
-    for call, given in ((kernel, args), (fast, (args[0], args[1], args[3]))):
-        times = []
-        for _ in range(5):
-            start = time.process_time()
-            for _ in range(2000):
-                call(*given)
-            times.append((time.process_time() - start) / 2000)
-        best.append(min(times) * 1e6)
-    print(f"plain {best[0]:.2f} us, prepared {best[1]:.2f} us")
-    assert best[0] < 40  # generous: Python subclasses of torch.Tensor are slow, and machines of CI too
-    assert best[1] < 25
-
-
 def map_manifest(**more: Any) -> dict[str, Any]:
     """`k(map of X[m, n], s, map of Y)`: Y's map is the same memory as three dimensions."""
     tensor = {"kind": "tensor", "dtype": "float16", "shape": [["dim", "m"], ["dim", "n"]], "align": 16}
@@ -400,6 +380,7 @@ def loaded_with_maps(library: RecordingDriver, **more: Any) -> Any:
 
 def test_tensor_maps_are_made_by_the_driver_and_passed_by_value() -> None:
     library = RecordingDriver()
+    library.argument_count = 5
     kernel = loaded_with_maps(library)
     x, y = (tensor(256, 192, dtype=torch.float16) for _ in "xy")
     kernel(x, y)
@@ -407,7 +388,8 @@ def test_tensor_maps_are_made_by_the_driver_and_passed_by_value() -> None:
     second = (6, 3, y.data_ptr(), [64, 256, 3], [384, 128], [64, 32, 2], [1, 2, 1], 0, 0, 2, 1)
     assert library.encoded == [first, second]
     expected = struct.pack("<b63x128si60x128sQ", 7, b"\1" * 128, 192, b"\2" * 128, x.data_ptr())
-    assert library.launched[0].arguments == expected
+    assert library.launched[0].holds(expected)
+    assert library.launched[0].places == [0, 64, 192, 256, 384]
 
 
 def test_calls_with_the_same_tensors_find_their_maps_again() -> None:

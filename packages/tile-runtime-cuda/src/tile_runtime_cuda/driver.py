@@ -124,7 +124,7 @@ class Driver:
 
     @property
     def launch(self) -> Any:
-        """`cuLaunchKernelEx(configuration, kernel, 0, extra)` over addresses; its result is the status."""
+        """`cuLaunchKernelEx(configuration, kernel, params, 0)` over addresses; its result is the status."""
         function = self._library.cuLaunchKernelEx
         if isinstance(function, ctypes._CFuncPtr):  # type: ignore[attr-defined]
             function.argtypes = (ctypes.c_void_p,) * 4

@@ -22,7 +22,7 @@ from tile_runtime.launch import LoadedKernel
 from tile_runtime.launch_source import LaunchSite
 from tile_runtime.manifest import Launch, Manifest
 from tile_runtime.native import NativeEntry, Vendor, is_usable
-from tile_runtime.packed_arguments import argument_format, argument_text, narrow_bits
+from tile_runtime.packed_arguments import argument_format, argument_places, argument_text, narrow_bits
 from tile_runtime.tensor_map import TensorMap
 
 from .driver import Driver, DriverError
@@ -168,7 +168,7 @@ class CudaBackend:
             f"except IndexError: slot = slot{n}()",
             f"pack{n}(slot.memory, 0, {', '.join(fields)})",
             *([] if self._alone else [f"if device != current_device(): rc = elsewhere{n}(device, slot)", "else:"]),
-            f"{'' if self._alone else '    '}rc = cu_launch(slot.config, fn{n}, 0, slot.extra)",
+            f"{'' if self._alone else '    '}rc = cu_launch(slot.config, fn{n}, slot.params, 0)",
             f"if rc: failed{n}(rc, device, slot, {site.shared})",
             f"free{n}.append(slot)",
         ]
@@ -188,7 +188,7 @@ class CudaBackend:
         """Loads the kernel of a launch and puts what its lines use into the namespace."""
         n, launch = site.number, site.launch
         try:
-            arguments = argument_format(site.arguments)
+            arguments, places = argument_format(site.arguments), argument_places(site.arguments)
         except KeyError as error:
             raise LoadError(f"{self._manifest.name}: CUDA kernels take no scalar of type {error.args[0]}") from None
         size = struct.calcsize(f"<{arguments}")
@@ -204,7 +204,7 @@ class CudaBackend:
             f"ready{n}": ready,
             f"make_ready{n}": self._make_ready(launch, kernel, ready),
             f"free{n}": free,
-            f"slot{n}": lambda: Slot(size),
+            f"slot{n}": lambda: Slot(size, places),
             f"pack{n}": struct.Struct(CONFIG + arguments).pack_into,
             f"elsewhere{n}": self._elsewhere(kernel),
             f"failed{n}": self._failed(launch, kernel),
@@ -284,7 +284,7 @@ class CudaBackend:
                     f"call it inside torch.cuda.device({device})"
                 )
             with sys.modules["torch"].cuda.device(device):
-                return int(self._driver.launch(slot.config, kernel, 0, slot.extra))
+                return int(self._driver.launch(slot.config, kernel, slot.params, 0))
 
         return elsewhere
 
@@ -294,7 +294,7 @@ class CudaBackend:
         def failed(status: int, device: int, slot: Slot, shared: int) -> None:
             if status in (_INVALID_CONTEXT, _NOT_INITIALIZED):
                 self._driver.use_device(device)
-                status = int(self._driver.launch(slot.config, kernel, 0, slot.extra))
+                status = int(self._driver.launch(slot.config, kernel, slot.params, 0))
             if status:
                 grid = struct.unpack_from("<6I", slot.memory, 0)
                 raise LaunchError(

@@ -20,11 +20,10 @@ from tile_runtime.native_source import (
 )
 from tile_runtime.tensor_map import BYTES, DATA_TYPES, FILLS, INTERLEAVES, L2_PROMOTIONS, SWIZZLES
 
-from .packing import ATTRIBUTE_BYTES, BUFFER_POINTER, BUFFER_SIZE, CONFIG_BYTES, attributes
+from .packing import ATTRIBUTE_BYTES, CONFIG_BYTES, attributes, params_start
 
 KDL_CUDA = 2  # DLDeviceType of dlpack.h
 _STREAM, _ATTRIBUTES, _ATTRIBUTE_COUNT = 32, 40, 48  # offsets in CUlaunchConfig, after seven 32-bit numbers
-_EXTRA_WORDS = 6
 _HASH = -7046029254386353131  # 2^64 / the golden ratio, odd, as a signed number: spreads addresses over the slots
 
 
@@ -38,7 +37,7 @@ def text_of(manifest: Manifest) -> str | None:
 
 def room(launch: Launch, arguments: Sequence[NativeArgument]) -> int:
     """Bytes for one launch."""
-    return _extra(arguments) + 8 * _EXTRA_WORDS
+    return params_start(_places(arguments)[1]) + 8 * len(arguments)
 
 
 def _places(arguments: Sequence[NativeArgument]) -> tuple[list[int], int]:
@@ -51,13 +50,8 @@ def _places(arguments: Sequence[NativeArgument]) -> tuple[list[int], int]:
     return places, end
 
 
-def _extra(arguments: Sequence[NativeArgument]) -> int:
-    end = CONFIG_BYTES + _places(arguments)[1]
-    return end + -end % 8
-
-
 def emit(out: Text, site: NativeSite) -> None:
-    """`cuLaunchKernelEx(configuration, kernel, 0, extra)`, without Python's lock; any other status than 0 goes to Python."""
+    """`cuLaunchKernelEx(configuration, kernel, params, 0)`, without Python's lock; any other status than 0 goes to Python."""
     launch, (places, size) = site.launch, _places(site.arguments)
     for i, extent in enumerate((*site.grid, *site.block, site.shared)):
         if not extent.lstrip("-").isdigit():
@@ -73,17 +67,18 @@ def emit(out: Text, site: NativeSite) -> None:
             out.store(f"[{place - end} x i8]", "zeroinitializer", "%memory", CONFIG_BYTES + end)
         end = place + argument.size
         out.store(argument.kind, argument.text, "%memory", CONFIG_BYTES + place)
-    extra = _extra(site.arguments)
-    buffer = out.value(f"getelementptr i8, ptr %memory, i64 {CONFIG_BYTES}")
-    length = out.value(f"getelementptr i8, ptr %memory, i64 {extra + 8 * (_EXTRA_WORDS - 1)}")
-    words = [("i64", BUFFER_POINTER), ("ptr", buffer), ("i64", BUFFER_SIZE), ("ptr", length), ("i64", 0), ("i64", size)]
-    for i, (kind, word) in enumerate(words):
-        out.store(kind, word, "%memory", extra + 8 * i)
-    start = out.value(f"getelementptr i8, ptr %memory, i64 {extra}")
+    first = params_start(size)
+    if first > CONFIG_BYTES + end:
+        out.store(f"[{first - CONFIG_BYTES - end} x i8]", "zeroinitializer", "%memory", CONFIG_BYTES + end)
+    for i, place in enumerate(places):
+        out.store(
+            "ptr", out.value(f"getelementptr i8, ptr %memory, i64 {CONFIG_BYTES + place}"), "%memory", first + 8 * i
+        )
+    params = out.value(f"getelementptr i8, ptr %memory, i64 {first}")
     kernel = out.load("%table", site.state + 8 * State.KERNEL, "ptr", "kernel")
     launcher = out.load("%table", 8 * State.LAUNCHER, "ptr", "launcher")
     lock = out.value("call ptr @PyEval_SaveThread()", "lock")
-    status = out.value(f"call i32 {launcher}(ptr %memory, ptr {kernel}, ptr null, ptr {start})", "status")
+    status = out.value(f"call i32 {launcher}(ptr %memory, ptr {kernel}, ptr {params}, ptr null)", "status")
     out.put(f"call void @PyEval_RestoreThread(ptr {lock})")
     out.need(out.compare("eq", status, 0, "i32"))
 

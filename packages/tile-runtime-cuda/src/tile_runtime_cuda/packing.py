@@ -1,10 +1,13 @@
 """The block of memory that a launch hands to `cuLaunchKernelEx`: configuration, and the kernel's arguments behind it.
 
     0   CUlaunchConfig          grid, block, shared bytes, stream, attributes                           56 bytes
-    56  arguments               each at a multiple of its size (tensor maps: 64), as the kernel's parameters lie
-    ..  extra                   {1, address of the arguments, 2, address of their size, 0}, written once
+    56  arguments               each at a multiple of its size (tensor maps: 64)
+    ..  params                  the address of each argument, written once
 
-Layouts: CUlaunchConfig, CUlaunchAttribute and cuLaunchKernel ("extra") in
+The driver copies each argument to where the kernel has it. To pack them as one buffer would mean to know those places: the
+assembler puts a tensor map at a multiple of 64 of constant memory, where parameters begin at 0x210 on sm_90.
+
+Layouts: CUlaunchConfig, CUlaunchAttribute and cuLaunchKernel ("kernelParams") in
 https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EXEC.html and group__CUDA__TYPES.html.
 """
 
@@ -12,12 +15,12 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Sequence
 
 from tile_runtime.manifest import Launch
 
 CONFIG = "<7I4xQQI4x"
 CONFIG_BYTES = struct.calcsize(CONFIG)
-BUFFER_POINTER, BUFFER_SIZE, _END = 1, 2, 0
 _ATTRIBUTE = "<I4x64s"
 _COOPERATIVE, _CLUSTER, _SERIALIZATION = 2, 4, 6  # CUlaunchAttributeID
 
@@ -25,17 +28,22 @@ _COOPERATIVE, _CLUSTER, _SERIALIZATION = 2, 4, 6  # CUlaunchAttributeID
 class Slot:
     """Memory for one launch at a time. `pack` fills it from the start; the rest never changes."""
 
-    __slots__ = ("config", "extra", "memory")
+    __slots__ = ("config", "memory", "params")
 
-    def __init__(self, argument_bytes: int) -> None:
-        end = CONFIG_BYTES + argument_bytes
-        extra = end + -end % 8
-        self.memory = ctypes.create_string_buffer(extra + 6 * 8)
+    def __init__(self, argument_bytes: int, places: Sequence[int]) -> None:
+        """`places`: where each argument begins, in bytes from the first."""
+        start = params_start(argument_bytes)
+        self.memory = ctypes.create_string_buffer(start + 8 * max(1, len(places)))
         self.config = ctypes.addressof(self.memory)
-        self.extra = self.config + extra
-        size = self.extra + 5 * 8
-        pointers = (BUFFER_POINTER, self.config + CONFIG_BYTES, BUFFER_SIZE, size, _END, argument_bytes)
-        struct.pack_into("<6Q", self.memory, extra, *pointers)
+        self.params = self.config + start
+        pointers = [self.config + CONFIG_BYTES + place for place in places]
+        struct.pack_into(f"<{len(places)}Q", self.memory, start, *pointers)
+
+
+def params_start(argument_bytes: int) -> int:
+    """Where the addresses of the arguments begin."""
+    end = CONFIG_BYTES + argument_bytes
+    return end + -end % 8
 
 
 def attributes(launch: Launch, cluster: tuple[int, int, int] | None) -> bytes:

@@ -37,17 +37,28 @@ def narrow_bits(dtype: str, value: float) -> int:
 def argument_format(arguments: Sequence[Argument]) -> str:
     """The struct format of the arguments. KeyError for a type that no kernel takes by value."""
     text, size = "", 0
-    for argument in arguments:
-        if argument.kind == "tensormap":
-            code, alignment = f"{tensor_map.BYTES}s", tensor_map.ALIGNMENT
-        else:
-            code = "Q" if argument.kind == "pointer" else _CODES[argument.dtype]
-            alignment = struct.calcsize(f"<{code}")
-        width = struct.calcsize(f"<{code}")
-        gap = -size % alignment
+    for argument, place in zip(arguments, argument_places(arguments), strict=True):
+        gap, code = place - size, _code(argument)
         text += f"{gap}x{code}" if gap else code
-        size += gap + width
+        size = place + struct.calcsize(f"<{code}")
     return text
+
+
+def argument_places(arguments: Sequence[Argument]) -> list[int]:
+    """Where each argument begins in `argument_format`."""
+    places, size = [], 0
+    for argument in arguments:
+        width = struct.calcsize(f"<{_code(argument)}")
+        size += -size % (tensor_map.ALIGNMENT if argument.kind == "tensormap" else width)
+        places.append(size)
+        size += width
+    return places
+
+
+def _code(argument: Argument) -> str:
+    if argument.kind == "tensormap":
+        return f"{tensor_map.BYTES}s"
+    return "Q" if argument.kind == "pointer" else _CODES[argument.dtype]
 
 
 def argument_text(argument: Argument) -> str:
