@@ -14,10 +14,13 @@ from tvm import tirx as tir
 from tile_compiler.rewrite import Rewriter, map_kernels
 from tile_compiler.simt.check_synchronization import check_synchronization
 from tile_compiler.simt.context import SimtContext
-from tile_compiler.simt.errors import SharedMemoryRace
+from tile_compiler.simt.errors import BarrierMismatch, ProductUnderWay, SharedMemoryRace
 from tilelang.ir import tile_ir
 
-SYNCHRONIZATION = re.compile(r"tl::(sync_threads|cp_async_wait<\d+>|cp_async_commit)")
+SYNCHRONIZATION = re.compile(
+    r"tl::(sync_threads|cp_async_wait<\d+>|cp_async_commit|mbarrier_\w+|fence_\w+|wgmma_(wait<\d+>|commit|fence)"
+    r"|bulk_(commit|wait<\d+>|wait_read<\d+>))"
+)
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,8 @@ class Change:
 
 
 class _Edit(Rewriter):
-    """Replaces the `which`-th synchronization call; `weaken` turns a wait into one for a group less."""
+    """Replaces the `which`-th synchronization call; `weaken` turns a wait into one for a group less or another phase,
+    and lets a barrier expect fewer bytes."""
 
     def __init__(self, which: int, weaken: bool) -> None:
         self.left, self.which, self.weaken = which, which, weaken
@@ -46,16 +50,28 @@ class _Edit(Rewriter):
         self.left -= 1
         if self.left != -1:
             return node
-        wait = re.fullmatch(r"tl::cp_async_wait<(\d+)>", name)
-        if not self.weaken:
-            self.change = Change(self.which, name, "")
-            return None
-        if wait is None:
+        now = self._weaker(name, list(call.args[1:])) if self.weaken else None
+        self.change = Change(self.which, name, "" if now is None else str(now.args[0].value))
+        if self.weaken and now is None:
             self.change = Change(self.which, name, name)  # nothing weaker
             return node
-        weaker = f"tl::cp_async_wait<{int(wait[1]) + 1}>"
-        self.change = Change(self.which, name, weaker)
-        return tir.Evaluate(tir.call_extern("int32", weaker), span=node.span)
+        if now is None:
+            return None
+        arguments = "" if name != self.change.now else " with another argument"
+        self.change = Change(self.which, name, self.change.now + arguments)
+        return tir.Evaluate(now, span=node.span)
+
+    @staticmethod
+    def _weaker(name: str, arguments: list[Any]) -> Any | None:
+        """The call that asks for less; None: there is none."""
+        wait = re.fullmatch(r"(tl::\w+_wait(?:_read)?)<(\d+)>", name)
+        if wait is not None:
+            return tir.call_extern("int32", f"{wait[1]}<{int(wait[2]) + 1}>")
+        if name == "tl::mbarrier_wait":
+            return tir.call_extern("int32", name, arguments[0], tir.bitwise_xor(arguments[1], 1))
+        if name.startswith("tl::mbarrier") and name.endswith("expect_tx"):
+            return tir.call_extern("int32", name, arguments[0], arguments[1] - 16)
+        return None
 
 
 def changed(func: Any, which: int, weaken: bool = False) -> tuple[Any, Change | None]:
@@ -85,7 +101,7 @@ def refuted(func: Any) -> bool:
     """Whether the compiler's checker finds a race."""
     try:
         check_synchronization(func, SimtContext())
-    except SharedMemoryRace:
+    except (SharedMemoryRace, BarrierMismatch, ProductUnderWay):
         return True
     return False
 

@@ -10,22 +10,24 @@ import numpy as np
 from tvm import ir
 from tvm import tirx as tir
 
-from tile_compiler.errors import where
 from tile_compiler.passes.lower_tile_ops import alias_roots
 from tile_compiler.rewrite import is_call
+from tile_compiler.simt.checker.footprints import AGAINST, ORDINARY
+from tile_compiler.simt.checker.knowledge import WARP
+from tile_compiler.simt.checker.refutations import race
 from tile_compiler.simt.context import SimtContext
-from tile_compiler.simt.errors import SharedMemoryRace
 from tile_compiler.simt.shadow import MANY, Meeting, Shadow
 from tile_compiler.simt.thread_values import Array, ThreadValues, Unknown
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of
 
+ROLE = "tl.role"  # of an attribute around statements that the producer alone executes
 OFFSET = "tl.offset"
 _ADDRESS = ("tirx.address_of", "tirx.buffer_data")
 
 
 @dataclass(frozen=True)
-class _Memory:
+class Memory:
     """Where a buffer lies among the places of the shadow: `unit` bytes each, `base` the first; None: global memory."""
 
     buffer: Any
@@ -49,13 +51,19 @@ class BlockMemory(ThreadValues):
     """Accesses of the active threads, recorded in `state`; each raises SharedMemoryRace for what it meets.
 
     `state` is None where no thread can be. `tracked`: global buffers that are looked at beside shared memory.
+
+    Lanes are the kernel's threads; where some of its statements are for a producer alone, one lane more is that thread.
+    It goes the way of all loops and conditions and computes all scalars, but of the rest executes its statements only.
     """
 
     def __init__(self, kernel: tile_ir.Kernel, ctx: SimtContext, tracked: set[Any]) -> None:
-        super().__init__(int(kernel.num_threads or 1))
+        self.produces = any(is_role(n) for n in tile_ir.walk(kernel.body))
+        self.count = int(kernel.num_threads or 1)
+        super().__init__(self.count + self.produces)
+        self.producing = False  # whether the statement at hand is the producer's
         self.kernel, self.ctx = kernel, ctx
         self.roots = alias_roots(kernel.body)
-        self.memories: dict[Any, _Memory] = {b: _Memory(b, None, 1) for b in tracked}
+        self.memories: dict[Any, Memory] = {b: Memory(b, None, 1) for b in tracked}
         self.addresses: dict[tuple[Any, int], int] = {}  # places of global memory, in order of first touch
         self.shared_places = self._place_shared()
         self.state: Shadow | None = None
@@ -64,8 +72,19 @@ class BlockMemory(ThreadValues):
         self.quiet: dict[Any, bool] = {}
         self.readers: dict[Any, bool] = {}
         self.trace: list[int] = []
+        self.now = 0  # counts what happens
         self.depth = self.nest = 0  # loops over registers around here; the number of the outermost such loop
         self.scattered: dict[int, int] = {}  # by site of a write to an unknown address: the nest in which it was last
+
+    @property
+    def consumers(self) -> Array:
+        """Which lanes are threads of the kernel."""
+        return np.asarray(self.lane < self.count)
+
+    @property
+    def active(self) -> Array:
+        """The threads that execute the statement at hand, and not only its scalars."""
+        return np.asarray(self.mask & (self.consumers != self.producing))
 
     def _place_shared(self) -> int:
         """Lay the shadow over the block's shared memory, so that buffers that share bytes meet; how many places."""
@@ -74,18 +93,18 @@ class BlockMemory(ThreadValues):
         views = [n.buffer for n in tile_ir.walk(self.kernel.body) if isinstance(n, tir.DeclBuffer)]
         shared = {n.buffer for n in found}
         views = [v for v in views if self.roots.get(v) in shared]
-        widths = [_Memory(b, 0, 1).width for b in (*shared, *views)]
+        widths = [Memory(b, 0, 1).width for b in (*shared, *views)]
         unit = min(widths, default=1)
         end = 0
         offsets: dict[Any, int] = {}
         for node in found:
             notes = {str(k): tile_ir.plain(v) for k, v in (node.annotations or {}).items()}
             offsets[node.buffer] = int(notes.get(OFFSET, end))
-            size = _Memory(node.buffer, 0, 1)
+            size = Memory(node.buffer, 0, 1)
             end = max(end, offsets[node.buffer] + -(-size.elements * size.width // 16) * 16)
         for buffer in (*shared, *views):
             base = offsets[self.roots.get(buffer, buffer)] // unit
-            self.memories[buffer] = _Memory(buffer, base, unit)
+            self.memories[buffer] = Memory(buffer, base, unit)
         return -(-end // unit)
 
     def _is_quiet(self, node: Any) -> bool:
@@ -93,7 +112,7 @@ class BlockMemory(ThreadValues):
         if node not in self.quiet:
             self.quiet[node] = not any(
                 (isinstance(n, ir.Var) and (n in self.memories or n in self.followed))
-                or (is_call(n, "tirx.call_extern") and "sync" in str(n.args[0].value))
+                or (is_call(n, "tirx.call_extern") and orders(str(n.args[0].value)))
                 or is_call(n, "tirx.break_loop", "tirx.continue_loop")
                 or isinstance(n, tir.AllocBuffer)
                 for n in tile_ir.walk(node)
@@ -117,7 +136,11 @@ class BlockMemory(ThreadValues):
         name = str(call.args[0].value)
         given = {_buffer_at(a) for a in call.args[1:] if is_call(a, *_ADDRESS)}
         kept = {b for b in given if b in self.memories or b in self.followed}
-        return "sync" not in name and (not kept or name.startswith("tl::ldmatrix_x"))
+        return not orders(name) and (not kept or name.startswith("tl::ldmatrix_x"))
+
+    def _asynchronous(self, name: str, node: Any, stmt: Any) -> bool:
+        """Follow a call that synchronizes by mbarriers or concerns the asynchronous proxy; whether it is one."""
+        raise NotImplementedError
 
     # -- accesses ---------------------------------------------------------------------------------------------
 
@@ -162,6 +185,8 @@ class BlockMemory(ThreadValues):
 
     def _extern(self, node: Any, stmt: Any) -> None:
         name = str(node.args[0].value)
+        if self._asynchronous(name, node, stmt):
+            return
         for position, argument in enumerate(node.args[1:]):
             if not is_call(argument, *_ADDRESS):
                 self._reads(argument, stmt)
@@ -187,13 +212,19 @@ class BlockMemory(ThreadValues):
                     stmt.span, f"{name} accesses {memory.buffer.name} in step with the barriers around it"
                 )
 
-    def _touch(self, kind: str, memory: _Memory, indices: Any, count: int, stmt: Any, same: bool = False) -> None:
+    def _touch(self, kind: str, memory: Memory, indices: Any, count: int, stmt: Any, same: bool = False) -> None:
         assert self.state is not None
         site = self._site(stmt)
         place, thread, known = self._places(memory, indices, count)
+        if not len(place):
+            return
         self.trace.append(hash((kind, site, place.tobytes())))
         again = not known and self.depth > 0 and self.scattered.get(site) == self.nest  # one statement of the user
-        found = self.state.meets(kind, place, thread, site, same or again)
+        engines, found = self.state.engines, None
+        if engines is not None:
+            found = self._meets_engines("write" if kind == "async" else kind, place, thread)
+        if found is None and not self.producing:
+            found = self.state.meets(kind, place, thread, site, same or again)
         if found is None and kind in ("write", "async") and not same:
             if known:
                 found = _among_themselves(place, thread, site)
@@ -204,10 +235,34 @@ class BlockMemory(ThreadValues):
             self._refute(memory, found, stmt, kind, known)
         if kind == "async":
             self.state.start(place, thread, site)
-        else:
+            return
+        if not self.producing:
             self.state.record(kind, place, thread, site)
+        if engines is not None:
+            self.now += 1
+            engines.record(kind, place, thread, self.now, site)
 
-    def _places(self, memory: _Memory, indices: Any, count: int) -> tuple[Array, Array, bool]:
+    def _meets_engines(self, kind: str, place: Array, thread: Array) -> Meeting | None:
+        """The conflict of a thread's access with asynchronous ones, or with those of the producer."""
+        assert self.state is not None
+        assert self.state.engines is not None
+        engines = self.state.engines
+        for other in AGAINST[kind]:
+            track = engines.footprints.tracks[other]
+            if other in ORDINARY and not self.produces:
+                continue
+            unknown = ~engines.footprints.known(other, place, thread, engines.knowledge)
+            if other in ORDINARY and not self.producing:
+                bit = np.uint64(1) << np.uint64(self.count // WARP)
+                held = track.agent[place]
+                unknown &= (held == self.count) | ((held == MANY) & (track.members[place] & bit != 0))
+            if unknown.any():
+                bad = int(np.argmax(unknown))
+                at = int(place[bad])
+                return Meeting(at, other, int(track.site[at]), int(track.agent[at]), int(thread[bad]))
+        return None
+
+    def _places(self, memory: Memory, indices: Any, count: int) -> tuple[Array, Array, bool]:
         """(places, threads) of an access by the active threads; any thread anywhere if the address is not known, and
         whether it is."""
         known = True
@@ -215,9 +270,10 @@ class BlockMemory(ThreadValues):
             if indices is None:
                 raise Unknown(True)
             start, count = self._linear(memory, list(indices), count)
-            start = np.broadcast_to(start, (self.threads,))[self.mask]
+            active = self.active
+            start = np.broadcast_to(start, (self.threads,))[active]
             element = (start[:, None] + np.arange(count)).ravel()
-            thread = np.repeat(self.lane[self.mask], count)
+            thread = np.repeat(self.lane[active], count)
         except Unknown:
             known = False
             if memory.base is None:
@@ -237,7 +293,7 @@ class BlockMemory(ThreadValues):
         place = (memory.base + element[:, None] * factor + np.arange(factor)).ravel()
         return place, np.repeat(thread, factor), known
 
-    def _linear(self, memory: _Memory, indices: list[Any], count: int) -> tuple[Array, int]:
+    def _linear(self, memory: Memory, indices: list[Any], count: int) -> tuple[Array, int]:
         """(the number of the first element in the buffer's storage, how many neighbours)."""
         if isinstance(indices[-1], ir.prim.Ramp):
             count = int(indices[-1].lanes)
@@ -252,7 +308,7 @@ class BlockMemory(ThreadValues):
             step = step * self.value(shape[dim])
         return total, count
 
-    def _global_places(self, memory: _Memory, element: Array) -> Array:
+    def _global_places(self, memory: Memory, element: Array) -> Array:
         """Places of global memory, numbered as they are met; -1, an unknown address, has one of its own."""
         assert self.state is not None
         root = self.roots.get(memory.buffer, memory.buffer)
@@ -268,30 +324,24 @@ class BlockMemory(ThreadValues):
             self.sites.append(stmt)
         return self.site_of[stmt]
 
-    def _refute(self, memory: _Memory, found: Meeting, stmt: Any, kind: str, known: bool) -> None:
-        done = {"read": "reads", "write": "writes", "atomic": "updates", "async": "starts a copy to"}
-        first, other = self.sites[found.before], found.kind
-        who = "" if found.partner < 0 else f" (thread {found.partner})"
-        me = f"thread {found.thread}" if found.thread >= 0 else "a thread"
-        at = self._named(memory, found.place)
-        problem = f"{at} is still being copied to" if other == "async" else f"a race on {at}"
-        raise SharedMemoryRace(
-            problem,
-            at=stmt.span,
-            found=f"{where(first.span) or 'a statement'} {done[other]} it{who}; {where(stmt.span) or 'a later one'} "
-            f"{done[kind]} it ({me}), with no {'wait' if other == 'async' else 'barrier'} between them",
-            expected="threads that meet in one place have a barrier between them",
-            repair="T.sync_threads() between the two, where all threads of the block come by"
-            if known
-            else "memory says where, so nothing shows that threads keep apart: write it in a loop of its own, which "
-            "gets a barrier, or by T.atomic_add and the like",
-        )
+    def _refute(self, memory: Memory, found: Meeting, stmt: Any, kind: str, known: bool) -> None:
+        raise race(self._named(memory, found.place), self.sites[found.before], found, stmt, kind, known)
 
     @staticmethod
-    def _named(memory: _Memory, place: int) -> str:
+    def _named(memory: Memory, place: int) -> str:
         if memory.base is None:
             return str(memory.buffer.name)
         return f"{memory.buffer.name}[{(place - memory.base) * memory.unit // memory.width}]"
+
+
+def is_role(node: Any) -> bool:
+    """Whether what stands below is the producer's."""
+    return isinstance(node, tir.AttrStmt) and str(node.attr_key) == ROLE
+
+
+def orders(name: str) -> bool:
+    """Whether a function of the device header orders accesses, or makes some that are not its caller's."""
+    return "sync" in name or name.startswith(("tl::mbarrier", "tl::tma_", "tl::bulk_", "tl::wgmma_", "tl::fence_"))
 
 
 def _buffer_at(address: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,12 +10,13 @@ import numpy as np
 from tvm import tirx as tir
 
 from tile_compiler.rewrite import is_call
-from tile_compiler.simt.block_memory import BlockMemory
+from tile_compiler.simt.block_memory import is_role
+from tile_compiler.simt.checker.asynchronous import Asynchronous
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.errors import SharedMemoryRace
 from tile_compiler.simt.operators.nests import REGISTERS
 from tile_compiler.simt.repetition import Repetition
-from tile_compiler.simt.shadow import Shadow
+from tile_compiler.simt.shadow import Flight, Shadow
 from tile_compiler.simt.thread_values import Array, Unknown
 from tilelang.ir import tile_ir
 
@@ -30,8 +32,8 @@ class _Loop:
     has_barrier: bool
 
 
-class Block(BlockMemory):
-    """Walks of one kernel, with sizes and block coordinates as given; each raises SharedMemoryRace for what it finds.
+class Block(Asynchronous):
+    """Walks of one kernel, with sizes and block coordinates as given; each raises for what it finds.
 
     `state` is None where no thread can be (after a `break`). A condition that memory decides, and all threads agree
     on, is taken both ways, and the two states are merged; where threads may disagree, each may do either.
@@ -43,22 +45,29 @@ class Block(BlockMemory):
         self.repetitions: dict[Any, Repetition] = {}
 
     def run(self, chosen: dict[Any, Any], host: list[Any]) -> None:
-        """Walk the kernel from its beginning, after the Binds of the `host`."""
+        """Walk the kernel from its beginning to its end, after the Binds of the `host`."""
         self.values, self.private, self.unknown = dict(chosen), {}, {}
         rest = self.lane
-        for var, extent in self.kernel.threads:
+        for var, extent in self.kernel.threads[:-1]:
             self.values[var] = rest % int(extent)
             rest = rest // int(extent)
+        for var, _ in self.kernel.threads[-1:]:
+            self.values[var] = rest
         self.mask = np.ones(self.threads, bool)
-        self.state, self.loops, self.trace = Shadow(self.shared_places), [], []
+        self._maps(host)
+        self.state, self.loops, self.trace = Shadow(self.shared_places, self._engines()), [], []
         for stmt in (*host, self.kernel.body):
             self._statement(stmt)
+        self._at_exit()
 
     # -- statements -------------------------------------------------------------------------------------------
 
     def _statement(self, node: Any) -> None:
         method = _STATEMENTS.get(type(node).__name__)
         if method is not None and self.state is not None:
+            if self.registers and type(node).__name__ in _WHOLE:
+                if type(node).__name__ != "For" or self._is_quiet(node):
+                    self._use_registers(node)
             method(self, node)
 
     def _sequence(self, node: Any) -> None:
@@ -66,7 +75,9 @@ class Block(BlockMemory):
             self._statement(part)
 
     def _scope(self, node: Any) -> None:
+        outer, self.producing = self.producing, self.producing or is_role(node)
         self._statement(node.body)
+        self.producing = outer
 
     def _alloc(self, node: Any) -> None:
         if str(node.buffer.scope()) in tile_ir.PRIVATE:
@@ -99,21 +110,40 @@ class Block(BlockMemory):
         assert self.state is not None
         call = node.value
         name = str(call.args[0].value) if is_call(call, "tirx.call_extern") else ""
+        if name.startswith("tl::sync_threads") and not self.active.any():
+            return
         if name == "tl::sync_threads":
-            if not self.mask.all():
+            if (self.consumers & ~self.active).any():
                 raise SharedMemoryRace("a barrier that not every thread reaches", at=node.span)
-            self.state.barrier()
+            self._barrier(self.consumers | (node in self.joint))
         elif name.startswith("tl::sync_threads<"):
             self.ctx.report.assume(node.span, "a barrier of a part of the block orders what it is meant to order")
-            self.state.barrier()
+            self._barrier(self.consumers)
         elif name == "tl::cp_async_commit":
             self.state.commit()
         elif name.startswith("tl::cp_async_wait<"):
-            self.state.wait(int(name[18:-1]))
+            self._landed(self.state.wait(int(name[18:-1])))
         elif is_call(call, "tirx.break_loop", "tirx.continue_loop"):
             self._leave(node)
         else:
             self._reads(call, node)
+
+    def _barrier(self, threads: Array) -> None:
+        """All threads of the block meet, or all but the producer."""
+        assert self.state is not None
+        self.state.barrier()
+        if self.state.engines is not None:
+            self.now += 1
+            self.state.engines.knowledge.join(threads, self.now)
+
+    def _landed(self, flights: list[Flight]) -> None:
+        """What `cp.async` has brought counts as written by the threads that waited for it."""
+        assert self.state is not None
+        engines = self.state.engines
+        for flight in flights if engines is not None else ():
+            assert engines is not None
+            self.now += 1
+            engines.record("write", flight.place, flight.thread, self.now, flight.site)
 
     def _leave(self, node: Any) -> None:
         """A `break` or `continue`: the state goes to the loop's end."""
@@ -184,7 +214,8 @@ class Block(BlockMemory):
                 text = f"iterations {number} to {extent} of a loop do as those before (walked: {LONGEST})"
                 self.ctx.report.assume(node.span, text)
                 break
-            key = self._key()
+            key = self._key(repetition.counters)
+            before = {b: self.private[b].copy() for b in repetition.counters if b in self.private}
             outer_trace, self.trace = self.trace, []
             self._iteration(node, np.asarray([low + number]))
             self.trace, trace = outer_trace, hash(tuple(self.trace))
@@ -193,13 +224,14 @@ class Block(BlockMemory):
             number, walked = number + 1, walked + 1
             skip = repetition.skip(seen, number, extent, low, self)
             if skip:
+                repetition.advance(self, before, skip)
                 number += skip
                 seen = []
         self._joined(self.loops.pop().exits)
 
-    def _key(self) -> int:
+    def _key(self, counters: Collection[Any]) -> int:
         assert self.state is not None
-        private = tuple(v.tobytes() for v in self.private.values())
+        private = tuple(v.tobytes() for b, v in self.private.items() if b not in counters)
         return hash((self.state.key(), private, tuple(sorted(map(hash, self.unknown.items())))))
 
     def _unknown_for(self, node: Any, varying: bool) -> None:
@@ -280,7 +312,7 @@ class Block(BlockMemory):
 
     def _if(self, node: Any) -> None:
         self._reads(node.condition, node)
-        if self._is_quiet(node):
+        if self._is_quiet(node) and not any(self._registers_in(node)):
             return
         outer = self.mask
         try:
@@ -331,6 +363,7 @@ def _moduli(node: Any) -> list[int]:
     return [int(b.value) for b in found if isinstance(b, tir.IntImm) and 0 < b.value <= 64]
 
 
+_WHOLE = ("BufferStore", "Evaluate", "Bind", "For")  # statements whose use of registers is looked at as one
 _STATEMENTS: dict[str, Any] = {
     "SeqStmt": Block._sequence,
     "AttrStmt": Block._scope,

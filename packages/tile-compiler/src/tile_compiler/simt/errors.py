@@ -65,6 +65,18 @@ class SharedMemoryRace(CompileError, ValueError):
     code = "TL205"
 
 
+class BarrierMismatch(CompileError, ValueError):
+    """Arrivals, bytes and waits of an mbarrier do not fit: a wait never ends, or does so for an earlier phase."""
+
+    code = "TL208"
+
+
+class ProductUnderWay(CompileError, ValueError):
+    """The registers of an asynchronous product are used before it has been waited for."""
+
+    code = "TL209"
+
+
 class SharedMemoryOverflow(CompileError, ValueError):
     """A block asks for more shared memory than the architecture has."""
 

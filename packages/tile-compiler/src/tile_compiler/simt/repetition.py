@@ -38,6 +38,9 @@ class Repetition:
     multiples of P up to the first change; the loop's last iterations, where guards of copies that run ahead fail, are
     walked again. If a condition is periodic, what stands under it appears in some of P iterations only, and all of
     them are compared.
+
+    A private variable that every iteration increases by the same (`counters`) is affine in the loop's variable, and as
+    long as no condition compares it, only its remainders matter: so it counts as that variable does.
     """
 
     def __init__(self, loop: tir.For, is_quiet: Callable[[Any], bool], followed: Collection[Any]) -> None:
@@ -49,15 +52,17 @@ class Repetition:
         self.periodic_conditions = False
         self.derived: dict[Any, Any] = {}
         self.regular = True
+        self.counters = set(_counters(loop))
+        self.moving = {self.var, *self.counters}
         inner = {n.loop_var for n in tile_ir.walk(loop.body) if isinstance(n, tir.For)}
         for node in tile_ir.walk(loop.body):
-            if isinstance(node, tir.Bind) and depends(node.value, {self.var, *self.derived}):
+            if isinstance(node, tir.Bind) and depends(node.value, {*self.moving, *self.derived}):
                 self.derived[node.var] = substitute(node.value, self.derived)
         for node in tile_ir.walk(loop.body):
             if not self.regular:
                 return
             self._visit(node, is_quiet)
-        if any(depends(a, inner) for a in self.atoms):
+        if any(depends(a, inner | self.counters) for a in self.atoms):
             self.regular = False
         self.period = math.lcm(*self.moduli) if self.moduli else 1
 
@@ -71,10 +76,24 @@ class Repetition:
                 self.regular = False
         elif isinstance(node, ir.TensorLoad) and not is_quiet(node):
             self._index(node.indices)
+        elif is_call(node, "tirx.call_extern") and not is_quiet(node):
+            self._call(str(node.args[0].value), node.args[1:])
+        elif isinstance(node, tir.BufferStore) and node.buffer in self.counters:
+            return
         elif isinstance(node, tir.BufferStore) and not is_quiet(node):
             self._index(node.indices)
             if node.buffer in self.followed and self._kind(node.value) > FIXED:
                 self.regular = False
+
+    def _call(self, name: str, arguments: Sequence[Any]) -> None:
+        """The barriers that a call names, its parities, counts, bytes; coordinates of bulk copies are global memory's."""
+        for argument in arguments:
+            if is_call(argument, "tirx.address_of") and isinstance(argument.args[0], ir.TensorLoad):
+                if str(argument.args[0].source.scope()) not in tile_ir.GLOBAL:
+                    self._index(argument.args[0].indices)
+            elif not name.startswith("tl::tma_") and isinstance(argument, ir.Expr):
+                if name.startswith(("tl::mbarrier", "tl::wgmma_descriptor", "tl::bulk_")):
+                    self._index([argument])
 
     def _index(self, indices: Sequence[Any]) -> None:
         if any(self._kind(i) > AFFINE for i in indices):
@@ -90,8 +109,10 @@ class Repetition:
         return any(type(n).__name__ == "FloorMod" and self._kind(n) > FIXED for n in tile_ir.walk(node))
 
     def _kind(self, node: Any) -> int:
-        if not depends(node, {self.var, *self.derived}):
+        if not depends(node, {*self.moving, *self.derived}):
             return FIXED
+        if isinstance(node, ir.TensorLoad) and node.source in self.counters:
+            return AFFINE
         if isinstance(node, ir.Var):
             return AFFINE if node.same_as(self.var) else self._kind(self.derived[node])
         if isinstance(node, (ir.prim.Cast, ir.prim.Ramp, ir.prim.Broadcast)):
@@ -104,9 +125,12 @@ class Repetition:
 
     def _binary(self, node: Any, a: int, b: int) -> int:
         name, most = type(node).__name__, max(a, b)
-        if name == "FloorMod" and most <= AFFINE and isinstance(node.b, tir.IntImm):
-            self.moduli.append(int(node.b.value))
-            return PERIODIC
+        remainder = _remainder(node)
+        if remainder is not None:
+            of, modulus = remainder
+            if self._kind(of) <= AFFINE:
+                self.moduli.append(modulus)
+                return PERIODIC
         if most <= PERIODIC:
             return most
         if name in ("Add", "Sub") and most == AFFINE:
@@ -121,6 +145,11 @@ class Repetition:
         if name in ("And", "Or") and AFFINE not in (a, b) and OTHER not in (a, b):
             return GUARD
         return OTHER
+
+    def advance(self, block: Block, before: dict[Any, Any], skipped: int) -> None:
+        """Counters after iterations that were not walked; `before` is what they were an iteration ago."""
+        for buffer, content in before.items():
+            block.private[buffer] = block.private[buffer] + skipped * (block.private[buffer] - content)
 
     def skip(self, seen: Sequence[tuple[int, int]], number: int, extent: int, low: int, block: Block) -> int:
         """How many of the iterations from `number` on need not be walked.
@@ -157,3 +186,56 @@ class Repetition:
             return above
         except Unknown:  # memory decides too: both ways are walked in every iteration
             return extent
+
+
+def _remainder(node: Any) -> tuple[Any, int] | None:
+    """(expression, modulus) if a node repeats whenever the expression grows by the modulus."""
+    name = type(node).__name__
+    if not isinstance(getattr(node, "b", None), tir.IntImm):
+        return None
+    modulus = int(node.b.value)
+    if name == "BitwiseAnd" and modulus >= 0 and modulus & (modulus + 1) == 0:
+        modulus += 1
+    elif name != "FloorMod":
+        return None
+    of = node.a
+    while type(of).__name__ == "Cast":
+        of = of.value
+    if type(of).__name__ == "FloorDiv" and isinstance(of.b, tir.IntImm) and of.b.value > 0:
+        return of.a, modulus * int(of.b.value)
+    return of, modulus
+
+
+def _counters(loop: tir.For) -> list[Any]:
+    """Private integers that every iteration of a loop increases by what does not change in it."""
+    steps: dict[Any, list[Any]] = {}
+    for node in tile_ir.walk(loop.body):
+        if isinstance(node, tir.BufferStore) and str(node.buffer.scope()) in tile_ir.PRIVATE:
+            steps.setdefault(node.buffer, []).append(_step(node))
+    inner = {n.loop_var for n in tile_ir.walk(loop.body) if isinstance(n, tir.For)}
+    bound = {n.var for n in tile_ir.walk(loop.body) if isinstance(n, tir.Bind)}
+    changing = {loop.loop_var, *inner, *bound, *steps}
+    conditional = {
+        n.buffer
+        for c in tile_ir.walk(loop.body)
+        if isinstance(c, (tir.IfThenElse, tir.For, tir.While))
+        for n in tile_ir.walk(c)
+        if isinstance(n, tir.BufferStore)
+    }
+    return [
+        b
+        for b, found in steps.items()
+        if b not in conditional and all(s is not None and not depends(s, changing) for s in found)
+    ]
+
+
+def _step(node: tir.BufferStore) -> Any | None:
+    """By how much a store increases a variable, if that is what it does."""
+    size = tile_ir.static(node.buffer.ty.shape[0]) if len(node.buffer.ty.shape) == 1 else None
+    value = node.value
+    if size != 1 or type(value).__name__ != "Add":
+        return None
+    for one, other in ((value.a, value.b), (value.b, value.a)):
+        if isinstance(one, ir.TensorLoad) and one.source.same_as(node.buffer):
+            return other
+    return None

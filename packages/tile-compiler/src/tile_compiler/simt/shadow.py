@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tile_compiler.simt.thread_values import Array
+
+if TYPE_CHECKING:
+    from tile_compiler.simt.checker.engines import Engines
 
 NOBODY, MANY = -1, -2  # beside the number of a thread
 
@@ -42,11 +46,12 @@ class Meeting:
 class Shadow:
     """The state of a walk at one point: for each place and kind of access the thread (or MANY) since the last barrier.
 
-    `groups` are the closed groups of `cp.async`, oldest first; `open` the copies after the last commit. Two states
-    of equal `key` cannot be told apart by anything that follows.
+    `groups` are the closed groups of `cp.async`, oldest first; `open` the copies after the last commit. `engines` is what
+    asynchronous work adds, where there is any. Two states of equal `key` cannot be told apart by anything that follows.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, engines: Engines | None = None) -> None:
+        self.engines = engines
         self.thread = {kind: np.full(size, NOBODY, np.int16) for kind in KINDS}
         self.site = {kind: np.full(size, -1, np.int32) for kind in KINDS}
         self.flying = np.full(size, -1, np.int32)  # the statement that started an unfinished copy
@@ -66,6 +71,8 @@ class Shadow:
             for kind in KINDS:
                 table[kind] = np.concatenate([table[kind], np.full(more, -1, table[kind].dtype)])
         self.flying = np.concatenate([self.flying, np.full(more, -1, np.int32)])
+        if self.engines is not None:
+            self.engines.footprints.grow(size)
 
     def barrier(self) -> None:
         for kind in KINDS:
@@ -75,12 +82,15 @@ class Shadow:
         self.groups.append(self.open)
         self.open = []
 
-    def wait(self, pending: int) -> None:
-        """Until at most `pending` groups are unfinished; what arrives counts as written at the wait."""
+    def wait(self, pending: int) -> list[Flight]:
+        """Until at most `pending` groups are unfinished; what arrives (given back) counts as written at the wait."""
+        done: list[Flight] = []
         while len(self.groups) > pending:
-            for flight in self.groups.pop(0):
-                self.flying[flight.place] = -1
-                self.record("write", flight.place, flight.thread, flight.site)
+            done += self.groups.pop(0)
+        for flight in done:
+            self.flying[flight.place] = -1
+            self.record("write", flight.place, flight.thread, flight.site)
+        return done
 
     def meets(self, kind: str, place: Array, thread: Array, site: int, same: bool) -> Meeting | None:
         """The first conflict of an access with what came before. `same`: all threads write one value."""
@@ -91,6 +101,8 @@ class Shadow:
         for other in AGAINST[kind]:
             there = self.thread[other][place]
             met = (there != NOBODY) & (there != thread)
+            if self.engines is not None and met.any():  # another order than that of the block's barriers may hold
+                met &= ~self.engines.footprints.known(other, place, thread, self.engines.knowledge)
             if same and other == "write":
                 met &= self.site["write"][place] != site
             if met.any():
@@ -112,7 +124,7 @@ class Shadow:
         self.open.append(Flight(place, thread, site))
 
     def copy(self) -> Shadow:
-        new = Shadow(0)
+        new = Shadow(0, None if self.engines is None else self.engines.copy())
         new.thread = {k: v.copy() for k, v in self.thread.items()}
         new.site = {k: v.copy() for k, v in self.site.items()}
         new.flying = self.flying.copy()
@@ -135,13 +147,16 @@ class Shadow:
         padded = [[*([[]] * (count - len(s.groups))), *s.groups] for s in (self, other)]
         self.groups = [_union(a, b) for a, b in zip(*padded)]
         self.open = _union(self.open, other.open)
+        if self.engines is not None and other.engines is not None:
+            self.engines.merge(other.engines)
 
     def key(self) -> int:
         """A number that is equal for equal states (and, as a hash of 64 bits, for no other ones in practice)."""
         parts = [self.thread[kind].tobytes() for kind in KINDS]
         oldest = next((n for n, g in enumerate(self.groups) if g), len(self.groups))
         pending = tuple(tuple((f.site, f.place.tobytes()) for f in g) for g in [*self.groups[oldest:], self.open])
-        return hash((*parts, self.flying.tobytes(), pending))
+        engines = 0 if self.engines is None else self.engines.key()
+        return hash((*parts, self.flying.tobytes(), pending, engines))
 
 
 def _union(a: list[Flight], b: list[Flight]) -> list[Flight]:

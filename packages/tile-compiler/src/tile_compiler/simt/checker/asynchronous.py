@@ -1,0 +1,484 @@
+"""What a block's asynchronous work does: bulk copies, mbarriers, matrix products of warpgroups, fences of the proxies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from tvm import ir
+from tvm import tirx as tir
+
+from tile_compiler.rewrite import is_call
+from tile_compiler.simt.block_memory import BlockMemory, Memory, orders
+from tile_compiler.simt.checker.descriptors import Product, offsets, swizzled
+from tile_compiler.simt.checker.engines import Batch, Engines
+from tile_compiler.simt.checker.knowledge import WARP, Agents, Knowledge
+from tile_compiler.simt.checker.mbarriers import Mbarrier
+from tile_compiler.simt.checker.refutations import (
+    at_exit,
+    busy_registers,
+    mismatch,
+    no_fence,
+    not_ready,
+    race,
+    unfenced_registers,
+)
+from tile_compiler.simt.context import SimtContext
+from tile_compiler.simt.shadow import MANY, Meeting
+from tile_compiler.simt.thread_values import Array, Unknown
+from tilelang.ir import tile_ir
+
+BARRIER_SCOPE = "shared.barrier"
+ARRIVALS = "tl.arrivals"
+TENSOR_MAP = "tl.tensor_map"
+WARPGROUP = 4 * WARP
+
+_LOADS = ("tl::tma_load", "tl::bulk_load")
+_STORES = ("tl::tma_store", "tl::tma_reduce", "tl::bulk_store", "tl::bulk_reduce")
+_IGNORED = ("tl::mbarrier_inval", "tl::fence")
+_WITHOUT_EFFECT = ("tl::tma_prefetch", "tl::bulk_prefetch", "tl::wgmma_hold", "tl::wgmma_descriptor")
+_NOT_FOLLOWED = ("cluster", "multicast", "mbarrier_try_wait", "mbarrier_test_wait", "cp_async_mbarrier_arrive")
+
+
+class Asynchronous(BlockMemory):
+    """The calls that order accesses by mbarriers and fences, and those whose accesses are not their thread's own.
+
+    A bulk copy is made at once, in the name of an agent that its mbarrier has: who has not waited for the phase of
+    which its bytes are a part does not know of it. A product, and a bulk store, read in the name of an engine of their
+    warp: who waits for them learns of it. In this way one sequence of events, in the order of the program, decides
+    what every other order that the waits allow can do.
+    """
+
+    def __init__(self, kernel: tile_ir.Kernel, ctx: SimtContext, tracked: set[Any]) -> None:
+        super().__init__(kernel, ctx, tracked)
+        self.allocated: list[tuple[str, int]] = []  # name and arrivals of each mbarrier
+        self.first_of: dict[Any, int] = {}  # the number of the first mbarrier of a buffer
+        self.initializes = False
+        calls: list[Any] = []
+        for node in tile_ir.walk(kernel.body):
+            if isinstance(node, tir.AllocBuffer) and str(node.buffer.scope()) == BARRIER_SCOPE:
+                self._allocate(node)
+            elif is_call(node, "tirx.call_extern"):
+                calls.append(node)
+        names = [str(c.args[0].value) for c in calls]
+        self.initializes = "tl::mbarrier_init" in names
+        self.is_asynchronous = self.produces or any(orders(n) and "sync" not in n for n in names)
+        products = [c for c, n in zip(calls, names) if n.startswith("tl::wgmma_m64")]
+        held = [a.args[0].source for c in products for a in c.args[1:3] if is_call(a, "tirx.address_of")]
+        self.registers = {self.roots.get(b, b) for b in held}
+        self.mentioned: dict[Any, tuple[frozenset[Any], frozenset[Any]]] = {}
+        self.box_bytes: dict[Any, int] = {}
+        self.matrices: dict[Any, Array] = {}
+        self.joint = _setup(kernel.body)
+        self.trusted = False  # whether the kernel's barriers are assumed to order what they are meant to order
+
+    def _allocate(self, node: tir.AllocBuffer) -> None:
+        notes = {str(k): tile_ir.plain(v) for k, v in (node.annotations or {}).items()}
+        size = int(node.buffer.ty.shape[0])
+        counts = [int(n) for n in notes.get(ARRIVALS, [1] * size)]
+        self.first_of[node.buffer] = len(self.allocated)
+        self.allocated += [(f"{node.buffer.name}[{n}]", count) for n, count in enumerate(counts)]
+
+    def _engines(self) -> Engines | None:
+        """The state of asynchronous work at the kernel's start, if there is any."""
+        self.trusted = False
+        if not self.is_asynchronous:
+            return None
+        agents = Agents(self.count, self.threads, len(self.allocated))
+        empty = Knowledge.none(agents)
+        barriers = [Mbarrier.fresh(name, count, n, empty) for n, (name, count) in enumerate(self.allocated)]
+        engines = Engines(self.shared_places, agents, barriers)
+        engines.touched = dict.fromkeys(self.registers, -1)
+        return engines
+
+    def _maps(self, host: list[Any]) -> None:
+        """The bytes that one box of each tensor map has."""
+        for stmt in host:
+            if isinstance(stmt, tir.Bind) and is_call(stmt.value, TENSOR_MAP):
+                tensor = stmt.value.args[0].args[0]
+                box = [int(n) for n in tile_ir.attrs_of(stmt.value)["box"]]
+                self.box_bytes[stmt.var] = int(np.prod(box)) * Memory(tensor, 0, 1).bits // 8
+
+    # -- calls ------------------------------------------------------------------------------------------------------
+
+    def _asynchronous(self, name: str, node: Any, stmt: Any) -> bool:
+        if not orders(name) or name == "tl::sync_threads" or self.state is None or self.state.engines is None:
+            return name.startswith("tl::wgmma_descriptor")
+        threads, engines = self.active, self.state.engines
+        if not threads.any() or name in _IGNORED or name.startswith(_WITHOUT_EFFECT):
+            return True
+        self.now += 1
+        engines.acted[np.flatnonzero(threads)] = self.now
+        self.trace.append(hash((name, self._site(stmt), threads.tobytes())))
+        if any(word in name for word in _NOT_FOLLOWED):
+            self._trust(stmt)
+        elif name == "tl::sync_warp":
+            for warp in np.unique(self.lane[threads] // WARP):
+                engines.knowledge.join(threads & (self.lane // WARP == warp), self.now)
+        elif name.startswith("tl::mbarrier"):
+            if not self.trusted or name == "tl::mbarrier_wait":
+                self._at_barrier(name, node, stmt, threads, engines)
+        elif name == "tl::fence_mbarrier_init":
+            self._fence_initialized(threads, engines)
+        elif name.startswith("tl::fence_proxy_async"):
+            engines.footprints.fence(threads, self.now)
+            engines.fences.remember(threads, engines.knowledge, self.now)
+            self._fence_initialized(threads, engines)
+        elif name.startswith(_LOADS):
+            self._load(name, node, stmt, threads, engines)
+        elif name.startswith(_STORES):
+            self._stored(name, node, stmt, threads, engines)
+        elif name.startswith("tl::bulk_"):
+            self._groups_of_stores(name, threads, engines)
+        elif name.startswith("tl::wgmma"):
+            self._product(name, node, stmt, threads, engines)
+        return True
+
+    def _trust(self, stmt: Any) -> None:
+        """The kernel synchronizes in a way that is not followed: from here on its barriers are taken to be right."""
+        self.trusted = True
+        self.ctx.report.assume(stmt.span, "barriers that the kernel manages itself order what they are meant to order")
+
+    def _value_of(self, node: Any) -> Array:
+        return np.broadcast_to(self.value(node), (self.threads,))
+
+    # -- mbarriers --------------------------------------------------------------------------------------------------
+
+    def _barriers(self, argument: Any, threads: Array) -> Iterator[tuple[Mbarrier, Array]]:
+        """The mbarriers that threads name, and which threads do."""
+        assert self.state is not None
+        assert self.state.engines is not None
+        place = argument.args[0]
+        index = self._value_of(place.indices[0])
+        for number in np.unique(index[threads]):
+            yield self.state.engines.barriers[self.first_of[place.source] + int(number)], threads & (index == number)
+
+    def _at_barrier(self, name: str, node: Any, stmt: Any, threads: Array, engines: Engines) -> None:
+        site, knowledge = self._site(stmt), engines.knowledge
+        try:
+            found = list(self._barriers(node.args[1], threads))
+            given = self._value_of(node.args[2]) if len(node.args) > 2 else np.ones(self.threads, np.int64)
+        except Unknown:
+            self._trust(stmt)
+            return
+        self.trace.append(hash((tuple(b.number for b, _ in found), given[threads].tobytes())))
+        for barrier, who in found:
+
+            def refute(problem: str, which: Mbarrier, **facts: Any) -> Exception:
+                return mismatch(problem, which, self.sites, stmt, facts)
+
+            amount = int(given[who][0])
+            if name == "tl::mbarrier_init":
+                self._initialize(barrier, int(np.argmax(who)), amount, stmt)
+                continue
+            self._usable(barrier, who, stmt, engines)
+            if self.trusted or (barrier.ended is None):
+                if name == "tl::mbarrier_wait":
+                    self._trust(stmt)
+                    knowledge.acquire(who, np.full(engines.agents.count, self.now, np.int32))
+                continue
+            if name == "tl::mbarrier_wait":
+                self._wait(barrier, who, given, stmt, engines, refute)
+                barrier.sites["wait"] = site
+                continue
+            if "expect_tx" in name:
+                barrier.announce(amount * int(who.sum()))
+                barrier.sites["expect"] = site
+            if "arrive" in name:
+                count = 1 if "expect_tx" in name else amount
+                barrier.arrive(who, count, self.now, knowledge, refute)
+                barrier.sites["arrive"] = site
+
+    def _wait(self, barrier: Mbarrier, who: Array, parity: Array, stmt: Any, engines: Engines, refute: Any) -> None:
+        for value in np.unique(parity[who]):
+            these = who & (parity == value)
+            assert barrier.ended is not None
+            if barrier.ended % 2 == value and barrier.outstanding >= 0 and not self.produces and self._divided(these):
+                # Threads with programs of their own: the order of the text is not one in which they can run.
+                self._trust(stmt)
+                engines.knowledge.acquire(these, np.full(engines.agents.count, self.now, np.int32))
+                continue
+            barrier.wait(these, int(value), self.now, engines.knowledge, refute)
+
+    def _divided(self, threads: Array) -> bool:
+        return not bool((threads | ~self.consumers).all())
+
+    def _initialize(self, barrier: Mbarrier, thread: int, count: int, stmt: Any) -> None:
+        if count != barrier.count:
+            raise mismatch("arrivals", barrier, self.sites, stmt, {"came": count})
+        barrier.initialized = (thread, self.now, self._site(stmt))
+
+    def _fence_initialized(self, threads: Array, engines: Engines) -> None:
+        for barrier in engines.barriers:
+            if barrier.initialized is not None and threads[barrier.initialized[0]] and not barrier.init_fence:
+                barrier.init_fence = self.now
+
+    def _usable(self, barrier: Mbarrier, who: Array, stmt: Any, engines: Engines, copies: bool = False) -> None:
+        """The initialization is visible to threads, and for copies to the asynchronous proxy too."""
+        if not self.initializes:
+            return
+        if barrier.initialized is None:
+            raise not_ready(barrier, None, stmt, "")
+        thread, time, site = barrier.initialized
+        known = engines.knowledge.known[who, thread]
+        others = self.lane[who] != thread
+        if (others & (known < time)).any():
+            raise not_ready(barrier, self.sites[site], stmt, " to all threads")
+        if copies and (not barrier.init_fence or (others & (known < barrier.init_fence)).any()):
+            raise not_ready(barrier, self.sites[site], stmt, " to asynchronous copies")
+
+    # -- bulk copies ------------------------------------------------------------------------------------------------
+
+    def _load(self, name: str, node: Any, stmt: Any, threads: Array, engines: Engines) -> None:
+        if self.trusted:
+            return
+        by_map = name.startswith("tl::tma_load")
+        target, barrier = node.args[1], node.args[3 if by_map else 4]
+        try:
+            sizes = np.full(self.threads, self.box_bytes[node.args[2]]) if by_map else self._value_of(node.args[3])
+            found = list(self._barriers(barrier, threads))
+        except (Unknown, KeyError):
+            self._trust(stmt)
+            return
+        site = self._site(stmt)
+        for signal, who in found:
+            self._usable(signal, who, stmt, engines, copies=True)
+            for thread in np.flatnonzero(who):
+                memory, place = self._bytes(target, int(thread), int(sizes[thread]))
+                self.trace.append(hash((site, signal.number, place.tobytes())))
+                self._overwrites(memory, place, int(thread), stmt, engines)
+                agent = engines.agents.copies(signal.number)
+                every = np.ones(len(place), bool)
+                bit = 1 << signal.number % 64
+                engines.footprints.note("fill", place, agent, bit, self.now, site, every)
+                engines.acted[agent] = self.now
+
+            def refute(problem: str, which: Mbarrier, **facts: Any) -> Exception:
+                return mismatch(problem, which, self.sites, stmt, facts)
+
+            signal.sites["copy"] = site
+            engines.copies[signal.number] = (self.now, site)
+            if signal.ended is not None:
+                signal.copied(who, int(sizes[who][0]), self.now, engines.knowledge, refute)
+
+    def _bytes(self, target: Any, thread: int, size: int) -> tuple[Memory, Array]:
+        """The places of `size` bytes from the address that a thread names."""
+        place = target.args[0]
+        is_load = isinstance(place, ir.TensorLoad)
+        memory = self.memories[place.source if is_load else place]
+        assert memory.base is not None
+        try:
+            start = int(self._value_of(place.indices[0])[thread]) if is_load else 0
+        except Unknown:
+            return memory, memory.base + np.arange(-(-memory.elements * memory.width // memory.unit))
+        first = memory.base + start * memory.bits // 8 // memory.unit
+        return memory, np.arange(first, min(first + -(-size // memory.unit), self.shared_places))
+
+    def _overwrites(self, memory: Memory, place: Array, thread: int, stmt: Any, engines: Engines) -> None:
+        who = np.full(len(place), thread)
+        for kind, track in engines.footprints.tracks.items():
+            unknown = ~engines.footprints.known(kind, place, who, engines.knowledge)
+            if unknown.any():
+                at = int(place[int(np.argmax(unknown))])
+                found = Meeting(at, kind, int(track.site[at]), int(track.agent[at]), thread)
+                raise race(self._named(memory, at), self.sites[found.before], found, stmt, "fill")
+
+    def _stored(self, name: str, node: Any, stmt: Any, threads: Array, engines: Engines) -> None:
+        if self.trusted:
+            return
+        by_map = name.startswith("tl::tma")
+        try:
+            size = np.full(self.threads, self.box_bytes[node.args[1]]) if by_map else self._value_of(node.args[3])
+        except (Unknown, KeyError):
+            self._trust(stmt)
+            return
+        site = self._site(stmt)
+        for thread in np.flatnonzero(threads):
+            memory, place = self._bytes(node.args[2], int(thread), int(size[thread]))
+            self.trace.append(hash((site, int(thread), place.tobytes())))
+            self._fetches(memory, place, np.full(len(place), thread), stmt, engines)
+            warp = int(thread) // WARP
+            known = engines.footprints.known("fetch", place, np.full(len(place), thread), engines.knowledge)
+            bits = 1 << (engines.agents.warps + warp)
+            engines.footprints.note("fetch", place, engines.agents.stores(warp), bits, self.now, site, known)
+            engines.acted[engines.agents.stores(warp)] = self.now
+            queue = engines.queue(engines.stores, int(thread))
+            queue.open |= Batch(self.now, operands=frozenset({("stores", site)}))
+
+    def _groups_of_stores(self, name: str, threads: Array, engines: Engines) -> None:
+        for thread in map(int, np.flatnonzero(threads)):
+            queue = engines.queue(engines.stores, thread)
+            if name == "tl::bulk_commit":
+                queue.commit()
+            elif name.startswith(("tl::bulk_wait_read<", "tl::bulk_wait<")):
+                done = queue.wait(int(name[name.index("<") + 1 : -1]))
+                warp = thread // WARP  # its lanes share an engine: of their stores the oldest counts
+                others = [b.time for t, q in engines.stores.items() if t // WARP == warp for b in q.under_way()]
+                done = min([done, *(t - 1 for t in others)])
+                engines.knowledge.learn(self.lane == thread, engines.agents.stores(warp), done)
+
+    def _fetches(self, memory: Memory, place: Array, who: Array | int, stmt: Any, engines: Engines) -> None:
+        """The asynchronous proxy of threads (or of a warpgroup) may read these places."""
+        prints, knowledge = engines.footprints, engines.knowledge
+        for kind in ("write", "atomic", "fill"):
+            track = prints.tracks[kind]
+            if isinstance(who, int):
+                known = prints.known_to_warpgroup(kind, place, who, knowledge)
+            else:
+                known = prints.known(kind, place, who, knowledge)
+            if not known.all():
+                at = int(place[int(np.argmax(~known))])
+                found = Meeting(at, kind, int(track.site[at]), int(track.agent[at]), -1)
+                raise race(self._named(memory, at), self.sites[found.before], found, stmt, "fetch")
+            if kind != "fill":
+                visible = prints.visible(kind, place, who, knowledge, engines.fences)
+                if not visible.all():
+                    at = int(place[int(np.argmax(~visible))])
+                    raise no_fence(self._named(memory, at), self.sites[int(track.site[at])], stmt)
+
+    # -- products of warpgroups -------------------------------------------------------------------------------------
+
+    def _product(self, name: str, node: Any, stmt: Any, threads: Array, engines: Engines) -> None:
+        if name == "tl::wgmma_fence":
+            engines.touched = {}
+            return
+        groups = [int(g) for g in np.unique(self.lane[threads] // WARPGROUP)]
+        for group in groups:
+            queue = engines.queue(engines.products, group)
+            if name == "tl::wgmma_commit":
+                queue.commit()
+            elif name.startswith("tl::wgmma_wait<"):
+                done = queue.wait(int(name[15:-1]))
+                for warp in range(group * 4, group * 4 + 4):
+                    mine = threads & (self.lane // WARP == warp)
+                    engines.knowledge.learn(mine, engines.agents.products(warp), done)
+            else:
+                self._multiply(name, node, stmt, group, engines)
+
+    def _multiply(self, name: str, node: Any, stmt: Any, group: int, engines: Engines) -> None:
+        product, site = Product.of(name), self._site(stmt)
+        accumulator = self._register(node.args[1])
+        operand = self._register(node.args[2]) if product.from_registers else None
+        queue = engines.queue(engines.products, group)
+        shape = (product.n, product.k)
+        for batch in queue.under_way():
+            clashes = [s for r, other, s in batch.accumulators if r == accumulator and other != shape]
+            clashes += [s for r, _, s in batch.accumulators if r == operand]
+            clashes += [s for r, s in batch.operands if r == accumulator]
+            if clashes:
+                raise busy_registers(str(accumulator.name), self.sites[clashes[0]], stmt)
+        for held in (accumulator, operand):
+            if held is not None and held in engines.touched:
+                before = engines.touched[held]
+                raise unfenced_registers(str(held.name), None if before < 0 else self.sites[before], stmt)
+        bits = 0b1111 << 4 * group
+        sides = ((2, 64, product.k_major[0]), (3, product.n, product.k_major[1]))
+        for position, extent, k_major in sides[product.from_registers :]:
+            memory, place = self._matrix(node.args[position], extent, product.k, k_major, group)
+            self.trace.append(hash((site, group, position, place.tobytes())))
+            self._fetches(memory, place, group, stmt, engines)
+            known = engines.footprints.known_to_warpgroup("fetch", place, group, engines.knowledge)
+            engines.footprints.note("fetch", place, MANY, bits, self.now, site, known)
+        engines.acted[engines.agents.products(np.arange(4 * group, 4 * group + 4))] = self.now
+        busy = frozenset() if operand is None else frozenset({(operand, site)})
+        queue.open |= Batch(self.now, frozenset({(accumulator, shape, site)}), busy)
+
+    def _register(self, argument: Any) -> Any:
+        buffer = argument.args[0].source
+        return self.roots.get(buffer, buffer)
+
+    def _matrix(self, node: Any, extent: int, k: int, k_major: bool, group: int) -> tuple[Memory, Array]:
+        """The places of a matrix that a descriptor says; all of the buffer if it cannot be evaluated."""
+        start, leading, stride = node.args[1:4]
+        memory = self.memories[start.args[0].source]
+        assert memory.base is not None
+        swizzle = int(str(node.args[0].value).removeprefix("tl::wgmma_descriptor<").rstrip(">"))
+        try:
+            element = int(self._value_of(start.args[0].indices[0])[group * WARPGROUP])
+            advance = int(self._value_of(node.args[4])[group * WARPGROUP]) if len(node.args) > 4 else 0
+            strides = (int(self.value(leading)[0]), int(self.value(stride)[0]))
+        except Unknown:
+            return memory, memory.base + np.arange(-(-memory.elements * memory.width // memory.unit))
+        first = memory.base * memory.unit + element * memory.bits // 8 + advance
+        key = (extent, k, k_major, swizzle, *strides, first, memory.unit)
+        if key not in self.matrices:
+            found = swizzled(first + offsets(extent, k, k_major, swizzle, *strides), swizzle) // memory.unit
+            found = np.unique(found)
+            self.matrices[key] = found[found < self.shared_places]
+        return memory, self.matrices[key]
+
+    # -- registers --------------------------------------------------------------------------------------------------
+
+    def _use_registers(self, node: Any) -> None:
+        """A statement other than a product touches registers; none of them may be in use by a product."""
+        read, written = self._registers_in(node)
+        if self.state is None or self.state.engines is None or not (read | written):
+            return
+        engines, threads = self.state.engines, self.active
+        for group in (int(g) for g in np.unique(self.lane[threads] // WARPGROUP)):
+            for batch in engines.queue(engines.products, group).under_way():
+                busy = [(r, s) for r, _, s in batch.accumulators if r in read | written]
+                busy += [(r, s) for r, s in batch.operands if r in written]
+                for register, site in busy:
+                    raise busy_registers(str(register.name), self.sites[site], node)
+        if threads.any():
+            engines.touched |= dict.fromkeys(read | written, self._site(node))
+
+    def _registers_in(self, node: Any) -> tuple[frozenset[Any], frozenset[Any]]:
+        """The registers of products that a statement (reads, writes)."""
+        if node not in self.mentioned:
+            read: set[Any] = set()
+            written: set[Any] = set()
+            for n in tile_ir.walk(node):
+                if isinstance(n, tir.BufferStore):
+                    written.add(self.roots.get(n.buffer, n.buffer))
+                elif isinstance(n, ir.TensorLoad):
+                    read.add(self.roots.get(n.source, n.source))
+                elif is_call(n, "tirx.call_extern"):
+                    if str(n.args[0].value).startswith("tl::wgmma"):
+                        read, written = set(), set()
+                        break
+                    for argument in n.args[1:]:
+                        if is_call(argument, "tirx.address_of") and isinstance(argument.args[0], ir.TensorLoad):
+                            written.add(self._register(argument))
+            self.mentioned[node] = (frozenset(read & self.registers), frozenset(written & self.registers))
+        return self.mentioned[node]
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def _at_exit(self) -> None:
+        """Nothing asynchronous may outlive the block."""
+        engines = None if self.state is None else self.state.engines
+        if engines is None or self.trusted:
+            return
+        for queue in engines.products.values():
+            for batch in queue.under_way():
+                site = min(s for _, _, s in batch.accumulators)
+                raise at_exit("a product", self.sites[site], self.kernel, "T.wait_wgmma(0) before the kernel's end")
+        for queue in engines.stores.values():
+            for batch in queue.under_way():
+                (_, site), *_ = sorted(batch.operands)
+                raise at_exit("a bulk store", self.sites[site], self.kernel, "T.tma_store_wait() by the same thread")
+        for number, (time, site) in engines.copies.items():
+            if engines.knowledge.known[:, engines.agents.copies(number)].max() < time:
+                repair = "T.mbarrier_wait_parity(barrier, parity) before the kernel's end"
+                raise at_exit("a bulk copy", self.sites[site], self.kernel, repair)
+
+
+def _setup(body: Any) -> set[Any]:
+    """The block's barriers that a producer takes part in: those that directly follow the initialization of mbarriers."""
+    stmts = tile_ir.statements(body)
+    made = [n for n, s in enumerate(stmts) if _calls(s, "tl::mbarrier_init", "tl::fence_mbarrier_init")]
+    found = set()
+    for stmt in stmts[made[-1] + 1 :] if made else ():
+        if not (isinstance(stmt, tir.Evaluate) and is_call(stmt.value, "tirx.call_extern")):
+            break
+        if str(stmt.value.args[0].value) != "tl::sync_threads":
+            break
+        found.add(stmt)
+    return found
+
+
+def _calls(stmt: Any, *names: str) -> bool:
+    return any(is_call(n, "tirx.call_extern") and str(n.args[0].value) in names for n in tile_ir.walk(stmt))

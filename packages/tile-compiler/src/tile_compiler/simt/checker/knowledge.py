@@ -1,0 +1,154 @@
+"""What each thread of a block knows that the others have done: a clock for every pair."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tile_compiler.simt.shadow import MANY
+from tile_compiler.simt.thread_values import Array
+
+WARP = 32
+ALWAYS = np.iinfo(np.int32).max
+Clock = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Agents:
+    """Who touches memory: `lanes` threads, then two engines of each warp, then the copies of each mbarrier.
+
+    `consumers` of the lanes are threads of the kernel, one more may be the producer that gets a warp of its own. A
+    warp's matrix products read on behalf of its first engine, the bulk stores of its threads of the second. Copies that
+    an mbarrier counts have an agent of their own: whoever has waited at the barrier knows of them, nobody else does.
+    """
+
+    consumers: int
+    lanes: int
+    barriers: int
+
+    @property
+    def warps(self) -> int:
+        return -(-self.lanes // WARP)
+
+    @property
+    def count(self) -> int:
+        return self.lanes + 2 * self.warps + self.barriers
+
+    def products(self, warp: Any) -> Any:
+        return self.lanes + warp
+
+    def stores(self, warp: Any) -> Any:
+        return self.lanes + self.warps + warp
+
+    def copies(self, barrier: int) -> int:
+        return self.lanes + 2 * self.warps + barrier
+
+    def groups(self, kind: str) -> list[Any]:
+        """The agents that a set of those who touch memory in this way is made of: indices of their clocks, group by
+        group. Threads form groups by warps, as a set has 64 bits."""
+        if kind == "fetch":
+            return [[self.products(w)] for w in range(self.warps)] + [[self.stores(w)] for w in range(self.warps)]
+        if kind == "fill":
+            return [range(self.copies(b), self.copies(self.barriers), 64) for b in range(min(self.barriers, 64))]
+        return [range(w * WARP, min(self.lanes, (w + 1) * WARP)) for w in range(self.warps)]
+
+
+@dataclass
+class Knowledge:
+    """`known[t, a]`: thread t knows everything that agent a had done by this time.
+
+    Times count the accesses and synchronizations of a walk. A thread knows of itself always, unless what is meant is what
+    it knew at some moment (`now` False).
+    """
+
+    agents: Agents
+    known: Clock
+    now: bool = True
+    _made: dict[Any, Any] = field(default_factory=dict)
+
+    @classmethod
+    def none(cls, agents: Agents, now: bool = True) -> Knowledge:
+        return cls(agents, np.zeros((agents.lanes, agents.count), np.int32), now)
+
+    def copy(self) -> Knowledge:
+        return Knowledge(self.agents, self.known.copy(), self.now)
+
+    def changed(self) -> None:
+        self._made = {}
+
+    def merge(self, other: Knowledge) -> None:
+        self.known = np.minimum(self.known, other.known)
+        self.changed()
+
+    # -- synchronization ----------------------------------------------------------------------------------------
+
+    def join(self, threads: Array, now: int) -> None:
+        """Threads meet: each knows what any of them knew and did."""
+        together = self.released(threads, now)
+        self.known[threads] = np.maximum(self.known[threads], together)
+        self.changed()
+
+    def released(self, threads: Array, now: int) -> Clock:
+        """What threads hand over together at this time."""
+        together = self.known[threads].max(axis=0)
+        together[np.flatnonzero(threads)] = now
+        return np.asarray(together, np.int32)
+
+    def acquire(self, threads: Array, clock: Clock) -> None:
+        self.known[threads] = np.maximum(self.known[threads], clock)
+        self.changed()
+
+    def learn(self, threads: Array, agent: int, time: int) -> None:
+        self.known[threads, agent] = np.maximum(self.known[threads, agent], time)
+        self.changed()
+
+    def remember(self, threads: Array, other: Knowledge, now: int) -> None:
+        """What `other` says of threads is what they knew at this moment."""
+        self.known[threads] = other.known[threads]
+        number = np.flatnonzero(threads)
+        self.known[number, number] = now
+        self.changed()
+
+    # -- questions ----------------------------------------------------------------------------------------------
+
+    def by_thread(self, kind: str, thread: Array, agent: Array, members: Array, time: Array) -> Array:
+        """Whether each thread knows of the access of `agent` (MANY: the groups in `members`) at its time."""
+        own = self._own()
+        row = np.where(thread < 0, self.agents.lanes, thread)
+        return self._knows(own, "own", kind, row, agent, members, time)
+
+    def by_warpgroup(self, kind: str, group: int, agent: Array, members: Array, time: Array) -> Array:
+        """The same for all threads of a warpgroup."""
+        own = self._own()[group * 4 * WARP : (group + 1) * 4 * WARP].min(axis=0)[None]
+        return self._knows(own, group, kind, np.zeros(len(agent), np.intp), agent, members, time)
+
+    def _own(self) -> Clock:
+        """`known`, where a thread knows itself; in a row more what all threads know, for any of them."""
+        if "own" not in self._made:
+            own = self.known.copy()
+            if self.now:
+                np.fill_diagonal(own, ALWAYS)
+            everyone = self.known[: self.agents.consumers].min(axis=0)
+            self._made["own"] = np.concatenate([own, everyone[None]])
+        return np.asarray(self._made["own"])
+
+    def _knows(self, rows: Clock, name: Any, kind: str, row: Array, agent: Array, members: Array, time: Array) -> Array:
+        fine = (agent < 0) | (time <= rows[row, np.maximum(agent, 0)])
+        many = np.flatnonzero(agent == MANY)
+        if len(many):
+            of_groups = self._groups(rows, name, kind)
+            for number in range(of_groups.shape[1]):
+                there = (members[many] >> np.uint64(number)) & np.uint64(1) != 0
+                fine[many] &= ~there | (time[many] <= of_groups[row[many], number])
+        return fine
+
+    def _groups(self, rows: Clock, name: Any, kind: str) -> Clock:
+        """What is known of the slowest agent of each group."""
+        kind = kind if kind in ("fetch", "fill") else "thread"
+        if (name, kind) not in self._made:
+            groups = self.agents.groups(kind)
+            self._made[name, kind] = np.stack([rows[:, list(g)].min(axis=1) for g in groups], axis=1)
+        return np.asarray(self._made[name, kind])
