@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 import tilelang
 from tile_runtime.artifact import Artifact
 from tile_runtime_cpu.emulator.kernel import load
 from tile_runtime_cpu.emulator.report import EmulationError, Finding, Report
+from tilelang import interpreter
 
 
 @pytest.fixture(scope="session")
@@ -61,3 +64,34 @@ def planted(emulated: Callable[..., Any]) -> Callable[..., Planted]:
         return Planted(emulated(func), changes)
 
     return plant
+
+
+@pytest.fixture(scope="session")
+def values() -> Callable[..., Any]:
+    """values(shape, dtype, seed): small integers, which sums keep exact in every type."""
+
+    def make(shape: tuple[int, ...], dtype: str, seed: int = 0) -> Any:
+        drawn = np.random.default_rng(seed).integers(0, 8, shape)
+        return drawn.astype(getattr(ml_dtypes, dtype, dtype))
+
+    return make
+
+
+@pytest.fixture
+def agree(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Artifact]:
+    """agree(func, inputs, want): the interpreter and the text for sm_90a, copies early and late, give `want` in the last
+    argument; the artifact."""
+
+    def check(func: Any, inputs: list[Any], want: Any) -> Artifact:
+        meant = np.zeros_like(want)
+        interpreter.run(func, [*inputs, meant])
+        np.testing.assert_array_equal(meant, want)
+        kernel = tilelang.compile(func, target="cuda -arch=sm_90a", execution="emulate")
+        for mode in ("early", "late"):
+            monkeypatch.setenv("TILELANG_EMULATE_MODE", mode)
+            got = np.zeros_like(want)
+            kernel(*inputs, got)
+            np.testing.assert_array_equal(got, want)
+        return kernel.artifact
+
+    return check

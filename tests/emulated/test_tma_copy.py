@@ -10,7 +10,6 @@ import pytest
 
 import tilelang
 import tilelang.language as T
-from tilelang import interpreter
 
 HOPPER = "cuda -arch=sm_90a"
 
@@ -38,25 +37,6 @@ def doubled(shape: tuple[int, int], tile: tuple[int, int], dtype: str, threads: 
     return main
 
 
-def values(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray[Any, Any]:
-    """Small integers, which sums keep exact in every type."""
-    drawn = np.random.default_rng(seed).integers(0, 8, shape)
-    return drawn.astype(getattr(ml_dtypes, dtype, dtype))
-
-
-def agree(func: Any, inputs: list[Any], want: np.ndarray[Any, Any]) -> Any:
-    """The interpreter and the emulated text give `want` in the last argument; the artifact."""
-    meant = np.zeros_like(want)
-    interpreter.run(func, [*inputs, meant])
-    np.testing.assert_array_equal(meant, want)
-    kernel = tilelang.compile(func, target=HOPPER, execution="emulate")
-    for _ in range(2):  # the second call finds the maps of the first
-        got = np.zeros_like(want)
-        kernel(*inputs, got)
-        np.testing.assert_array_equal(got, want)
-    return kernel.artifact
-
-
 @pytest.mark.parametrize(
     ("shape", "tile", "dtype", "box", "swizzle"),
     [
@@ -72,7 +52,7 @@ def agree(func: Any, inputs: list[Any], want: np.ndarray[Any, Any]) -> Any:
         ((512, 64), (512, 64), "float16", (64, 256), 128),  # more rows than a box has
     ],
 )
-def test_a_tile_is_loaded(shape, tile, dtype, box, swizzle):
+def test_a_tile_is_loaded(agree, values, shape, tile, dtype, box, swizzle):
     a = values(shape, dtype)
     artifact = agree(doubled(shape, tile, dtype), [a], a + a)
     (made,) = artifact.manifest.tensormaps
@@ -81,7 +61,7 @@ def test_a_tile_is_loaded(shape, tile, dtype, box, swizzle):
     assert artifact.source.count("tl::tma_load(") == boxes
 
 
-def test_rows_without_a_swizzle_are_a_box():
+def test_rows_without_a_swizzle_are_a_box(agree, values):
     from tilelang.layout import make_linear_layout
 
     a = values((60, 80), "float16")
@@ -90,7 +70,7 @@ def test_rows_without_a_swizzle_are_a_box():
     assert (made.box, made.swizzle) == ((40, 32), 0)
 
 
-def test_the_text_compiles_for_the_device():
+def test_the_text_compiles_for_the_device(values):
     pytest.importorskip("tile_runtime_cuda")
     artifact = tilelang.compile(doubled((100, 72), (64, 64), "float16"), target=HOPPER).artifact
     (resources,) = artifact.manifest.resources.values()
@@ -99,7 +79,7 @@ def test_the_text_compiles_for_the_device():
     assert launch.args == (("param", "B"), ("tensormap", 0))
 
 
-def test_a_ring_of_stages():
+def test_a_ring_of_stages(agree, values):
     """One thread loads ahead; the others say when a stage is free again."""
     m, k, bm, bk, stages = 64, 320, 64, 32, 3
 
@@ -137,7 +117,7 @@ def test_a_ring_of_stages():
     ("threads", "count", "leader"),
     [(lambda tx: tx < 32, 32, 0), (lambda tx: tx >= 64, 64, 64), (lambda tx: tx == 5, 1, 5)],
 )
-def test_the_first_thread_of_those_that_come_by_copies(threads, count, leader):
+def test_the_first_thread_of_those_that_come_by_copies(agree, values, threads, count, leader):
     @T.prim_func
     def main(A: T.Tensor((32, 64), "float16"), B: T.Tensor((32, 64), "float16")):
         with T.Kernel(1, threads=128):
@@ -155,7 +135,7 @@ def test_the_first_thread_of_those_that_come_by_copies(threads, count, leader):
     assert f"tx == {leader}" in artifact.source
 
 
-def test_dynamic_sizes_under_every_variant():
+def test_dynamic_sizes_under_every_variant(values):
     """Extents that are whole tiles, and extents that are not; rows that no map can have are an error with a reason."""
     m, n = T.dynamic("m"), T.dynamic("n")
 
@@ -182,7 +162,7 @@ def test_dynamic_sizes_under_every_variant():
 @pytest.mark.parametrize(
     ("shape", "tile", "dtype"), [((128, 128), (64, 64), "float16"), ((70, 56), (32, 32), "float32")]
 )
-def test_a_tile_is_stored(shape, tile, dtype):
+def test_a_tile_is_stored(agree, values, shape, tile, dtype):
     (m, n), (bm, bn) = shape, tile
 
     @T.prim_func

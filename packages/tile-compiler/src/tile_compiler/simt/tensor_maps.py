@@ -94,14 +94,20 @@ class Plan:
 
 @dataclass(frozen=True)
 class _Shape:
-    """The boxes of a tile in a layout: `width` columns of a panel, `folded` if the panels are a dimension of the box;
-    `extents` of the other axes, outermost first."""
+    """The boxes of a tile in a layout: `width` columns of a panel and `extents` of the other axes, outermost first.
+
+    `before`: if the panels are a dimension of the box, the axes that come before it, fastest first.
+    """
 
     swizzle: int
     width: int
-    folded: bool
     extents: tuple[int, ...]
     count: int
+    before: tuple[int, ...] | None = None
+
+    @property
+    def folded(self) -> bool:
+        return self.before is not None
 
 
 def tma_able(
@@ -240,48 +246,40 @@ class _Planner:
         self, places: Array, extents: list[int], axes: list[tuple[Any, int, int]], swizzle: int
     ) -> Iterator[_Shape]:
         plain = places ^ ((places >> 3) & (swizzle - 16)) if swizzle else places
-        widths = _divisors(self._run(plain))
+        widths = _divisors(_run(plain, self.size))
         width = max(w for w in widths if w <= EXTENT and (w == 1 or w * self.size <= (swizzle or math.inf)))
         if width * self.size % ALIGNMENT or self.versions % REPEAT[swizzle]:
             return
-        rows, pitch, whole = list(extents[:-1]), width * self.size, True
-        box: list[int] = []
-        for axis in reversed(range(len(rows))):
-            steps = np.diff(plain, axis=axis)
-            fits = whole and not (steps != pitch).any()
-            most = max(d for d in _divisors(rows[axis]) if d <= EXTENT) if fits else 1
-            box.insert(0, most)
-            pitch *= most
-            whole = whole and most == rows[axis]
         panels = extents[-1] // width
-        folded = panels > 1 and whole and self._folds(plain, width, pitch, panels, axes)
-        count = math.prod(n // b for n, b in zip(rows, box)) * (1 if folded else panels)
-        shape = _Shape(swizzle, width, folded, tuple(box), count)
-        if all(place % REPEAT[swizzle] == 0 for place in self._corners(plain, shape)):
-            yield shape
+        folds = panels > 1 and self._folds(width, panels)
+        # Rows and panels in the order of their distance in memory: the box takes them in as long as it stays dense.
+        table = plain[..., ::width]
+        steps = [abs(int(np.diff(table, axis=a).flat[0])) if table.shape[a] > 1 else 0 for a in range(table.ndim)]
+        pitch, dense, taken, slowest = width * self.size, True, [1] * table.ndim, table.ndim
+        order = [a for a in sorted(range(table.ndim), key=lambda a: steps[a]) if table.shape[a] > 1]
+        for axis in order:
+            row = axis < table.ndim - 1
+            if not dense or not (row or folds) or (row and axis > slowest):
+                break  # the map has rows in the tensor's order
+            slowest = axis if row else slowest
+            run = _run(np.moveaxis(table, axis, -1), pitch)
+            taken[axis] = max(d for d in _divisors(run) if d <= EXTENT)
+            dense = taken[axis] == table.shape[axis]
+            pitch *= taken[axis]
+        folded = taken[-1] > 1
+        if folded and taken[-1] != panels:
+            return
+        after = sum(1 for a in order[: order.index(table.ndim - 1)] if taken[a] > 1) if folded else 0
+        count = math.prod(n // t for n, t in zip(table.shape, taken))
+        corners = table[tuple(slice(None, None, t) for t in taken)]
+        if not (corners % REPEAT[swizzle]).any():
+            yield _Shape(swizzle, width, tuple(taken[:-1]), count, tuple(order[:after]) if folded else None)
 
-    def _run(self, plain: Array) -> int:
-        """How many columns follow each other everywhere, a divisor of all columns."""
-        columns = plain.shape[-1]
-        follows = (np.diff(plain, axis=-1) == self.size).reshape(-1, columns - 1).all(axis=0)
-        return max(run for run in _divisors(columns) if all(follows[c] for c in range(columns - 1) if (c + 1) % run))
-
-    def _folds(self, plain: Array, width: int, pitch: int, panels: int, axes: list[tuple[Any, int, int]]) -> bool:
-        """Whether the panels can be the last dimension of the box."""
-        if len(self.tensor.region) == RANK or panels > EXTENT:
-            return False
-        starts = plain[..., ::width]
-        last = self.tensor.region[-1]
-        return (
-            not (np.diff(starts, axis=-1) != pitch).any()
-            and self._multiple(self.tensor.source.ty.shape[-1], width)
-            and self._multiple(last.min, width)
-        )
-
-    @staticmethod
-    def _corners(plain: Array, shape: _Shape) -> list[int]:
-        steps = (*shape.extents, plain.shape[-1] if shape.folded else shape.width)
-        return [int(p) for p in plain[tuple(slice(None, None, s) for s in steps)].reshape(-1)]
+    def _folds(self, width: int, panels: int) -> bool:
+        """Whether panels can be a dimension of the map: all of the tensor's, from the tile's first one on."""
+        fits = len(self.tensor.region) < RANK and panels <= EXTENT
+        sizes = self.tensor.source.ty.shape[-1], self.tensor.region[-1].min
+        return fits and all(self._multiple(size, width) for size in sizes)
 
     # -- the result ---------------------------------------------------------------------------------------------------
 
@@ -291,19 +289,23 @@ class _Planner:
         box[rank - 1] = shape.width
         for (_, dim, _), extent in zip(axes[:-1], shape.extents):
             box[dim] = extent
-        sizes, strides = list(tensor.ty.shape)[::-1], self.strides[-2::-1]
-        dims = box[::-1]
+        sizes, strides, dims = list(tensor.ty.shape)[::-1], self.strides[::-1], box[::-1]
         if shape.folded:
             columns = sizes[0]
-            sizes = [_like(columns, shape.width), *sizes[1:], tir.floordiv(columns, _like(columns, shape.width))]
-            strides = [*strides, _like(columns, shape.width)]
-            dims = [*dims, extents[-1] // shape.width]
-        simplified = [self.ranges.simplify(s) for s in (*sizes, *strides)]
-        facts = MapFacts(
-            tensor, tuple(simplified[: len(sizes)]), tuple(simplified[len(sizes) :]), tuple(dims), shape.swizzle
-        )
+            at = self._panel_dimension(axes, shape)
+            sizes = [_like(columns, shape.width), *sizes[1:]]
+            sizes.insert(at, tir.floordiv(columns, _like(columns, shape.width)))
+            strides.insert(at, _like(columns, shape.width))
+            dims.insert(at, extents[-1] // shape.width)
+        known = [self.ranges.simplify(s) for s in (*sizes, *strides[1:])]
+        facts = MapFacts(tensor, tuple(known[: len(sizes)]), tuple(known[len(sizes) :]), tuple(dims), shape.swizzle)
         boxes = tuple(self._box(offset, axes, shape) for offset in self._offsets(extents, shape))
         return Plan(facts, boxes, math.prod(extents) * self.size, self.loads)
+
+    def _panel_dimension(self, axes: list[tuple[Any, int, int]], shape: _Shape) -> int:
+        """The number of the panels' dimension, counted from the fastest: after the slowest axis that comes before."""
+        rank = len(self.tensor.region)
+        return 1 + max((rank - 1 - axes[a][1] for a in shape.before or ()), default=0)
 
     @staticmethod
     def _offsets(extents: list[int], shape: _Shape) -> Iterator[tuple[int, ...]]:
@@ -322,8 +324,8 @@ class _Planner:
         coordinates = at[::-1]
         if shape.folded:
             column = coordinates[0]
-            panel = tir.floordiv(column, _like(column, shape.width))
-            coordinates = [tir.const(0, "int32"), *coordinates[1:], panel]
+            coordinates[0] = tir.const(0, "int32")
+            coordinates.insert(self._panel_dimension(axes, shape), tir.floordiv(column, _like(column, shape.width)))
         return Box(tuple(_int32(self.ranges.simplify(c)) for c in coordinates), tuple(corner))
 
 
@@ -336,6 +338,13 @@ def _strides(tensor: Any) -> list[Any]:
     for extent in reversed(shape[1:]):
         strides.insert(0, extent if tile_ir.static(strides[0]) == 1 else strides[0] * extent)
     return strides
+
+
+def _run(table: Array, pitch: int) -> int:
+    """The largest divisor of the last axis such that everywhere so many neighbours are `pitch` bytes apart."""
+    count = table.shape[-1]
+    follows = (np.diff(table, axis=-1) == pitch).reshape(-1, count - 1).all(axis=0)
+    return max(run for run in _divisors(count) if all(follows[c] for c in range(count - 1) if (c + 1) % run))
 
 
 def _divisors(number: int) -> list[int]:
