@@ -93,9 +93,11 @@ def lower() -> Callable[..., tuple[Trace, SimtContext]]:
     return lowered
 
 
-def emulated(func: Any, args: Sequence[Any], arch: str = "sm_80", mode: str = "early", seed: int = 0) -> list[Any]:
+def emulated(
+    func: Any, args: Sequence[Any], arch: str = "sm_80", mode: str = "early", seed: int = 0, options: Any = None
+) -> list[Any]:
     """The arguments after the printed text ran in the emulator; any finding of it is an error."""
-    trace, _ = lowered(func, arch)
+    trace, _ = lowered(func, arch, options)
     source, launches = printed(func, trace.steps[-1].after)
     reports, work = launch_text(source, launches, func, args, mode, seed)
     for report in reports:

@@ -76,7 +76,7 @@ FNUZ = "float8_e4m3fnuz"
         (("uint8", "int8", "int32"), "sm_80", "tl::mma_m16n8k32_s32_u8_s8"),
         (("int8", "int8", "int32"), "sm_75", "tl::mma_m8n8k16_s32_s8"),
         ((F8, F8, "float32"), "sm_89", "tl::mma_m16n8k32_f32_e4m3"),
-        ((F8, F8_2, "float32"), "sm_90a", "tl::mma_m16n8k32_f32_e4m3_e5m2"),
+        ((F8, F8_2, "float32"), "sm_90", "tl::mma_m16n8k32_f32_e4m3_e5m2"),
         (("float32", "float32", "float32"), "sm_80", ""),
         (("bfloat16", "bfloat16", "float32"), "sm_75", ""),
         ((F8, F8, "float32"), "sm_80", ""),

@@ -1,4 +1,7 @@
-"""Names of architectures in declarations: `gfx942` is that one, `sm_80+` and `x86-64-v3+` are those and later ones."""
+"""Names of architectures in declarations: `gfx942` is that one, `sm_80+` and `x86-64-v3+` are those and later ones.
+
+`sm_90a` names what that architecture alone has: neither sm_90 nor anything later.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import re
 from collections.abc import Iterable
 
 _NAME = re.compile(r"(gfx|sm_|x86-64-v)(\d+[0-9a-f]*?)([af]?)(\+?)")
+_ONE = re.compile(r"sm_\d+[af]")
 
 
 def _parts(name: str) -> tuple[str, str, bool]:
@@ -22,6 +26,10 @@ def runs_on(architectures: Iterable[str], name: str) -> bool:
     family, number, _ = _parts(name)
     for entry in architectures:
         of, since, later = _parts(entry)
+        if _ONE.fullmatch(entry):
+            if entry == name:
+                return True
+            continue
         if of == family and (number == since or (later and int(number, 16) >= int(since, 16))):
             return True
     return False

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from tile_compiler.instructions.matrix_move import MatrixMove
 from tile_compiler.instructions.matrix_multiply import MatrixMultiply
+from tile_compiler.instructions.warpgroup_multiply import WarpgroupMultiply
 from tilelang import fingerprint
 
 _OWN = ("tile_compiler.targets.cuda.instructions", "tile_compiler.targets.hip.instructions")
@@ -20,13 +21,24 @@ def _own() -> tuple[MatrixMultiply, ...]:
 
 def declared() -> tuple[MatrixMultiply, ...]:
     """Every declared multiply, users' first, in order of preference for the same element types."""
-    return (*reversed(_added), *_own())
+    return (*added(), *_own())
 
 
 @lru_cache(maxsize=1)
 def matrix_moves() -> tuple[MatrixMove, ...]:
     """Every declared move of matrices between shared memory and registers."""
     return tuple(d for module in _OWN for d in importlib.import_module(module).MOVE)
+
+
+@lru_cache(maxsize=1)
+def warpgroup_multiplies() -> tuple[WarpgroupMultiply, ...]:
+    """Every declared multiply of a warpgroup."""
+    return tuple(d for module in _OWN for d in importlib.import_module(module).WARPGROUP)
+
+
+def added() -> tuple[MatrixMultiply, ...]:
+    """The multiplies of users, the newest first."""
+    return tuple(reversed(_added))
 
 
 def register(instruction: MatrixMultiply) -> MatrixMultiply:

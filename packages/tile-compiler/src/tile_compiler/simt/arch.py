@@ -28,6 +28,11 @@ class Arch:
         return self.name == "sm_90a"
 
     @property
+    def has_wgmma(self) -> bool:
+        """Matrix instructions of warpgroups; what no other architecture than sm_90a has."""
+        return self.name == "sm_90a"
+
+    @property
     def has_fp8_mma(self) -> bool:
         return self.number >= 89
 

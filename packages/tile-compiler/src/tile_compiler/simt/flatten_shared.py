@@ -55,8 +55,21 @@ class _Flatten(RangeRewriter):
         last = indices[-1]
         base = last.base if isinstance(last, ir.prim.Ramp) else last
         values = dict(zip(names(len(layout.shape)), (*indices[:-1], base)))
-        offset = self.ranges.simplify(to_tir(layout.offset, values))
+        offset = self._unswizzled(layout, values)
+        if offset is None:
+            offset = self.ranges.simplify(to_tir(layout.offset, values))
         return tir.Ramp(offset, tir.const(1, str(offset.ty)), last.lanes) if isinstance(last, ir.prim.Ramp) else offset
+
+    def _unswizzled(self, layout: Layout, values: dict[str, Any]) -> Any:
+        """The place of an element that a swizzle moves by a known distance, as it does the first of a group of rows."""
+        swizzle = layout.swizzle
+        if swizzle is None or len(layout.base) != 1:
+            return None
+        place = self.ranges.simplify(to_tir(layout.base[0], values))
+        inside = tile_ir.static(
+            self.ranges.simplify(tir.floormod(place, 1 << swizzle.base + swizzle.shift + swizzle.bits))
+        )
+        return None if inside is None else place + (swizzle.apply(inside) - inside)
 
     def alloc(self, node: tir.AllocBuffer) -> Any:
         return tir.AllocBuffer(self._buffer(node.buffer), span=node.span) if is_shared(node.buffer) else node

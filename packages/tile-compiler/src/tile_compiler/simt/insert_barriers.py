@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -33,33 +33,43 @@ SHARED = "shared memory"  # of which buffers may share bytes
 
 @dataclass
 class _State:
-    """What happened since the last barrier, and copies in flight by the number of groups closed after them."""
+    """What happened since the last barrier, and what is in flight by the number of groups closed after it: copies, and
+    reads by wgmma.
+
+    `unfenced`: writes of tiles that asynchronous work reads, by ordinary stores, since the last fence of the proxies;
+    `fenced`: those that a fence but no barrier has followed.
+    """
 
     reads: set[Touch] = field(default_factory=set)
     writes: set[Touch] = field(default_factory=set)
     atomics: set[Touch] = field(default_factory=set)
     flying: set[tuple[Touch, int]] = field(default_factory=set)
+    reading: set[tuple[Touch, int]] = field(default_factory=set)
+    unfenced: set[Touch] = field(default_factory=set)
+    fenced: set[Touch] = field(default_factory=set)
 
     def copy(self) -> _State:
-        return _State(set(self.reads), set(self.writes), set(self.atomics), set(self.flying))
+        return _State(*(set(getattr(self, f.name)) for f in fields(self)))
 
     def merge(self, other: _State) -> None:
-        self.reads |= other.reads
-        self.writes |= other.writes
-        self.atomics |= other.atomics
-        self.flying |= other.flying
+        for f in fields(self):
+            getattr(self, f.name).update(getattr(other, f.name))
 
     def barrier(self) -> None:
-        self.reads, self.writes, self.atomics = set(), set(), set()
+        self.reads, self.writes, self.atomics, self.fenced = set(), set(), set(), set()
+
+    def fence(self) -> None:
+        self.fenced |= self.unfenced
+        self.unfenced = set()
 
 
 @dataclass
-class _Node:
+class Node:
     """A statement that can get barriers before its parts. `kind`: seq, loop, while, branch, scope, leaf."""
 
     kind: str
     stmt: Any
-    parts: list[_Node] = field(default_factory=list)
+    parts: list[Node] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
 
 
@@ -72,18 +82,22 @@ def insert_barriers(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     Loops are followed for enough iterations to see every version of a pipelined buffer meet every other, so that
     barriers that iterations need between them are found too. Accesses conflict where different threads touch one
     byte, as far as that can be evaluated. A statement under a condition that threads disagree on gets its barrier
-    before the condition. A use of a copy in flight gets a wait as well.
+    before the condition. A use of a copy in flight gets a wait as well. What wgmma reads counts as read at its wait too:
+    until then it may happen. Ordinary stores to a tile that wgmma reads are followed by a fence of every thread before
+    the barrier, as asynchronous work sees memory by another way (PTX ISA, "Async proxy").
     """
 
     def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
-        placer = _Placer(kernel)
+        placer = Placer(kernel)
         body = placer.run()
         return tile_ir.Kernel(kernel.index, kernel.grid, kernel.threads, body, kernel.span)
 
     return map_kernels(func, rule)
 
 
-class _Placer:
+class Placer:
+    """Follows a block and finds the barriers, fences and waits that its shared memory needs."""
+
     def __init__(self, kernel: tile_ir.Kernel) -> None:
         self.kernel = kernel
         self.uniform = Uniformity(kernel)
@@ -109,8 +123,19 @@ class _Placer:
         for var, extent in (*kernel.grid, *kernel.threads):
             size = tile_ir.static(extent)
             self.ranges[var] = EVERYTHING if size is None else (0, size - 1)
+        for node in tile_ir.statements(kernel.body):
+            if isinstance(node, tir.Bind) and is_call(node.value, "tirx.call_extern"):
+                self.ranges[node.var] = interval(node.value, self.ranges)
+        self.proxied: set[Any] = set()  # buffers that asynchronous work reads
 
     def run(self) -> Any:
+        tree = self.tree()
+        self.proxied = {self.root(e.buffer) for e in self._inside(tree) if e.kind == "matrix"}
+        self._visit(tree, _State())
+        return self._rebuilt(tree)
+
+    def tree(self) -> Node:
+        """The kernel's statements; what is known of loops is noted."""
         for node in tile_ir.walk(self.kernel.body):
             if isinstance(node, tir.For):
                 low, size = tile_ir.static(node.min), tile_ir.static(node.extent)
@@ -118,37 +143,35 @@ class _Placer:
                     self.ranges[node.loop_var] = (low, low + size - 1)
                     if low == 0:
                         self.inner[node.loop_var] = size
-        tree = self._node(self.kernel.body)
-        self._visit(tree, _State())
-        return self._rebuilt(tree)
+        return self._node(self.kernel.body)
 
     # -- the tree ---------------------------------------------------------------------------------------------
 
-    def _node(self, stmt: Any) -> _Node:
+    def _node(self, stmt: Any) -> Node:
         if isinstance(stmt, tir.SeqStmt):
-            return _Node("seq", stmt, [self._node(s) for s in tile_ir.statements(stmt)])
+            return Node("seq", stmt, [self._node(s) for s in tile_ir.statements(stmt)])
         if isinstance(stmt, tir.AttrStmt):
-            return _Node("scope", stmt, [self._list(stmt.body)])
+            return Node("scope", stmt, [self._list(stmt.body)])
         inner = isinstance(stmt, tir.For) and bool(stmt.annotations) and REGISTERS in stmt.annotations
         found = effects(stmt, self.tracked, self.roots)
         if found or _waits(stmt):
             if isinstance(stmt, tir.For) and not inner and not self.uniform.varies(stmt.extent):
                 self.followed.append(stmt.loop_var)
-                return _Node("loop", stmt, [self._list(stmt.body)], self._of(stmt.min, stmt.extent))
+                return Node("loop", stmt, [self._list(stmt.body)], self._of(stmt.min, stmt.extent))
             if isinstance(stmt, tir.While) and not self.uniform.varies(stmt.condition):
-                return _Node("while", stmt, [self._list(stmt.body)], self._of(stmt.condition))
+                return Node("while", stmt, [self._list(stmt.body)], self._of(stmt.condition))
             if isinstance(stmt, tir.IfThenElse) and not self.uniform.varies(stmt.condition):
                 cases = [stmt.then_case] + ([] if stmt.else_case is None else [stmt.else_case])
-                return _Node("branch", stmt, [self._list(c) for c in cases], self._of(stmt.condition))
-        return _Node("leaf", stmt, [], found)
+                return Node("branch", stmt, [self._list(c) for c in cases], self._of(stmt.condition))
+        return Node("leaf", stmt, [], found)
 
-    def _list(self, stmt: Any) -> _Node:
-        return _Node("seq", stmt, [self._node(s) for s in tile_ir.statements(stmt)])
+    def _list(self, stmt: Any) -> Node:
+        return Node("seq", stmt, [self._node(s) for s in tile_ir.statements(stmt)])
 
     def _of(self, *exprs: Any) -> list[Effect]:
         return [e for x in exprs for e in effects(tir.Evaluate(x), self.tracked, self.roots)]
 
-    def _rebuilt(self, node: _Node) -> Any:
+    def _rebuilt(self, node: Node) -> Any:
         stmt, parts = node.stmt, [self._rebuilt(p) for p in node.parts]
         if node.kind == "seq":
             return tile_ir.sequence(parts)
@@ -164,13 +187,13 @@ class _Placer:
 
     # -- following the block ----------------------------------------------------------------------------------
 
-    def _visit(self, node: _Node, state: _State) -> None:
+    def _visit(self, node: Node, state: _State) -> None:
         if node.kind == "seq":
             position = 0
             while position < len(node.parts):
                 part = node.parts[position]
                 for extra in self._needed(part, state):
-                    node.parts.insert(position, _Node("leaf", extra))
+                    node.parts.insert(_in_front(node.parts, position), Node("leaf", extra))
                     position += 1
                 self._visit(part, state)
                 position += 1
@@ -190,7 +213,7 @@ class _Placer:
         else:
             self._leaf(node, state)
 
-    def _loop(self, node: _Node, state: _State) -> None:
+    def _loop(self, node: Node, state: _State) -> None:
         stmt = node.stmt
         size = tile_ir.static(self._value(stmt.extent))
         versions = math.lcm(*(_period(e.index, stmt.loop_var) for e in self._inside(node)))
@@ -234,10 +257,10 @@ class _Placer:
                     found.add(max(0, -base // line[0]))
         return found
 
-    def _inside(self, node: _Node) -> list[Effect]:
+    def _inside(self, node: Node) -> list[Effect]:
         return [*node.effects, *(e for p in node.parts for e in self._inside(p))]
 
-    def _branch(self, node: _Node, state: _State) -> None:
+    def _branch(self, node: Node, state: _State) -> None:
         condition = self._value(node.stmt.condition)
         chosen = tile_ir.static(condition)
         if chosen is not None:
@@ -252,38 +275,61 @@ class _Placer:
             self._visit(node.parts[1], other)
         state.merge(other)
 
-    def _leaf(self, node: _Node, state: _State) -> None:
-        call = node.stmt.value if isinstance(node.stmt, tir.Evaluate) else None
-        name = str(call.args[0].value) if call is not None and is_call(call, "tirx.call_extern") else ""
+    def _leaf(self, node: Node, state: _State) -> None:
+        name = called(node.stmt)
         if name == "tl::sync_threads":
             state.barrier()
         elif name == "tl::cp_async_commit":
             state.flying = {(touch, age + 1) for touch, age in state.flying}
         elif name.startswith("tl::cp_async_wait<"):
             pending = int(name[18:-1])
-            state.writes |= {touch for touch, age in state.flying if age > pending}
+            self._written(state, {touch for touch, age in state.flying if age > pending})
             state.flying = {(touch, age) for touch, age in state.flying if age <= pending}
-        elif is_call(call, "tirx.break_loop", "tirx.continue_loop") and self.exits:
+        elif name == "tl::fence_proxy_async_shared":
+            state.fence()
+        elif name == "tl::wgmma_commit":
+            state.reading = {(touch, age + 1) for touch, age in state.reading}
+        elif name.startswith("tl::wgmma_wait<"):
+            pending = int(name[15:-1])
+            state.reads |= {touch for touch, age in state.reading if age > pending}
+            state.reading = {(touch, age) for touch, age in state.reading if age <= pending}
+        elif leaves(node.stmt) and self.exits:
             self.exits[-1].append(state.copy())
         for effect in node.effects:
             touch = self._touch(effect)
             if effect.kind == "async":
                 state.flying.add((touch, 0))
+            elif effect.kind == "write":
+                self._written(state, {touch})
+            elif effect.kind == "atomic":
+                state.atomics.add(touch)
             else:
-                target = {"read": state.reads, "write": state.writes, "atomic": state.atomics}[effect.kind]
-                target.add(touch)
+                state.reads.add(touch)
+                if effect.kind == "matrix":
+                    state.reading.add((touch, 0))
 
-    def _needed(self, node: _Node, state: _State) -> list[Any]:
+    def root(self, buffer: Any) -> Any:
+        return self.roots.get(buffer, buffer)
+
+    def _written(self, state: _State, touches: set[Touch]) -> None:
+        state.writes |= touches
+        state.unfenced |= {t for t in touches if self.root(self.accesses[t[3]][0].buffer) in self.proxied}
+
+    def _needed(self, node: Node, state: _State) -> list[Any]:
         """The synchronization that must come before a statement; the state is as after it."""
         if node.kind in ("seq", "scope"):
             return []
         touches = [(e.kind, self._touch(e)) for e in node.effects]
         out: list[Any] = []
-        if any(_overlap(t, f) for _, t in touches for f, _ in state.flying):
+        if any(overlap(t, f) for _, t in touches for f, _ in state.flying):
             out += [run("tl::cp_async_commit", span=node.stmt.span), run("tl::cp_async_wait<0>", span=node.stmt.span)]
-            state.writes |= {touch for touch, _ in state.flying}
+            self._written(state, {touch for touch, _ in state.flying})
             state.flying = set()
-        if any(self._conflict(kind, touch, state) for kind, touch in touches):
+        conflict = any(self._conflict(kind, touch, state) for kind, touch in touches)
+        if state.unfenced and (conflict or is_barrier(node.stmt)):
+            out.append(run("tl::fence_proxy_async_shared", span=node.stmt.span))
+            state.fence()
+        if conflict:
             out.append(run("tl::sync_threads", span=node.stmt.span))
             state.barrier()
         return out
@@ -291,15 +337,19 @@ class _Placer:
     def _conflict(self, kind: str, touch: Touch, state: _State) -> bool:
         against = {
             "read": (state.writes, state.atomics),
+            "matrix": (state.writes, state.atomics),
             "atomic": (state.writes, state.reads),
             "write": (state.writes, state.reads, state.atomics),
             "async": (state.writes, state.reads, state.atomics),
         }[kind]
-        return any(self._meet(touch, other) for group in against for other in group)
+        late = (state.unfenced, state.fenced) if kind == "matrix" else ()  # by the same thread too
+        return any(self._meet(touch, other) for group in against for other in group) or any(
+            overlap(touch, other) for group in late for other in group
+        )
 
     def _meet(self, a: Touch, b: Touch) -> bool:
         """Whether different threads may touch one byte."""
-        if not _overlap(a, b):
+        if not overlap(a, b):
             return False
         pair = (a[3], b[3])
         if pair not in self.met:
@@ -348,7 +398,7 @@ class _Placer:
             return (SHARED, start, start + self.sizes[root] - 1)
         low, high = interval(index, self.ranges)
         size = dtype_of(tile_ir.dtype_name(effect.buffer)).bits / 8
-        if high < EVERYTHING[1]:
+        if high < EVERYTHING[1] and effect.kind != "matrix":
             high = high // effect.count * effect.count  # vectors start at multiples of their length
         first = start + (math.floor(low * size) if math.isfinite(low) else low)
         last = start + (math.ceil((high + effect.count) * size) - 1 if math.isfinite(high) else high)
@@ -358,7 +408,31 @@ class _Placer:
         return self.analyzer.simplify(substitute(node, self.values)) if self.values else node
 
 
-def _overlap(a: Touch, b: Touch) -> bool:
+def is_barrier(stmt: Any) -> bool:
+    """Whether a statement is the block's barrier."""
+    return called(stmt) == "tl::sync_threads"
+
+
+def called(stmt: Any) -> str:
+    """The name of the function that a statement calls; "" for other statements."""
+    call = stmt.value if isinstance(stmt, tir.Evaluate) else None
+    return str(call.args[0].value) if call is not None and is_call(call, "tirx.call_extern") else ""
+
+
+def leaves(stmt: Any) -> bool:
+    """Whether a statement is `break` or `continue`."""
+    return isinstance(stmt, tir.Evaluate) and is_call(stmt.value, "tirx.break_loop", "tirx.continue_loop")
+
+
+def _in_front(parts: list[Node], position: int) -> int:
+    """Where synchronization for a statement goes: in front of what prepares registers for it."""
+    while position and called(parts[position - 1].stmt).startswith(("tl::wgmma_hold", "tl::wgmma_fence")):
+        position -= 1
+    return position
+
+
+def overlap(a: Touch, b: Touch) -> bool:
+    """Whether two accesses may share a byte."""
     return a[1] <= b[2] and b[1] <= a[2] and _same_memory(a[0], b[0])
 
 
@@ -372,7 +446,10 @@ def _waits(stmt: Any) -> bool:
     """Whether a statement synchronizes, or leaves a loop."""
     return any(
         is_call(n, "tirx.break_loop", "tirx.continue_loop")
-        or (is_call(n, "tirx.call_extern") and str(n.args[0].value).startswith(("tl::sync", "tl::cp_async")))
+        or (
+            is_call(n, "tirx.call_extern")
+            and str(n.args[0].value).startswith(("tl::sync", "tl::cp_async", "tl::wgmma"))
+        )
         for n in tile_ir.walk(stmt)
     )
 

@@ -46,11 +46,10 @@ def lower_operators(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
         rewriter = _LowerOperators(func, kernel, ctx)
         body = rewriter.body(kernel.body)
         maps.extend(facts.bound(var, kernel.span) for var, facts in rewriter.low.maps)
-        body = tile_ir.sequence([*prefetches(rewriter.low), *tile_ir.statements(body)])
+        first = [*rewriter.low.binds, *prefetches(rewriter.low)]
         if len(kernel.threads) > 1:
-            body = tile_ir.sequence(
-                [tir.Bind(rewriter.low.tx, linear_thread(kernel), span=kernel.span), *tile_ir.statements(body)]
-            )
+            first.insert(0, tir.Bind(rewriter.low.tx, linear_thread(kernel), span=kernel.span))
+        body = tile_ir.sequence([*first, *tile_ir.statements(body)])
         for node in tile_ir.walk(body):
             if isinstance(node, ir.Var) and tile_ir.is_buffer(node) and is_fragment(node):
                 raise UnsupportedOnTarget(

@@ -7,6 +7,7 @@ from typing import Any
 
 from tvm import tirx as tir
 
+from tile_compiler.instructions.warpgroup_multiply import WARPGROUP
 from tile_compiler.passes.bounds import Guard
 from tile_compiler.ranges import Ranges
 from tile_compiler.simt.context import SimtContext
@@ -22,7 +23,8 @@ from tilelang.ir import tile_ir
 class Lowering:
     """Shared by the operators of one kernel; `span`, `rule` and `temporaries` are those of the operator at hand.
 
-    `safe` holds what reads outside a buffer give instead of 0; `maps` the tensor maps that the kernel takes.
+    `binds` are values that the kernel computes at its start. `safe` holds what reads outside a buffer give instead of 0;
+    `maps` the tensor maps that the kernel takes.
     """
 
     ctx: SimtContext
@@ -35,6 +37,7 @@ class Lowering:
     rule: Rule | None = None
     temporaries: list[Any] = field(default_factory=list)
     maps: list[tuple[Any, MapFacts]] = field(default_factory=list)
+    binds: list[Any] = field(default_factory=list)
     _registers: dict[Any, Any] = field(default_factory=dict)
 
     @property
@@ -61,6 +64,14 @@ class Lowering:
             made = self._registers[buffer] = local(size, tile_ir.dtype_name(buffer), str(buffer.name))
             self.ctx.tiles[made] = self.distribution(buffer).fragment
         return self._registers[buffer]
+
+    def warpgroup(self) -> Any:
+        """The number of the thread's warpgroup, in a form that the device's compiler knows to be the same in a warp."""
+        if not self.binds:
+            var = tir.Var("warpgroup", "int32")
+            number = tir.call_extern("int32", "tl::uniform", self.tx // WARPGROUP)
+            self.binds.append(tir.Bind(var, number, span=self.kernel.span))
+        return self.binds[0].var
 
     def shared(self, shape: list[int], dtype: str, name: str) -> Any:
         """New row-major shared memory for the operator at hand."""

@@ -12,6 +12,7 @@ from tvm import tirx as tir
 
 from tile_compiler.rewrite import is_call
 from tile_compiler.simt.operators.nests import is_global, is_shared
+from tile_compiler.simt.wgmma_calls import WgmmaCall, wgmma_call
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of
 
@@ -23,7 +24,9 @@ EVERYTHING: Interval = (-math.inf, math.inf)
 class Effect:
     """`kind`: read, write, async (a `cp.async` destination) or atomic; `index` None: all of the buffer.
 
-    `together`: a warp reads for all of its threads, whoever names the address.
+    Of wgmma: matrix (shared memory, read until a wait), accumulate and operand (registers, in use until a wait), with the
+    `shape` of the instruction.
+    `together`: a warp reads for all of its threads, whoever names the address, which need not be a multiple of `count`.
     """
 
     kind: str
@@ -31,19 +34,22 @@ class Effect:
     index: Any
     count: int
     together: bool = False
+    shape: tuple[str, ...] = ()
 
 
 def effects(stmt: Any, tracked: set[Any], roots: Mapping[Any, Any]) -> list[Effect]:
     """The effects of a statement on `tracked` buffers (views count for their owners)."""
     found: list[Effect] = []
 
-    def note(kind: str, buffer: Any, indices: Any, count: int = 1, together: bool = False) -> None:
+    def note(
+        kind: str, buffer: Any, indices: Any, count: int = 1, together: bool = False, shape: tuple[str, ...] = ()
+    ) -> None:
         if roots.get(buffer, buffer) not in tracked:
             return
         index = indices[0] if is_shared(buffer) and len(indices) == 1 else None
         if isinstance(index, ir.prim.Ramp):
             index, count = index.base, int(index.lanes)
-        found.append(Effect(kind, buffer, index, count, together))
+        found.append(Effect(kind, buffer, index, count, together, shape))
 
     def visit(node: Any) -> None:
         if isinstance(node, tir.BufferStore):
@@ -70,6 +76,13 @@ def effects(stmt: Any, tracked: set[Any], roots: Mapping[Any, Any]) -> list[Effe
 
 def _called(node: Any, note: Any, visit: Any) -> None:
     name = str(node.args[0].value)
+    wgmma = wgmma_call(node)
+    if wgmma is not None:
+        _wgmma(wgmma, note)
+        visit(node.args[-1])
+        return
+    if name.startswith("tl::wgmma_hold"):
+        return  # no access: it only names the registers
     for position, argument in enumerate(node.args[1:]):
         if not is_call(argument, "tirx.address_of", "tirx.buffer_data"):
             visit(argument)
@@ -89,6 +102,16 @@ def _called(node: Any, note: Any, visit: Any) -> None:
         else:  # an extern may do anything with the memory that it is given
             note("read", buffer, ())
             note("write", buffer, ())
+
+
+def _wgmma(wgmma: WgmmaCall, note: Any) -> None:
+    note("accumulate", wgmma.accumulator, (), shape=wgmma.shape)
+    if wgmma.a_registers is not None:
+        note("operand", wgmma.a_registers, (), shape=wgmma.shape)
+    for matrix in wgmma.matrices:
+        row = matrix.span // matrix.size
+        first = (matrix.index + matrix.advance // matrix.size) // row * row
+        note("matrix", matrix.buffer, [first], matrix.reach // matrix.size, True)
 
 
 def _parts(node: Any) -> list[Any]:
@@ -119,6 +142,8 @@ def interval(node: Any, ranges: Mapping[Any, Interval]) -> Interval:
         return ranges.get(node, EVERYTHING)
     if isinstance(node, ir.prim.Cast):
         return interval(node.value, ranges)
+    if is_call(node, "tirx.call_extern") and str(node.args[0].value) == "tl::uniform":
+        return interval(node.args[1], ranges)
     kind = type(node).__name__
     if not (hasattr(node, "a") and hasattr(node, "b")):
         return EVERYTHING

@@ -16,6 +16,7 @@ from tile_compiler.simt.insert_barriers import insert_barriers
 from tile_compiler.simt.lower_atomics import lower_atomics
 from tile_compiler.simt.lower_operators import lower_operators
 from tile_compiler.simt.materialize_threads import materialize_threads
+from tile_compiler.simt.place_wgmma_waits import place_wgmma_waits
 from tile_compiler.simt.plan_pipeline import plan_pipeline
 from tile_compiler.simt.plan_shared_memory import plan_shared_memory
 from tile_compiler.simt.rasterize_grid import rasterize_grid
@@ -36,6 +37,7 @@ CUDA: tuple[tuple[str, Pass], ...] = (
     ("split_vectors", split_vectors),  # from here on elements of buffers are scalars
     ("plan_shared_memory", plan_shared_memory),  # from here on shared buffers have offsets, at the kernel's start
     ("initialize_barriers", initialize_barriers),  # from here on mbarriers are set up before their first use
+    ("place_wgmma_waits", place_wgmma_waits),  # from here on registers and tiles of wgmma are used after their waits
     ("insert_barriers", insert_barriers),  # from here on synchronization is explicit and complete
     ("split_addresses", split_addresses),  # what a thread computes once of a swizzled address stands before the loops
     ("rasterize_grid", rasterize_grid),  # from here on the kernel's block is not the one that the hardware numbers

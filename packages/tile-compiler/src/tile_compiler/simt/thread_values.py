@@ -109,6 +109,8 @@ class ThreadValues:
             return lambda: np.where(condition(), one(), other())
         if isinstance(node, ir.TensorLoad):
             return lambda: self._private(node)
+        if is_call(node, "tirx.call_extern") and str(node.args[0].value) == "tl::uniform":
+            return self._closure(node.args[1])
         operation = _OPERATIONS.get(type(node).__name__)
         if operation is None or not hasattr(node, "a"):
             return lambda: _raise(self._varies(node))

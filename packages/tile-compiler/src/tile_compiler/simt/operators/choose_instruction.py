@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tile_compiler.instructions import MatrixMultiply, declared
+from tile_compiler.instructions import MatrixMultiply, added, declared
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.errors import ThreadsDoNotFit
 from tile_compiler.simt.operators.warps import WarpTiling, fits, thread_counts, tiling
+from tile_compiler.simt.operators.wgmma.tiling import WarpgroupTiling, warpgroup_tiling
 from tile_compiler.tileops.site import element_type
 from tilelang.ops import Gemm
 
@@ -19,22 +20,37 @@ _NARROW = ("float16", "bfloat16")
 
 @dataclass(frozen=True)
 class Choice:
-    """`tiles`: the waves and their instruction, or None: then each thread works alone, by `dot` or by multiply-add.
+    """`tiles`: the waves or warpgroups and their instruction, or None: then each thread works alone, by `dot` or by
+    multiply-add.
 
     `why` says what speaks against anything better, for the report.
     """
 
-    tiles: WarpTiling | None
+    tiles: WarpTiling | WarpgroupTiling | None
     dot: MatrixMultiply | None
     why: str = ""
 
+    @property
+    def asynchronous(self) -> bool:
+        """Whether the product runs beside the statements after it, until somebody waits for it."""
+        return isinstance(self.tiles, WarpgroupTiling)
 
-def choose_instruction(op: Gemm, threads: int, ctx: SimtContext, span: Any = None) -> Choice:
-    """The choice for one product. ThreadsDoNotFit if only the number of threads is in the way of an instruction."""
+
+def choose_instruction(op: Gemm, threads: int, ctx: SimtContext, span: Any = None, against: str = "") -> Choice:
+    """The choice for one product: by warpgroups where they can, unless something is known `against` that.
+
+    ThreadsDoNotFit if only the number of threads is in the way of an instruction.
+    """
     a, b, c = element_type(op.a), element_type(op.b), accumulator(op)
     if a == b == "float32" and ctx.options.get(ALLOW_TF32):
         a = b = "tfloat32"
     same = [d for d in declared() if (d.a, d.b, d.c) == (a, b, c)]
+    if ctx.arch.has_wgmma and not against:
+        own = any(d in added() and d.runs_on(ctx.arch.name) for d in same)
+        grouped = "T.gemm was given an instruction" if own else warpgroup_tiling(op, (a, b, c), threads, ctx.arch)
+        if isinstance(grouped, WarpgroupTiling):
+            return Choice(grouped, None)
+        against = grouped
     together = [_for_rows(d) for d in same if d.lanes > 1]
     here = [d for d in together if d.runs_on(ctx.arch.name)]
     fitting = [p for d in here if fits(p := _packed(d, op), op.m, op.n, op.k)]
@@ -42,7 +58,7 @@ def choose_instruction(op: Gemm, threads: int, ctx: SimtContext, span: Any = Non
         raise ThreadsDoNotFit.of(fitting[0], op, threads, thread_counts(fitting[0], op.m, op.n, op.k), span)
     tilings = [t for d in fitting if (t := tiling(d, op.m, op.n, op.k, op.policy, threads)) is not None]
     if tilings:
-        return Choice(min(tilings, key=lambda t: t.copies), None)
+        return Choice(min(tilings, key=lambda t: t.copies), None, against)
     types = f"{a} x {b} -> {c}"
     if not together:
         why = f"no architecture has a matrix instruction for {types}"

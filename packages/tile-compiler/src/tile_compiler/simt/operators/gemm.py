@@ -16,9 +16,12 @@ from tile_compiler.simt.operators.choose_instruction import Choice, accumulator,
 from tile_compiler.simt.operators.copy import move
 from tile_compiler.simt.operators.expand import Expansion
 from tile_compiler.simt.operators.nests import is_fragment, is_shared, is_whole, static_shape
+from tile_compiler.simt.operators.warps import WarpTiling
+from tile_compiler.simt.operators.wgmma.shared_matrix import operand_layout
+from tile_compiler.simt.operators.wgmma.tiling import WarpgroupTiling
 from tile_compiler.tileops.site import element_type
 from tilelang.ir import tile_ir
-from tilelang.layout import make_swizzled_layout
+from tilelang.layout import Layout, make_swizzled_layout
 from tilelang.ops import Gemm
 
 
@@ -28,27 +31,31 @@ def expand_gemm(op: Gemm, to: Expansion) -> Any:
     before:     T.tl.gemm(A[0:64, 0:32], B_s[0:32, 0:64], C_s[0:64, 0:64])
     after:      copy(A, A_tile); copy(C_s, C_tile); T.tl.gemm(A_tile, B_s, C_tile); copy(C_tile, C_s)
 
-    Registers hold A as (m, k) and B as (k, n); one stored the other way round passes through shared memory.
+    Registers hold A as (m, k) and B as (k, n); one stored the other way round passes through shared memory, and so does
+    B for warpgroups.
     """
     before: list[Any] = []
     after: list[Any] = []
-    by_waves = choose_instruction(op, to.threads, to.ctx, to.span).tiles is not None
+    tiles = choose_instruction(op, to.threads, to.ctx, to.span).tiles
+    by_waves = tiles is not None
+    registers = (by_waves, isinstance(tiles, WarpTiling))  # whether the instruction takes A, B from there
 
     def staged(region: Any, shape: list[Any], dtype: str, scope: str) -> Any:
         return tile_ir.whole(to.temporary(shape, dtype, f"{region.source.name}_tile", scope))
 
-    def operand(region: Any, transposed: bool) -> Any:
+    def operand(region: Any, transposed: bool, held: bool) -> Any:
         whole = is_fragment(region.source) and is_whole(region) and len(region.region) == 2
-        if (whole and by_waves and not transposed) or (is_shared(region.source) and to.ranges.inside(region)):
+        if (whole and held and not transposed) or (is_shared(region.source) and to.ranges.inside(region)):
             return region
         if is_fragment(region.source):
-            why = "is stored transposed" if whole and by_waves else "is read by other threads"
+            why = "is stored transposed" if whole and held else "is read by other threads"
             to.ctx.report.note(to.span, f"gemm: {region.source.name} goes through shared memory, as it {why}")
         tile = staged(region, [r.extent for r in region.region], element_type(region), "shared.dyn")
         before.append(move(region, tile, to))
         return tile
 
-    a, b, c = operand(op.a, op.transpose_a), operand(op.b, op.transpose_b), op.c
+    a, b = operand(op.a, op.transpose_a, registers[0]), operand(op.b, op.transpose_b, registers[1])
+    c = op.c
     dtype = accumulator(op) if by_waves else element_type(c)
     if not (is_fragment(c.source) and is_whole(c) and len(c.region) == 2 and element_type(c) == dtype):
         if dtype != element_type(c):
@@ -64,7 +71,8 @@ def expand_gemm(op: Gemm, to: Expansion) -> Any:
 class GemmRule(Rule):
     """strict: C, and A and B in registers, as the instruction wants them; shared operands swizzled.
 
-    Without an instruction C is free and shared operands stay row-major.
+    Warpgroups give way to waves where a shared operand has a layout that no descriptor describes (a user's, that of a
+    view, or of memory that a function of the user gets). Without an instruction C is free and shared operands stay row-major.
     """
 
     op: Gemm
@@ -73,6 +81,7 @@ class GemmRule(Rule):
     c: Unknown
     threads: int
     choice: Choice
+    ctx: SimtContext
 
     def unknowns(self) -> tuple[Unknown, ...]:
         return (self.a, self.b, self.c)
@@ -84,10 +93,12 @@ class GemmRule(Rule):
         yield self.c, tiles.c()
         if is_fragment(self.op.a.source):
             yield self.a, tiles.a()
-        if is_fragment(self.op.b.source):
+        if is_fragment(self.op.b.source) and isinstance(tiles, WarpTiling):
             yield self.b, tiles.b()
 
     def propose(self, level: Level, known: Mapping[Unknown, Value]) -> Iterator[tuple[Unknown, Value]]:
+        if level == Level.STRICT and isinstance(self.choice.tiles, WarpgroupTiling):
+            self._reconsider(self.choice.tiles, known)
         if level == Level.STRICT and self.choice.tiles is not None:
             yield from ((u, v) for u, v in self._demands() if u not in known)
             for region, unknown, k_last in (
@@ -98,23 +109,41 @@ class GemmRule(Rule):
                     shape = static_shape(region.source)
                     if shape is None:
                         raise UnsupportedOnTarget(f"{region.source.name} has no constant shape", at=self.span)
-                    yield unknown, make_swizzled_layout(shape, dtype=element_type(region), k_major=k_last)
+                    yield unknown, self._operand_layout(region, shape, k_last)
         elif level == Level.FREE and self.c not in known:
             vector = 4 if self.op.n % 4 == 0 and self.op.m * self.op.n >= 4 * self.threads else 1
             yield self.c, linear((self.op.m, self.op.n), self.threads, vector)
+
+    def _operand_layout(self, region: Any, shape: tuple[int, ...], k_last: bool) -> Layout:
+        tiles, dtype = self.choice.tiles, element_type(region)
+        if isinstance(tiles, WarpgroupTiling):
+            return operand_layout(shape, dtype, tiles.pieces(region is self.op.a, region, k_last))
+        return make_swizzled_layout(shape, dtype=dtype, k_major=k_last)
+
+    def _reconsider(self, tiles: WarpgroupTiling, known: Mapping[Unknown, Value]) -> None:
+        """Other instructions, if a tile already has a layout that no descriptor describes."""
+        for region, unknown, k_last in (
+            (self.op.a, self.a, not self.op.transpose_a),
+            (self.op.b, self.b, self.op.transpose_b),
+        ):
+            if is_shared(region.source) and unknown in known:
+                fault = tiles.layout_fault(region is self.op.a, region, known[unknown], k_last)
+                if fault:
+                    self.choice = choose_instruction(self.op, self.threads, self.ctx, self.span, fault)
+                    return
 
     def fault(self, known: Mapping[Unknown, Value]) -> tuple[Unknown, str] | None:
         for unknown, demand in self._demands():
             value = known[unknown]
             if not isinstance(value, Distribution) or value.fragment != demand.fragment:
-                name = self.choice.tiles.mma.label if self.choice.tiles else "the product"
+                name = self.choice.tiles.label if self.choice.tiles else "the product"
                 return unknown, f"{demand.describe()} for {name}"
         return None
 
 
 def gemm_rule(op: Gemm, span: Any, unknown: Any, threads: int, ctx: SimtContext) -> GemmRule:
     a, b, c = (unknown(r.source) for r in (op.a, op.b, op.c))
-    return GemmRule("T.gemm", span, op, a, b, c, threads, choose_instruction(op, threads, ctx, span))
+    return GemmRule("T.gemm", span, op, a, b, c, threads, choose_instruction(op, threads, ctx, span), ctx)
 
 
 def is_false(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""The lowering of `T.gemm`: matrix instructions of waves, or a loop over k in each thread."""
+"""The lowering of `T.gemm`: matrix instructions of waves or warpgroups, or a loop over k in each thread."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from tvm import tirx as tir
 
 from tile_compiler.simt.lowering import Lowering
+from tile_compiler.simt.operators.accumulator import note_accumulator
 from tile_compiler.simt.operators.choose_instruction import Choice
 from tile_compiler.simt.operators.gemm import cleared
 from tile_compiler.simt.operators.load_operand import OperandLoad
@@ -23,19 +24,21 @@ from tile_compiler.simt.operators.nests import (
     unrolled,
 )
 from tile_compiler.simt.operators.warps import WarpTiling
+from tile_compiler.simt.operators.wgmma.lower_wgmma import lower_wgmma
+from tile_compiler.simt.operators.wgmma.tiling import WarpgroupTiling
 from tile_compiler.tileops.site import element_type
 from tilelang.ir import tile_ir
-from tilelang.ir.dtypes import dtype_of
 from tilelang.ops import Gemm
-
-# What is left of a thread's registers (255 on NVIDIA, 512 on CDNA) beside addresses and operands, by lanes of a wave.
-MOST_REGISTERS = {32: 224, 64: 448}
 
 Place = Callable[[Any, Any], Any]  # (block, step along k) -> first register
 
 
 def lower_gemm(op: Gemm, choice: Choice, low: Lowering) -> Any:
     """`tl.gemm(a, b, c)` -> `for k_block: load(a); load(b); mma(c, a, b)`, or sums of products."""
+    if isinstance(choice.tiles, WarpgroupTiling):
+        return lower_wgmma(op, choice.tiles, low)
+    if choice.tiles is not None and choice.why and low.ctx.arch.has_wgmma:
+        low.ctx.report.note(low.span, f"gemm: no wgmma, as {choice.why}")
     chosen = choice.dot if choice.tiles is None else choice.tiles.mma
     if chosen is not None and chosen.header and chosen.header not in low.ctx.sources:
         low.ctx.sources.append(chosen.header)
@@ -135,13 +138,7 @@ class _ByWaves:
         repeated = f", computed {tiles.copies} times" if tiles.copies > 1 else ""
         self.low.ctx.report.note(self.low.span, f"gemm: {mma.label}, {tiles.rows} x {tiles.columns} warps{repeated}")
         held = tiles.row_blocks * tiles.column_blocks * mma.c_fragment.local_size
-        registers = held * dtype_of(element_type(self.op.c)).bits // 32
-        if registers > MOST_REGISTERS[mma.lanes]:
-            self.low.ctx.report.note(
-                self.low.span,
-                f"gemm: {self.op.c.source.name} alone takes {registers} registers of a thread, more than it can have: "
-                f"use {2 * self.low.threads} threads or a smaller tile",
-            )
+        note_accumulator(self.op, held, mma.lanes, self.low)
         if self.op.k_pack not in (None, 1) and mma.calls == 1:
             self.low.ctx.report.note(
                 self.low.span, f"gemm: k_pack has no effect, as a lane's elements of {mma.label} are no neighbours"

@@ -43,18 +43,14 @@ class WarpTiling:
     def k_blocks(self) -> int:
         return self.k // self.mma.k
 
+    @property
+    def label(self) -> str:
+        return self.mma.label
+
     def _fragment(
         self, base: Fragment, shape: tuple[int, int], block: tuple[int, int], wave: IndexExpr, copies: int
     ) -> Distribution:
-        """`base` repeated over a wave's part of `shape` (`block`), registers row-major over the blocks."""
-        i, j = placeholders(2)
-        height, width = base.shape
-        inside = {"i": i % height, "j": j % width}
-        down, along = i % block[0] // height, j % block[1] // width
-        number = down * (block[1] // width) + along
-        thread = substituted(base.thread_expr, inside) + wave * self.mma.lanes
-        index = substituted(base.index_expr, inside) + number * base.local_size
-        return Distribution(Fragment.from_exprs(shape, thread, index, copies, self.threads), self.threads)
+        return repeated(base, shape, block, wave * self.mma.lanes, copies, self.threads)
 
     def c(self) -> Distribution:
         i, j = placeholders(2)
@@ -77,6 +73,23 @@ class WarpTiling:
         block = (self.k, self.n // self.columns)
         wave = rep % self.rows + (j // block[1] + rep // self.rows * self.columns) * self.rows
         return self._fragment(self.mma.b_fragment, (self.k, self.n), block, wave, self.rows * self.copies)
+
+
+def repeated(
+    base: Fragment, shape: tuple[int, int], block: tuple[int, int], first: IndexExpr, copies: int, threads: int
+) -> Distribution:
+    """`base` over one part of `shape` (`block`) for each group of threads, which begins at thread `first`.
+
+    Registers are row-major over the instruction tiles of a part.
+    """
+    i, j = placeholders(2)
+    height, width = base.shape
+    inside = {"i": i % height, "j": j % width}
+    down, along = i % block[0] // height, j % block[1] // width
+    number = down * (block[1] // width) + along
+    thread = substituted(base.thread_expr, inside) + first
+    index = substituted(base.index_expr, inside) + number * base.local_size
+    return Distribution(Fragment.from_exprs(shape, thread, index, copies, threads), threads)
 
 
 def tiling(mma: MatrixMultiply, m: int, n: int, k: int, policy: int, threads: int) -> WarpTiling | None:

@@ -5,3 +5,4 @@ from tile_compiler.targets.hip.instructions.scalar import SCALAR
 
 MULTIPLY = (*MFMA, *SCALAR)
 MOVE = ()  # a lane of CDNA reads its own elements of LDS
+WARPGROUP = ()

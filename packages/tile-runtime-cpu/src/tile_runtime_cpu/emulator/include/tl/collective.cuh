@@ -3,6 +3,9 @@
 
 namespace tl {
 
+// Of a value that is the same in all lanes of the warp.
+TL_DEVICE int uniform(int v) { return v; }
+
 template <int barrier, int count>
 TL_DEVICE void sync_threads() {
   static_assert(barrier >= 0 && barrier < 16, "a block has 16 barriers");

@@ -33,6 +33,9 @@ TL_SHUFFLE(shfl_up, __shfl_up_sync, delta)     // of lane own - delta, own value
 TL_SHUFFLE(shfl_idx, __shfl_sync, lane)        // of lane (lane % 32)
 #undef TL_SHUFFLE
 
+// A value that is the same in all lanes of the warp, told to the compiler as such: it may keep it in a uniform register.
+TL_DEVICE int uniform(int v) { return __shfl_sync(0xffffffffu, v, 0); }
+
 // The 4 x 4 matrix of 32-bit words that four neighbouring lanes hold as rows, transposed: word r of lane t becomes word t
 // of lane r (of their four).
 TL_DEVICE void transpose_quad(void* words) {

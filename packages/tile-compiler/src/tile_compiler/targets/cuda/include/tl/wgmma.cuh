@@ -34,17 +34,24 @@ TL_DEVICE void wgmma_hold(void* registers) {
 #pragma unroll
   for (int i = 0; i < count; ++i) asm volatile("" : "+r"(r[i])::"memory");
 }
+template <int count>
+TL_DEVICE void wgmma_hold(float* r) {
+#pragma unroll
+  for (int i = 0; i < count; ++i) asm volatile("" : "+f"(r[i])::"memory");
+}
 
-// A matrix in shared memory. `swizzle` (bytes): 0, 32, 64, 128, as the tensor map that brought it has it. Strides in bytes,
-// multiples of 16. K-major: stride_bytes from 8 rows to the next 8; leading_bytes between the two 16-byte columns of a
-// k step, without swizzle only. MN-major: stride_bytes from 8 k to the next 8, leading_bytes between pieces of `swizzle` bytes
-// along m or n (without swizzle the reverse).
+// A matrix in shared memory that begins `advance_bytes` behind `shared`, within a swizzled row too. `swizzle` (bytes): 0, 32,
+// 64, 128, as the tensor map that brought it has it. Strides in bytes, multiples of 16. K-major: stride_bytes from 8 rows to
+// the next 8; leading_bytes between the two 16-byte columns of a k step, without swizzle only. MN-major: stride_bytes from 8 k
+// to the next 8, leading_bytes between pieces of `swizzle` bytes along m or n (without swizzle the reverse).
+// Descriptors that differ by a constant advance cost one addition each: they share all that depends on `shared`.
 template <int swizzle>
-TL_DEVICE uint64_t wgmma_descriptor(const void* shared, uint32_t leading_bytes, uint32_t stride_bytes) {
+TL_DEVICE uint64_t wgmma_descriptor(const void* shared, uint32_t leading_bytes, uint32_t stride_bytes,
+                                    uint32_t advance_bytes = 0) {
   static_assert(swizzle == 0 || swizzle == 32 || swizzle == 64 || swizzle == 128, "a swizzle of 0, 32, 64 or 128 bytes");
-  constexpr uint64_t mode = swizzle == 128 ? 1 : swizzle == 64 ? 2 : swizzle == 32 ? 3 : 0;
-  return (uint64_t)((detail::shared_address(shared) & 0x3ffff) >> 4) | (uint64_t)(leading_bytes >> 4 & 0x3fff) << 16 |
-         (uint64_t)(stride_bytes >> 4 & 0x3fff) << 32 | mode << 62;
+  constexpr uint32_t mode = swizzle == 128 ? 1 : swizzle == 64 ? 2 : swizzle == 32 ? 3 : 0;
+  uint32_t low = ((detail::shared_address(shared) & 0x3ffff) >> 4 | (leading_bytes >> 4 & 0x3fff) << 16) + (advance_bytes >> 4);
+  return (uint64_t)(stride_bytes >> 4 & 0x3fff | mode << 30) << 32 | low;
 }
 
 // The same matrix `bytes` further: what a step along k adds, within a swizzled row too.

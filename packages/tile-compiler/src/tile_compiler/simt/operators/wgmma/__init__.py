@@ -1,0 +1,1 @@
+"""`T.gemm` by the matrix instructions of warpgroups (sm_90a)."""

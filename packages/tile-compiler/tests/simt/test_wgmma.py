@@ -1,0 +1,85 @@
+"""Products by warpgroups (sm_90a): every element type, major order and place of A, in the emulator against float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import emulated, lowered, printed
+from test_gemm import F8, F8_2, TURNS, notes, operands, product
+
+import tilelang.language as T
+
+FP16 = ("float16", "float16", "float32")
+BF16 = ("bfloat16", "bfloat16", "float32")
+TF32 = ("float32", "float32", "float32")
+INT8 = ("int8", "int8", "int32")
+
+MODES = (("early", 0), ("late", 1), ("late", 2))
+
+
+def agree(func: Any, args: list[Any], want: Any, tolerance: float, modes: Any = MODES, options: Any = None) -> None:
+    """Copies and products early and late, threads in several orders: the last argument becomes `want`."""
+    for mode, seed in modes:
+        got = emulated(func, args, "sm_90a", mode, seed, options)[-1]
+        np.testing.assert_allclose(
+            got.astype("f8"), want, tolerance, tolerance * max(1, np.abs(want).max()), err_msg=mode
+        )
+
+
+def text(func: Any, options: Any = None) -> str:
+    trace, _ = lowered(func, "sm_90a", options)
+    return printed(func, trace.steps[-1].after)[0]
+
+
+def exact(args: list[Any], trans: tuple[bool, bool]) -> Any:
+    a, b = (x.astype("f8").T if t else x.astype("f8") for x, t in zip(args, trans))
+    return a @ b
+
+
+@pytest.mark.parametrize("scopes", ["ss", "rs"])
+@pytest.mark.parametrize(
+    ("types", "trans", "instruction"),
+    [
+        *((FP16, t, "tl::wgmma_m64k16_f32_f16") for t in TURNS),
+        *((BF16, t, "tl::wgmma_m64k16_f32_bf16") for t in TURNS),
+        (INT8, (False, True), "tl::wgmma_m64k32_s32_s8"),
+        (("uint8", "int8", "int32"), (False, True), "tl::wgmma_m64k32_s32_u8_s8"),
+        ((F8, F8, "float32"), (False, True), "tl::wgmma_m64k32_f32_e4m3"),
+        ((F8, F8_2, "float32"), (False, True), "tl::wgmma_m64k32_f32_e4m3_e5m2"),
+        (TF32, (False, True), "tl::wgmma_m64k8_f32_tf32"),
+    ],
+)
+def test_types_and_majors(rng: Any, types: Any, trans: tuple[bool, bool], instruction: str, scopes: str) -> None:
+    shape, options = (64, 96, 64), {"tl.allow_tf32": True}
+    func = product(shape, types, 128, trans, scopes)
+    from_registers = scopes[0] == "r" and not trans[0]
+    assert f"{instruction}{'_rs' * from_registers}<96" in text(func, options)
+    args = operands(rng, shape, types, trans)
+    agree(func, args, 1 + exact(args[:2], trans), 3e-3 if types is TF32 else 1e-4, MODES[:2], options)
+
+
+@pytest.mark.parametrize(
+    ("shape", "threads", "policy", "groups"),
+    [
+        ((128, 128, 32), 128, "Square", "n = 128, a from shared memory, 1 x 1 warpgroups"),
+        ((128, 128, 32), 256, "Square", "n = 128, a from shared memory, 2 x 1 warpgroups"),
+        ((128, 128, 32), 256, "FullCol", "n = 64, a from shared memory, 1 x 2 warpgroups"),
+        ((64, 96, 32), 256, "FullRow", "n = 48, a from shared memory, 1 x 2 warpgroups"),
+        ((64, 8, 32), 256, "Square", "n = 8, a from shared memory, 1 x 1 warpgroups, computed 2 times"),
+        ((192, 40, 16), 384, "Square", "n = 40, a from shared memory, 3 x 1 warpgroups"),
+        ((128, 320, 16), 256, "Square", "n = 160, a from shared memory, 2 x 1 warpgroups"),
+        ((64, 512, 16), 256, "FullCol", "n = 256, a from shared memory, 1 x 2 warpgroups"),
+        ((256, 24, 48), 512, "Square", "n = 24, a from shared memory, 4 x 1 warpgroups"),
+    ],
+)
+@pytest.mark.parametrize("trans", [TURNS[0], TURNS[3]], ids=["nn", "tt"])
+def test_warpgroups_share_the_tile(
+    rng: Any, shape: Any, threads: int, policy: str, groups: str, trans: tuple[bool, bool]
+) -> None:
+    func = product(shape, FP16, threads, trans, policy=getattr(T.GemmWarpPolicy, policy))
+    _, ctx = lowered(func, "sm_90a")
+    assert groups in notes(ctx)
+    args = operands(rng, shape, FP16, trans)
+    agree(func, args, 1 + exact(args[:2], trans), 1e-4, MODES[1:2])
