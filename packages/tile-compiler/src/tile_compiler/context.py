@@ -85,6 +85,7 @@ class CompileContext:
     errors: dict[int, list[str]] = field(default_factory=dict)
     sources: list[str] = field(default_factory=list)  # texts of T.import_source
     alignments: dict[str, int] = field(default_factory=dict)  # of parameters, in bytes, where more than the element's
+    filled: set[str] = field(default_factory=set)  # parameters that have elements, as tensor maps need
     variants: bool = False  # whether a launcher may choose between codes that assume more or less of a call
     narrow: bool = False  # no tensor has more than 2^31 - 1 elements
     tiles: dict[Any, Any] = field(default_factory=dict)

@@ -62,6 +62,8 @@ class Assumptions:
             alignment = ctx.alignments.get(name, 1)
             if alignment > dtype_of(tile_ir.dtype_name(buffer)).itemsize:
                 parts.append(["==", ["floormod", ["address", name], alignment], 0])
+            if name in ctx.filled:
+                parts += [[">", signature.expression(e), 0] for e in buffer.ty.shape if tile_ir.static(e) is None]
             if self.narrow and not _is_static(buffer):
                 parts.append(["<=", span(buffer, signature), INT32_ELEMENTS])
         return parts[0] if len(parts) == 1 else ["and", *parts] if parts else None

@@ -21,6 +21,8 @@ from tile_compiler.simt.plan_pipeline import plan_pipeline
 from tile_compiler.simt.plan_shared_memory import plan_shared_memory
 from tile_compiler.simt.rasterize_grid import rasterize_grid
 from tile_compiler.simt.resolve_ptx import resolve_ptx
+from tile_compiler.simt.roles.plan_channels import plan_channels
+from tile_compiler.simt.roles.split_roles import split_roles
 from tile_compiler.simt.split_addresses import split_addresses
 from tile_compiler.simt.split_vectors import split_vectors
 
@@ -29,6 +31,7 @@ Pass = Callable[[tir.PrimFunc, SimtContext], tir.PrimFunc]
 CUDA: tuple[tuple[str, Pass], ...] = (
     ("materialize_threads", materialize_threads),  # from here on every kernel has threads
     ("resolve_ptx", resolve_ptx),  # from here on no instructions by opcode: functions, some of them above the kernel
+    ("plan_channels", plan_channels),  # Hopper: from here on copies that a producer makes are marked as its own
     ("plan_pipeline", plan_pipeline),  # from here on no pipelined loops; copies that may run ahead are marked
     ("expand_tiles", expand_tiles),  # from here on: parallel nests, gemm, reduce and scan over whole tiles
     ("infer_layouts", infer_layouts),  # from here on every on-chip buffer and nest has a layout in the context
@@ -42,6 +45,7 @@ CUDA: tuple[tuple[str, Pass], ...] = (
     ("split_addresses", split_addresses),  # what a thread computes once of a swizzled address stands before the loops
     ("rasterize_grid", rasterize_grid),  # from here on the kernel's block is not the one that the hardware numbers
     ("check_synchronization", check_synchronization),  # changes nothing: a race is an error
+    ("split_roles", split_roles),  # the producer's statements have threads of their own
     ("lower_atomics", lower_atomics),  # from here on no calls of ours but those of the device header
 )
 

@@ -60,7 +60,7 @@ def plan_pipeline(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
         planner = _Plan(func, kernel, ctx)
         body = planner.body(kernel.body)
-        renamed = _Rename(planner.versions).body(body)
+        renamed = Rename(planner.versions).body(body)
         return tile_ir.Kernel(kernel.index, kernel.grid, kernel.threads, renamed, kernel.span)
 
     if not any(isinstance(n, tir.For) and tile_ir.PIPELINED in (n.annotations or {}) for n in tile_ir.walk(func.body)):
@@ -202,7 +202,7 @@ class _Emit:
                 closed += 1
         if prologue is None:
             guarded += [self._arrival(p) for p in self.schedule.pieces if p.place in self.held]
-        return out + _merged(guarded)
+        return out + merged(guarded)
 
     def _awaited(
         self, readers: Sequence[Piece], closed: int, done: set[tuple[int, int]], same_step: bool
@@ -280,10 +280,10 @@ class _Emit:
     def _versioned(self, stmt: Any, piece: Piece, prologue: int | None) -> Any:
         _, number, _ = self._iteration(piece, prologue)
         counts = {t: n for t, n in self.schedule.versions.items() if n > 1}
-        return _Reader(self.plan.versions, {t: _as32(number % n) for t, n in counts.items()}).body(stmt)
+        return Version(self.plan.versions, {t: _as32(number % n) for t, n in counts.items()}).body(stmt)
 
 
-class _Reader(Rewriter):
+class Version(Rewriter):
     """Rewrites accesses of versioned tiles to one version of each."""
 
     def __init__(self, buffers: dict[Any, Any], version: dict[Any, Any]) -> None:
@@ -311,7 +311,7 @@ class _Reader(Rewriter):
         return tir.BufferStore(self.buffers[node.buffer], node.value, indices, span=node.span)
 
 
-class _Rename(Rewriter):
+class Rename(Rewriter):
     """Replaces the allocations (and annotations) of versioned tiles."""
 
     def __init__(self, versions: dict[Any, Any]) -> None:
@@ -330,7 +330,7 @@ class _Rename(Rewriter):
         return node
 
 
-def _merged(guarded: list[tuple[list[Any], Any]]) -> list[Any]:
+def merged(guarded: list[tuple[list[Any], Any]]) -> list[Any]:
     """Statements under their conditions; neighbours of one condition share the `if`."""
     out: list[Any] = []
     position = 0
@@ -343,7 +343,7 @@ def _merged(guarded: list[tuple[list[Any], Any]]) -> list[Any]:
         end = position
         while end < len(guarded) and guarded[end][0] and _equal(guarded[end][0][0], conditions[0]):
             end += 1
-        inner = _merged([(rest[1:], s) for rest, s in guarded[position:end]])
+        inner = merged([(rest[1:], s) for rest, s in guarded[position:end]])
         known = tile_ir.static(conditions[0])
         if known is None:
             span = next((s.span for s in inner if s.span is not None), None)

@@ -13,6 +13,7 @@ from tile_compiler.rewrite import Rewriter, map_kernels
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.errors import SharedMemoryOverflow
 from tile_compiler.simt.operators.nests import is_shared
+from tile_compiler.simt.roles.channels import is_role
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of
 from tilelang.layout import Layout
@@ -123,18 +124,27 @@ def _together(a: Lifetime | None, b: Lifetime | None) -> bool:
 
 
 def lifetimes(body: Any) -> dict[Any, Lifetime]:
-    """When each shared buffer is in use; views count for the buffer whose storage they show."""
+    """When each shared buffer is in use; views count for the buffer whose storage they show.
+
+    What a producer brings is in use from the beginning: it runs ahead of the statements before its own.
+    """
     roots = alias_roots(body)
     lives: dict[Any, Lifetime] = {}
+    early = {roots.get(n, n) for role in tile_ir.walk(body) if is_role(role) for n in tile_ir.walk(role) if is_tile(n)}
     for number, stmt in enumerate(_flat(body)):
         if isinstance(stmt, tir.DeclBuffer):
             continue
         for node in tile_ir.walk(stmt):
             named = node.buffer if isinstance(node, tir.BufferStore) else node
-            if isinstance(named, ir.Var) and tile_ir.is_buffer(named) and is_shared(named):
+            if is_tile(named):
                 root = roots.get(named, named)
-                lives[root] = (lives.get(root, (number, 0))[0], number)
+                first = 0 if root in early else number
+                lives[root] = (lives.get(root, (first, 0))[0], number)
     return lives
+
+
+def is_tile(node: Any) -> bool:
+    return isinstance(node, ir.Var) and tile_ir.is_buffer(node) and is_shared(node)
 
 
 def _flat(body: Any) -> list[Any]:

@@ -62,6 +62,7 @@ def lower_tma_copy(op: TmaCopy, low: Lowering) -> Any:
             repair="T.copy, which copies every tile",
         )
     low.ctx.aligned(plan.map.tensor, ALIGNMENT)
+    low.ctx.filled.add(str(plan.map.tensor.name))
     low.ctx.report.note(low.span, f"T.tma_copy: {plan.describe()}")
     tensor_map = low.tensor_map(plan.map)
     hint = f"<tl::{op.eviction_policy}>" if op.eviction_policy else ""

@@ -1,0 +1,191 @@
+"""Hand the copies of pipelined loops to a producer, and overlap what the tensor cores do with the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import tirx as tir
+
+from tile_compiler.passes.bounds import safe_values
+from tile_compiler.passes.lower_tile_ops import alias_roots, is_tile_operator
+from tile_compiler.passes.plan_pipeline import KEYS
+from tile_compiler.ranges import RangeRewriter, Ranges
+from tile_compiler.rewrite import map_kernels, remake_loop
+from tile_compiler.simt.context import SimtContext
+from tile_compiler.simt.operators.nests import int32, is_global, is_shared, store
+from tile_compiler.simt.pipeline_schedule import Piece, Schedule, Scheduler, mentions, touched
+from tile_compiler.simt.plan_pipeline import Rename
+from tile_compiler.simt.roles.channels import Channel
+from tile_compiler.simt.roles.specialize_loop import SpecializedLoop
+from tile_compiler.simt.tensor_maps import Plan, tma_able
+from tilelang import ops
+from tilelang.ir import tile_ir
+
+NO_TMA, NO_ROLES = "tl.disable_tma_lower", "tl.disable_warp_specialized"
+
+
+def plan_channels(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
+    """Copies of pipelined loops that the tensor memory accelerator can do become channels (`roles.channels`).
+
+    before:     for k in pipelined(K, 3): copy(A[k], s); gemm(s, ...)
+    after:      for k in K:
+                    producer: wait(empty[k % 3]); expect(full[k % 3]); tma_copy(A[k], s[k % 3], full[k % 3])
+                    wait(full[k % 3])
+                    gemm(s[k % 3], ...)
+                    if k > 0: wgmma_wait<1>; arrive(empty[(k - 1) % 3])
+                wgmma_wait<0>; arrive(empty[(K - 1) % 3])
+
+    The statements stay in the order of one program, whose meaning is the loop's; `split_roles` gives the producer's to
+    warps of their own, which then run up to as many uses ahead as there are versions.
+
+    Products are asynchronous, so their operands are let go of as late as a product's result is next touched; if that
+    is in the next iteration, one batch of products stays under way across the loop's back edge. Where a product needs
+    the result of an earlier one of its iteration, as in attention, the first product of the next iteration goes before
+    it (`roles.order`), and what lies between them runs while the tensor cores are busy.
+
+    In a kernel that has channels, tiles that are brought once from global memory before they are used come by them too.
+    """
+    if not ctx.arch.has_tma or ctx.options.get(NO_TMA) or ctx.options.get(NO_ROLES):
+        return func
+
+    def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
+        planner = _Plan(func, kernel, ctx)
+        body = planner.body(kernel.body)
+        if not planner.channels:
+            return kernel
+        body = planner.brought_once(body)
+        body = Rename(planner.versions).body(body)
+        consumers = int(kernel.num_threads or 1)
+        barriers = [b for channel in planner.channels for b in channel.barriers(consumers)]
+        whole = tile_ir.sequence([*barriers, *planner.counters(), *tile_ir.statements(body)])
+        return tile_ir.Kernel(kernel.index, kernel.grid, kernel.threads, whole, kernel.span)
+
+    return map_kernels(func, rule)
+
+
+class _Plan(RangeRewriter):
+    def __init__(self, func: tir.PrimFunc, kernel: tile_ir.Kernel, ctx: SimtContext) -> None:
+        super().__init__(Ranges.of_kernel(func, kernel))
+        self.kernel, self.ctx = kernel, ctx
+        self.roots = alias_roots(func.body)
+        self.safe = safe_values(kernel.body)
+        self.scheduler = Scheduler(kernel.body, self.roots)
+        self.versions: dict[Any, Any] = {}
+        self.channels: list[Channel] = []
+        self.counts: list[Any] = []
+        self.around = 0  # loops and conditions around the statement at hand
+
+    def counters(self) -> list[Any]:
+        """The allocations of what counts uses, set to 0."""
+        return [s for c in self.counts for s in (tir.AllocBuffer(c), store(c, int32(0), 0))]
+
+    def branch(self, node: tir.IfThenElse) -> Any:
+        self.around += 1
+        new = super().branch(node)
+        self.around -= 1
+        return new
+
+    def while_loop(self, node: tir.While) -> Any:
+        self.around += 1
+        new = super().while_loop(node)
+        self.around -= 1
+        return new
+
+    def loop(self, node: tir.For) -> Any:
+        self.around += 1
+        node = super().loop(node)
+        self.around -= 1
+        notes = {str(k): tile_ir.plain(v) for k, v in (node.annotations or {}).items()}
+        count = int(notes.get(tile_ir.PIPELINED) or 0)
+        if not count or notes.get(tile_ir.PIPELINE_ORDER) or notes.get(tile_ir.PIPELINE_STAGE):
+            return node
+        plain = remake_loop(node, annotations={k: v for k, v in notes.items() if k not in KEYS})
+        schedule = self.scheduler.automatic(plain, max(count, 2))
+        able: dict[int, Plan] = {}
+        for piece in schedule.pieces:
+            plan = self._plan(piece.copy, piece.span) if piece.copy and self._is_used(piece, schedule) else None
+            if plan is not None:
+                able[piece.place] = plan
+        if not able:
+            return node
+        made = SpecializedLoop(plain, schedule, able, count, self._counter(), self.kernel, self.ctx, self.roots)
+        self.channels += made.channels
+        self.versions |= made.versioned
+        return made.statement()
+
+    def _is_used(self, piece: Piece, schedule: Schedule) -> bool:
+        return piece.copy is not None and any(
+            p is not piece and piece.copy.dst.source in mentions(p) for p in schedule.pieces
+        )
+
+    def _plan(self, copy: ops.Copy, span: Any) -> Plan | None:
+        if len(self.kernel.threads) > 1 or copy.disable_tma:
+            return None
+        found = tma_able(copy.src, copy.dst, self.ranges, self.ctx, safe=list(self.safe))
+        if isinstance(found, str):
+            self.ctx.report.note(span, f"T.copy: {copy.dst.source.name} not by TMA, as {found}")
+            return None
+        return found
+
+    def _counter(self) -> Any | None:
+        """What holds the number of uses before the present loop begins, if the loop itself is repeated."""
+        if not self.around:
+            return None
+        made = tir.decl_buffer((1,), "int32", name="uses", scope="local", layout=None)
+        self.counts.append(made)
+        return made
+
+    # -- tiles that are brought once -----------------------------------------------------------------------------
+
+    def brought_once(self, body: Any) -> Any:
+        """Copies among the kernel's own statements to tiles that nothing else writes."""
+        out: list[Any] = []
+        waits: dict[Any, Any] = {}
+        stmts = tile_ir.statements(body)
+        for position, stmt in enumerate(stmts):
+            for tile in [t for t in waits if _mentions(stmt, t)]:
+                out.append(waits.pop(tile))
+            channel = self._once(stmt, stmts[:position], stmts[position + 1 :])
+            if channel is None:
+                out.append(stmt)
+                continue
+            self.channels.append(channel)
+            copy = ops.parse(stmt.value)
+            assert isinstance(copy, ops.Copy)
+            out.append(channel.bring([(copy, stmt.value.span or stmt.span)], int32(0), []))
+            waits[copy.dst.source] = channel.wait(int32(0))
+        return tile_ir.sequence([*out, *waits.values()])
+
+    def _once(self, stmt: Any, before: Sequence[Any], after: Sequence[Any]) -> Channel | None:
+        copy = _brings(stmt)
+        if copy is None or self.roots.get(copy.src.source, copy.src.source) in self.scheduler.written:
+            return None
+        tile = copy.dst.source
+        if tile in self.roots or tile in self.roots.values() or tile in self.versions.values():
+            return None
+        if any(_mentions(s, tile) for s in before) or any(_writes(s, tile) for s in after):
+            return None
+        if not self.scheduler.stable(copy.src, set()):
+            return None
+        span = stmt.value.span or stmt.span
+        plan = self._plan(copy, span)
+        if plan is None:
+            return None
+        self.ctx.report.note(span, f"T.copy: {tile.name} by TMA from a producer warp, {plan.bytes} bytes, once")
+        return Channel.of([tile], 1, plan.bytes, once=True, span=span)
+
+
+def _brings(stmt: Any) -> ops.Copy | None:
+    """The copy from global to shared memory that a statement is."""
+    op = ops.parse(stmt.value) if is_tile_operator(stmt) else None
+    fits = isinstance(op, ops.Copy) and is_global(op.src.source) and is_shared(op.dst.source)
+    return op if fits and isinstance(op, ops.Copy) else None
+
+
+def _mentions(stmt: Any, tile: Any) -> bool:
+    return any(tile in found for found in touched(stmt))
+
+
+def _writes(stmt: Any, tile: Any) -> bool:
+    return tile in touched(stmt)[1]

@@ -1,0 +1,266 @@
+"""The statements that take the place of a pipelined loop whose tiles a producer brings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tvm import tirx as tir
+
+from tile_compiler.rewrite import remake_loop, renewed, substitute
+from tile_compiler.simt.context import SimtContext
+from tile_compiler.simt.operators.nests import load, run, store
+from tile_compiler.simt.pipeline_schedule import Piece, Schedule, inlined, mentions
+from tile_compiler.simt.plan_pipeline import Version, merged
+from tile_compiler.simt.roles.channels import Channel
+from tile_compiler.simt.roles.order import Step, overlap
+from tile_compiler.simt.roles.products import holds_asynchronous, is_asynchronous, registers_of, result_of
+from tile_compiler.simt.tensor_maps import Plan
+from tilelang import ops
+from tilelang.ir import tile_ir
+
+Guarded = tuple[list[Any], Any]  # conditions, statement
+
+
+@dataclass(frozen=True, eq=False)
+class Use:
+    """A channel in one loop: the copies that it takes the place of, and the pieces that use its tiles, in order."""
+
+    channel: Channel
+    copies: tuple[Piece, ...]
+    users: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Release:
+    """A channel is let go of after a step, when at most the `pending` newest products are under way (None: no matter).
+
+    `at_end`: only the end of the steps asks for it; nothing there had to wait for its product.
+    """
+
+    use: Use
+    after: int
+    pending: int | None = None
+    at_end: bool = False
+
+
+class SpecializedLoop:
+    """One loop: `channels` and `versioned` (the buffer of all versions, by tile) for the pass, `statement()`.
+
+    `counter` holds the uses before the loop began, if the loop is repeated. `able`: how the copies that become
+    channels are made, by their place in the schedule.
+    """
+
+    def __init__(
+        self,
+        loop: tir.For,
+        schedule: Schedule,
+        able: dict[int, Plan],
+        versions: int,
+        counter: Any | None,
+        kernel: tile_ir.Kernel,
+        ctx: SimtContext,
+        roots: dict[Any, Any],
+    ) -> None:
+        self.loop, self.schedule, self.counter = loop, schedule, counter
+        self.kernel, self.ctx, self.roots = kernel, ctx, roots
+        self.thread = kernel.threads[0][0]
+        self.turn = loop.loop_var if tile_ir.static(loop.min) == 0 else loop.loop_var - loop.min
+        brought = [p for p in schedule.pieces if p.place in able]
+        self.rest = [replace(p, lead=0) for p in schedule.pieces if p.place not in able]
+        self.tiles = {p.copy.dst.source: versions for p in brought if p.copy is not None}
+        self.versioned = {t: _versions(t, versions) for t in self.tiles} if versions > 1 else {}
+        self.uses = [self._use(group, able, versions) for group in self._groups(brought)]
+        self.busy = {p.place for p in self.rest if holds_asynchronous(p.stmt, kernel, ctx)}
+        self.products = {p.place for p in self.rest if not p.conditions and is_asynchronous(p.stmt, kernel, ctx)}
+        self.carried: list[Use] = []
+
+    @property
+    def channels(self) -> list[Channel]:
+        return [u.channel for u in self.uses]
+
+    def _users(self, piece: Piece) -> list[Piece]:
+        assert piece.copy is not None
+        return [p for p in self.rest if piece.copy.dst.source in mentions(p)]
+
+    def _groups(self, brought: Sequence[Piece]) -> list[list[Piece]]:
+        """Copies under one condition that the same statements use first and last share their barriers."""
+
+        def key(piece: Piece) -> tuple[Any, ...]:
+            users = self._users(piece)
+            return (*piece.conditions, users[0].place, users[-1].place)
+
+        groups: list[list[Piece]] = []
+        for piece in brought:
+            if groups and _same(key(groups[-1][0]), key(piece)):
+                groups[-1].append(piece)
+            else:
+                groups.append([piece])
+        return groups
+
+    def _use(self, group: list[Piece], able: dict[int, Plan], versions: int) -> Use:
+        size = sum(able[p.place].bytes for p in group)
+        tiles = [p.copy.dst.source for p in group if p.copy is not None]
+        names = ", ".join(str(t.name) for t in tiles)
+        many = f" in each of {versions} versions" if versions > 1 else ""
+        self.ctx.report.note(group[0].span, f"T.copy: {names} by TMA from a producer warp, {size} bytes{many}")
+        channel = Channel.of(tiles, versions, size, span=group[0].span)
+        users = tuple(p for p in self.rest if any(t in mentions(p) for t in tiles))
+        return Use(channel, tuple(group), users)
+
+    # -- the whole --------------------------------------------------------------------------------------------
+
+    def statement(self) -> Any:
+        loop, schedule = self.loop, self.schedule
+        order = overlap(self.rest, self.products, self.tiles, self.roots)
+        if order is None:
+            body = [*schedule.declared, *schedule.binds, *self._emit([Step(p, 0) for p in self.rest], carry=True)]
+            out = [remake_loop(loop, body=tile_ir.sequence(body)), *self._let_go()]
+        else:
+            names = ", ".join(dict.fromkeys(str(result_of(p).name) for p in order.ahead if p.place in self.products))
+            self.ctx.report.note(
+                loop.span, f"products overlap: {names} of the next iteration is computed beside the rest of this one"
+            )
+            zero, last = loop.min, loop.min + loop.extent - 1
+            first = self._emit([Step(p, 0) for p in order.first], at=zero)
+            steady = [*schedule.binds, *self._emit(order.steady)]
+            final = self._emit([Step(p, 0) for p in order.last], at=last)
+            some = loop.extent > 0
+            out = [
+                *schedule.declared,
+                _under(some, first, loop.span),
+                remake_loop(loop, extent=loop.extent - 1, body=tile_ir.sequence(steady)),
+                _under(some, final, loop.span),
+            ]
+        if self.counter is not None:
+            out.append(store(self.counter, load(self.counter, 0) + _as32(loop.extent), 0))
+        return tile_ir.sequence([s for o in out for s in tile_ir.statements(o)])
+
+    def _number(self, iteration: Any) -> Any:
+        """Of the use that `iteration` makes of each channel."""
+        turn = _as32(substitute(self.turn, {self.loop.loop_var: iteration}))
+        return turn if self.counter is None else load(self.counter, 0) + turn
+
+    def _let_go(self) -> list[Any]:
+        """After the loop: what its last iteration still used."""
+        if not self.carried:
+            return []
+        number = self._number(self.loop.min + self.loop.extent - 1)
+        out = [run("tl::wgmma_wait<0>", span=self.loop.span)]
+        for use in self.carried:
+            out += use.channel.release(number, self.thread)
+        return [_under(self.loop.extent > 0, out, self.loop.span)]
+
+    # -- one list of steps ------------------------------------------------------------------------------------
+
+    def _emit(self, steps: Sequence[Step], at: Any | None = None, *, carry: bool = False) -> list[Any]:
+        """Statements of `steps` for the loop's iteration, or for iteration `at` outside of it.
+
+        Before the first use of a tile it is brought and waited for; after the last one it is let go of. With `carry`,
+        tiles of products that are under way when the iteration ends are let go of one iteration later.
+        """
+        here = self.loop.loop_var if at is None else at
+        iterations = [here + s.ahead if s.ahead else here for s in steps]
+        releases = self._releases(steps)
+        out: list[Guarded] = []
+        late: list[Use] = []
+        for position, (step, iteration) in enumerate(zip(steps, iterations)):
+            for use in self.uses:
+                if use.users[0] is step.piece:
+                    out.append(([], self._bring(use, iteration)))
+                    out.append(([], use.channel.wait(self._number(iteration))))
+            out.append(self._piece(step, iteration, copied=at is not None))
+            for release in [r for r in releases if r.after == position]:
+                use = release.use
+                if carry and release.at_end and use.channel.versions > 1:
+                    late.append(use)
+                    continue
+                if release.pending is not None:
+                    out.append(([], run(f"tl::wgmma_wait<{release.pending}>", span=self.loop.span)))
+                last = next(n for n, s in enumerate(steps) if s.piece is use.users[-1])
+                out += [([], s) for s in use.channel.release(self._number(iterations[last]), self.thread)]
+        if late:
+            out += self._later(late, len(self.products))
+        return merged(out)
+
+    def _later(self, late: list[Use], newer: int) -> list[Guarded]:
+        """At the end of an iteration: let go of what the iteration before it used."""
+        self.carried = late
+        number = self._number(self.loop.loop_var - 1)
+        before = [self.turn > 0]
+        out: list[Guarded] = [(before, run(f"tl::wgmma_wait<{newer}>", span=self.loop.span))]
+        for use in late:
+            out += [(before, s) for s in use.channel.release(number, self.thread)]
+        return out
+
+    def _releases(self, steps: Sequence[Step]) -> list[_Release]:
+        """The channels whose last use is in `steps`, and where they are let go of."""
+        found = []
+        hidden = any(s.piece.place in self.busy - self.products for s in steps)
+        under_way = [s.piece.place in self.products for s in steps]
+        for use in self.uses:
+            last = next((n for n, s in enumerate(steps) if s.piece is use.users[-1]), None)
+            if last is None:
+                continue
+            if not any(p.place in self.busy for p in use.users):
+                found.append(_Release(use, last))
+                continue
+            if hidden or not under_way[last]:
+                mine = max((n for n in range(last + 1) if under_way[n] and steps[n].piece in use.users), default=-1)
+                found.append(_Release(use, last, 0 if hidden else sum(under_way[mine + 1 : last + 1])))
+                continue
+            busy = set(registers_of(steps[last].piece))
+            touching = (n for n in range(last + 1, len(steps)) if mentions(steps[n].piece) & busy)
+            stop = next(touching, len(steps))
+            found.append(_Release(use, stop - 1, sum(under_way[last + 1 : stop]), at_end=stop == len(steps)))
+        return found
+
+    def _bring(self, use: Use, iteration: Any) -> Any:
+        """The producer's statements for the use that `iteration` makes of a channel."""
+        number = self._number(iteration)
+        version = Version(self.versioned, {t: use.channel.slot(number) for t in self.versioned})
+        moves: list[tuple[ops.Copy, Any]] = []
+        for piece in use.copies:
+            stmt = version.body(self._moved(piece.stmt, iteration))
+            copy = ops.parse(stmt.value)
+            assert isinstance(copy, ops.Copy)
+            moves.append((copy, piece.span))
+        conditions = [self._moved(c, iteration) for c in use.copies[0].conditions]
+        return use.channel.bring(moves, number, conditions)
+
+    def _moved(self, node: Any, iteration: Any) -> Any:
+        """An expression or statement of the loop, for another iteration."""
+        if iteration is self.loop.loop_var:
+            return node
+        return substitute(inlined(node, self.schedule.values), {self.loop.loop_var: iteration})
+
+    def _piece(self, step: Step, iteration: Any, *, copied: bool) -> Guarded:
+        stmt = self._moved(step.piece.stmt, iteration)
+        if copied:
+            stmt = renewed(stmt)
+        number = self._number(iteration)
+        slots = {t: u.channel.slot(number) for u in self.uses for t in u.channel.tiles if t in self.versioned}
+        conditions = [self._moved(c, iteration) for c in step.piece.conditions]
+        return conditions, Version(self.versioned, slots).body(stmt)
+
+
+def _versions(tile: Any, count: int) -> Any:
+    shape, dtype = [count, *tile.ty.shape], tile_ir.dtype_name(tile)
+    return tir.decl_buffer(shape, dtype, name=tile.name, scope=tile.scope(), layout=None)
+
+
+def _same(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    """Whether two keys of numbers and expressions agree."""
+    return len(a) == len(b) and all(x == y if isinstance(x, int) else x.same_as(y) for x, y in zip(a, b))
+
+
+def _as32(value: Any) -> Any:
+    return value if str(value.ty) == "int32" else tir.Cast("int32", value)
+
+
+def _under(condition: Any, stmts: list[Any], span: Any) -> Any:
+    known = tile_ir.static(condition) if not isinstance(condition, bool) else int(condition)
+    if known is not None:
+        return tile_ir.sequence(stmts if known else [])
+    return tir.IfThenElse(condition, tile_ir.sequence(stmts), None, span=span)
