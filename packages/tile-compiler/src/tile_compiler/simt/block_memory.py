@@ -14,7 +14,7 @@ from tile_compiler.passes.lower_tile_ops import alias_roots
 from tile_compiler.rewrite import is_call
 from tile_compiler.simt.checker.footprints import AGAINST, ORDINARY
 from tile_compiler.simt.checker.knowledge import WARP
-from tile_compiler.simt.checker.refutations import race
+from tile_compiler.simt.checker.refutations import Site, race
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.shadow import MANY, Meeting, Shadow
 from tile_compiler.simt.thread_values import Array, ThreadValues, Unknown
@@ -67,7 +67,8 @@ class BlockMemory(ThreadValues):
         self.addresses: dict[tuple[Any, int], int] = {}  # places of global memory, in order of first touch
         self.shared_places = self._place_shared()
         self.state: Shadow | None = None
-        self.sites: list[Any] = []
+        self.sites: list[Site] = []
+        self.span: Any = kernel.span  # of the innermost statement around here that has one
         self.site_of: dict[Any, int] = {}
         self.quiet: dict[Any, bool] = {}
         self.readers: dict[Any, bool] = {}
@@ -321,11 +322,12 @@ class BlockMemory(ThreadValues):
     def _site(self, stmt: Any) -> int:
         if stmt not in self.site_of:
             self.site_of[stmt] = len(self.sites)
-            self.sites.append(stmt)
+            self.sites.append(Site(stmt, stmt.span or self.span))
         return self.site_of[stmt]
 
     def _refute(self, memory: Memory, found: Meeting, stmt: Any, kind: str, known: bool) -> None:
-        raise race(self._named(memory, found.place), self.sites[found.before], found, stmt, kind, known)
+        here = self.sites[self._site(stmt)]
+        raise race(self._named(memory, found.place), self.sites[found.before], found, here, kind, known)
 
     @staticmethod
     def _named(memory: Memory, place: int) -> str:

@@ -75,9 +75,10 @@ class Block(Asynchronous):
             self._statement(part)
 
     def _scope(self, node: Any) -> None:
-        outer, self.producing = self.producing, self.producing or is_role(node)
+        outer = self.producing, self.span
+        self.producing, self.span = self.producing or is_role(node), node.span or self.span
         self._statement(node.body)
-        self.producing = outer
+        self.producing, self.span = outer
 
     def _alloc(self, node: Any) -> None:
         if str(node.buffer.scope()) in tile_ir.PRIVATE:

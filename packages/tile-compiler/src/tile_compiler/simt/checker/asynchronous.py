@@ -10,6 +10,7 @@ from tvm import ir
 from tvm import tirx as tir
 
 from tile_compiler.rewrite import is_call
+from tile_compiler.signature import TENSOR_MAP
 from tile_compiler.simt.block_memory import BlockMemory, Memory, orders
 from tile_compiler.simt.checker.descriptors import Product, offsets, swizzled
 from tile_compiler.simt.checker.engines import Batch, Engines
@@ -29,9 +30,6 @@ from tile_compiler.simt.shadow import MANY, Meeting
 from tile_compiler.simt.thread_values import Array, Unknown
 from tilelang.ir import tile_ir
 
-BARRIER_SCOPE = "shared.barrier"
-ARRIVALS = "tl.arrivals"
-TENSOR_MAP = "tl.tensor_map"
 WARPGROUP = 4 * WARP
 
 _LOADS = ("tl::tma_load", "tl::bulk_load")
@@ -57,7 +55,7 @@ class Asynchronous(BlockMemory):
         self.initializes = False
         calls: list[Any] = []
         for node in tile_ir.walk(kernel.body):
-            if isinstance(node, tir.AllocBuffer) and str(node.buffer.scope()) == BARRIER_SCOPE:
+            if isinstance(node, tir.AllocBuffer) and str(node.buffer.scope()) == tile_ir.BARRIER:
                 self._allocate(node)
             elif is_call(node, "tirx.call_extern"):
                 calls.append(node)
@@ -76,7 +74,7 @@ class Asynchronous(BlockMemory):
     def _allocate(self, node: tir.AllocBuffer) -> None:
         notes = {str(k): tile_ir.plain(v) for k, v in (node.annotations or {}).items()}
         size = int(node.buffer.ty.shape[0])
-        counts = [int(n) for n in notes.get(ARRIVALS, [1] * size)]
+        counts = [int(n) for n in notes.get(tile_ir.ARRIVALS, [1] * size)]
         self.first_of[node.buffer] = len(self.allocated)
         self.allocated += [(f"{node.buffer.name}[{n}]", count) for n, count in enumerate(counts)]
 
@@ -156,6 +154,7 @@ class Asynchronous(BlockMemory):
 
     def _at_barrier(self, name: str, node: Any, stmt: Any, threads: Array, engines: Engines) -> None:
         site, knowledge = self._site(stmt), engines.knowledge
+        here = self.sites[site]
         try:
             found = list(self._barriers(node.args[1], threads))
             given = self._value_of(node.args[2]) if len(node.args) > 2 else np.ones(self.threads, np.int64)
@@ -166,7 +165,7 @@ class Asynchronous(BlockMemory):
         for barrier, who in found:
 
             def refute(problem: str, which: Mbarrier, **facts: Any) -> Exception:
-                return mismatch(problem, which, self.sites, stmt, facts)
+                return mismatch(problem, which, self.sites, here, facts)
 
             amount = int(given[who][0])
             if name == "tl::mbarrier_init":
@@ -206,7 +205,7 @@ class Asynchronous(BlockMemory):
 
     def _initialize(self, barrier: Mbarrier, thread: int, count: int, stmt: Any) -> None:
         if count != barrier.count:
-            raise mismatch("arrivals", barrier, self.sites, stmt, {"came": count})
+            raise mismatch("arrivals", barrier, self.sites, self.sites[self._site(stmt)], {"came": count})
         barrier.initialized = (thread, self.now, self._site(stmt))
 
     def _fence_initialized(self, threads: Array, engines: Engines) -> None:
@@ -218,15 +217,16 @@ class Asynchronous(BlockMemory):
         """The initialization is visible to threads, and for copies to the asynchronous proxy too."""
         if not self.initializes:
             return
+        here = self.sites[self._site(stmt)]
         if barrier.initialized is None:
-            raise not_ready(barrier, None, stmt, "")
+            raise not_ready(barrier, None, here, "")
         thread, time, site = barrier.initialized
         known = engines.knowledge.known[who, thread]
         others = self.lane[who] != thread
         if (others & (known < time)).any():
-            raise not_ready(barrier, self.sites[site], stmt, " to all threads")
+            raise not_ready(barrier, self.sites[site], here, " to all threads")
         if copies and (not barrier.init_fence or (others & (known < barrier.init_fence)).any()):
-            raise not_ready(barrier, self.sites[site], stmt, " to asynchronous copies")
+            raise not_ready(barrier, self.sites[site], here, " to asynchronous copies")
 
     # -- bulk copies ------------------------------------------------------------------------------------------------
 
@@ -242,6 +242,7 @@ class Asynchronous(BlockMemory):
             self._trust(stmt)
             return
         site = self._site(stmt)
+        here = self.sites[site]
         for signal, who in found:
             self._usable(signal, who, stmt, engines, copies=True)
             for thread in np.flatnonzero(who):
@@ -255,12 +256,12 @@ class Asynchronous(BlockMemory):
                 engines.acted[agent] = self.now
 
             def refute(problem: str, which: Mbarrier, **facts: Any) -> Exception:
-                return mismatch(problem, which, self.sites, stmt, facts)
+                return mismatch(problem, which, self.sites, here, facts)
 
-            signal.sites["copy"] = site
             engines.copies[signal.number] = (self.now, site)
             if signal.ended is not None:
                 signal.copied(who, int(sizes[who][0]), self.now, engines.knowledge, refute)
+            signal.sites["copy"] = site
 
     def _bytes(self, target: Any, thread: int, size: int) -> tuple[Memory, Array]:
         """The places of `size` bytes from the address that a thread names."""
@@ -282,7 +283,9 @@ class Asynchronous(BlockMemory):
             if unknown.any():
                 at = int(place[int(np.argmax(unknown))])
                 found = Meeting(at, kind, int(track.site[at]), int(track.agent[at]), thread)
-                raise race(self._named(memory, at), self.sites[found.before], found, stmt, "fill")
+                raise race(
+                    self._named(memory, at), self.sites[found.before], found, self.sites[self._site(stmt)], "fill"
+                )
 
     def _stored(self, name: str, node: Any, stmt: Any, threads: Array, engines: Engines) -> None:
         if self.trusted:
@@ -330,12 +333,16 @@ class Asynchronous(BlockMemory):
             if not known.all():
                 at = int(place[int(np.argmax(~known))])
                 found = Meeting(at, kind, int(track.site[at]), int(track.agent[at]), -1)
-                raise race(self._named(memory, at), self.sites[found.before], found, stmt, "fetch")
+                raise race(
+                    self._named(memory, at), self.sites[found.before], found, self.sites[self._site(stmt)], "fetch"
+                )
             if kind != "fill":
                 visible = prints.visible(kind, place, who, knowledge, engines.fences)
                 if not visible.all():
                     at = int(place[int(np.argmax(~visible))])
-                    raise no_fence(self._named(memory, at), self.sites[int(track.site[at])], stmt)
+                    raise no_fence(
+                        self._named(memory, at), self.sites[int(track.site[at])], self.sites[self._site(stmt)]
+                    )
 
     # -- products of warpgroups -------------------------------------------------------------------------------------
 
@@ -367,11 +374,11 @@ class Asynchronous(BlockMemory):
             clashes += [s for r, _, s in batch.accumulators if r == operand]
             clashes += [s for r, s in batch.operands if r == accumulator]
             if clashes:
-                raise busy_registers(str(accumulator.name), self.sites[clashes[0]], stmt)
+                raise busy_registers(str(accumulator.name), self.sites[clashes[0]], self.sites[site])
         for held in (accumulator, operand):
             if held is not None and held in engines.touched:
                 before = engines.touched[held]
-                raise unfenced_registers(str(held.name), None if before < 0 else self.sites[before], stmt)
+                raise unfenced_registers(str(held.name), None if before < 0 else self.sites[before], self.sites[site])
         bits = 0b1111 << 4 * group
         sides = ((2, 64, product.k_major[0]), (3, product.n, product.k_major[1]))
         for position, extent, k_major in sides[product.from_registers :]:
@@ -421,7 +428,7 @@ class Asynchronous(BlockMemory):
                 busy = [(r, s) for r, _, s in batch.accumulators if r in read | written]
                 busy += [(r, s) for r, s in batch.operands if r in written]
                 for register, site in busy:
-                    raise busy_registers(str(register.name), self.sites[site], node)
+                    raise busy_registers(str(register.name), self.sites[site], self.sites[self._site(node)])
         if threads.any():
             engines.touched |= dict.fromkeys(read | written, self._site(node))
 
@@ -455,7 +462,7 @@ class Asynchronous(BlockMemory):
         for queue in engines.products.values():
             for batch in queue.under_way():
                 site = min(s for _, _, s in batch.accumulators)
-                raise at_exit("a product", self.sites[site], self.kernel, "T.wait_wgmma(0) before the kernel's end")
+                raise at_exit("a product", self.sites[site], self.kernel, "tl::wgmma_wait<0>() before the kernel's end")
         for queue in engines.stores.values():
             for batch in queue.under_way():
                 (_, site), *_ = sorted(batch.operands)

@@ -132,14 +132,19 @@ class Engines:
         Times are compared with what is known, and with nothing else: all that counts is their order.
         """
         clocks = self.clocks()
-        steps = np.unique(np.concatenate([c.ravel() for c in clocks]))
+        tracks = self.footprints.tracks
+        latest = max(int(t.max(initial=0)) for t in (*clocks, self.acted, *(t.time for t in tracks.values())))
+        present = np.zeros(latest + 2, np.int32)
+        for clock in clocks:
+            present[clock.ravel() + 1] = 1
+        earlier = np.cumsum(present, dtype=np.int32)  # how many known times are earlier than each
 
         def order(times: Array) -> bytes:
-            return np.asarray(np.searchsorted(steps, times), np.int32).tobytes()
+            return earlier[times].tobytes()
 
         parts: list[Any] = [order(c) for c in clocks]
         for kind in KINDS:
-            track = self.footprints.tracks[kind]
+            track = tracks[kind]
             here = track.agent != -1
             parts += [track.agent.tobytes(), track.members.tobytes(), order(np.where(here, track.time, 0))]
             if kind in ("write", "atomic"):

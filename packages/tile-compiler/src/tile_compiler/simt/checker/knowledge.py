@@ -136,6 +136,9 @@ class Knowledge:
         return np.asarray(self._made["own"])
 
     def _knows(self, rows: Clock, name: Any, kind: str, row: Array, agent: Array, members: Array, time: Array) -> Array:
+        if len(agent) > 1 and all((x == x[0]).all() for x in (row, agent, members, time)):  # as after one bulk copy
+            one = slice(0, 1)
+            return np.repeat(self._knows(rows, name, kind, row[one], agent[one], members[one], time[one]), len(agent))
         fine = (agent < 0) | (time <= rows[row, np.maximum(agent, 0)])
         many = np.flatnonzero(agent == MANY)
         if len(many):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from tile_compiler.errors import CompileError, where
@@ -20,25 +21,33 @@ _DONE = {
 }
 
 
-def line(stmt: Any, otherwise: str = "a statement") -> str:
+@dataclass(frozen=True)
+class Site:
+    """A statement, and where the user wrote it or what it is a part of."""
+
+    stmt: Any
+    span: Any
+
+
+def line(stmt: Site | None, otherwise: str = "a statement") -> str:
     return where(stmt.span) or otherwise if stmt is not None else otherwise
 
 
-def done(kind: str, stmt: Any) -> str:
+def done(kind: str, stmt: Site) -> str:
     """What a statement does to a place, in words."""
     if kind == "fetch":
         return "has a product read it" if _calls(stmt, "tl::wgmma") else "has a bulk store read it"
     return _DONE[kind]
 
 
-def _calls(stmt: Any, prefix: str) -> bool:
+def _calls(site: Site, prefix: str) -> bool:
     return any(
         hasattr(n, "op") and getattr(n.op, "name", "") == "tirx.call_extern" and str(n.args[0].value).startswith(prefix)
-        for n in tile_ir.walk(stmt)
+        for n in tile_ir.walk(site.stmt)
     )
 
 
-def race(place: str, first: Any, found: Meeting, stmt: Any, kind: str, known: bool = True) -> CompileError:
+def race(place: str, first: Site, found: Meeting, stmt: Site, kind: str, known: bool = True) -> CompileError:
     """Two accesses of one place; `found` is about the earlier one, of statement `first`. `known`: the later's address."""
     before = found.kind
     who = f" (thread {found.partner})" if found.partner >= 0 and before in ("read", "write", "atomic") else ""
@@ -55,7 +64,7 @@ def race(place: str, first: Any, found: Meeting, stmt: Any, kind: str, known: bo
     )
 
 
-def _told(place: str, before: str, kind: str, first: Any) -> tuple[str, str, str, str]:
+def _told(place: str, before: str, kind: str, first: Site) -> tuple[str, str, str, str]:
     """(problem, what is missing, expected, repair)."""
     if before == "fill":
         return (
@@ -77,7 +86,7 @@ def _told(place: str, before: str, kind: str, first: Any) -> tuple[str, str, str
             f"{place} is written while a product may still read it",
             "wait for the product",
             "what a product reads stays as it is until the product has been waited for",
-            "T.wait_wgmma(0) and T.sync_threads() between the two",
+            "tl::wgmma_wait<0>() by every warp that takes part, then T.sync_threads()",
         )
     if before == "fetch":
         return (
@@ -101,7 +110,7 @@ def _told(place: str, before: str, kind: str, first: Any) -> tuple[str, str, str
     )
 
 
-def no_fence(place: str, first: Any, stmt: Any) -> CompileError:
+def no_fence(place: str, first: Site, stmt: Site) -> CompileError:
     """Written by ordinary stores, then read by the asynchronous proxy."""
     return SharedMemoryRace(
         f"{place} is written by ordinary stores, which asynchronous reads need not see",
@@ -112,18 +121,18 @@ def no_fence(place: str, first: Any, stmt: Any) -> CompileError:
     )
 
 
-def at_exit(what: str, first: Any, kernel: Any, repair: str) -> CompileError:
+def at_exit(what: str, first: Site, kernel: Any, repair: str) -> CompileError:
     """The block ends while something still uses its shared memory."""
     return SharedMemoryRace(
         f"the block ends while {what} is under way",
-        at=first.span if first is not None else kernel.span,
+        at=first.span,
         found=f"{line(first)} starts it, and nothing waits for it before the end of the kernel of {line(kernel)}",
         expected="shared memory belongs to the block until its last thread has ended, not longer",
         repair=repair,
     )
 
 
-def mismatch(problem: str, barrier: Mbarrier, sites: list[Any], stmt: Any, facts: dict[str, Any]) -> CompileError:
+def mismatch(problem: str, barrier: Mbarrier, sites: list[Site], stmt: Site, facts: dict[str, Any]) -> CompileError:
     """Arrivals, bytes or parities of an mbarrier that do not fit each other."""
     name = barrier.name
 
@@ -164,13 +173,23 @@ def mismatch(problem: str, barrier: Mbarrier, sites: list[Any], stmt: Any, facts
             expected=f"{barrier.count} arrivals in a phase",
             repair="T.alloc_barrier(number of threads that arrive), or one thread that arrives for all",
         )
+    if problem == "phase before" and facts["what"] == "copy" and "expect" in barrier.sites:
+        return BarrierMismatch(
+            f"the phase of {name} ends before all copies to it are made",
+            at=stmt.span,
+            found=f"{at('expect')} announces bytes, which all have come with the copy of {at('copy')}; {line(stmt)} copies "
+            "more",
+            expected="the bytes of all copies of a phase are announced, and no others",
+            repair="T.mbarrier_expect_tx(barrier, bytes of the tiles that are copied)",
+        )
     if problem in ("too early", "phase before"):
         what = facts.get("what", "wait")
+        seen = f"the last wait is at {at('wait')}" if "wait" in barrier.sites else "nobody has waited so far"
         return BarrierMismatch(
             f"the {what} for {name} may be one of an earlier phase",
             at=stmt.span,
-            found=f"{line(stmt)} comes in phase {barrier.ended}, but its thread does not wait for the phase before; the "
-            f"last wait is at {at('wait')}",
+            found=f"{line(stmt)} comes in phase {barrier.ended}, but its thread does not wait for the phase before; "
+            f"{seen}",
             expected="a thread knows that a phase is over before it acts in the next",
             repair=f"T.mbarrier_wait_parity({name}, parity) in every phase, before the {what}",
         )
@@ -183,7 +202,7 @@ def mismatch(problem: str, barrier: Mbarrier, sites: list[Any], stmt: Any, facts
     )
 
 
-def not_ready(barrier: Mbarrier, first: Any, stmt: Any, visible: str) -> CompileError:
+def not_ready(barrier: Mbarrier, first: Site | None, stmt: Site, visible: str) -> CompileError:
     """An mbarrier is used before its initialization can be seen."""
     return BarrierMismatch(
         f"{barrier.name} is used before its initialization is visible{visible}",
@@ -194,18 +213,18 @@ def not_ready(barrier: Mbarrier, first: Any, stmt: Any, visible: str) -> Compile
     )
 
 
-def busy_registers(name: str, first: Any, stmt: Any) -> CompileError:
+def busy_registers(name: str, first: Site, stmt: Site) -> CompileError:
     """Registers of a product that has not been waited for."""
     return ProductUnderWay(
         f"{name} is in use by a product that may still be under way",
         at=stmt.span,
         found=f"{line(first)} starts the product; {line(stmt)} uses {name}, with no wait for the product between them",
         expected="a product's result, and its operand in registers, are left alone until it has been waited for",
-        repair="T.wait_wgmma(0) between the two",
+        repair="tl::wgmma_wait<0>() between the two",
     )
 
 
-def unfenced_registers(name: str, first: Any, stmt: Any) -> CompileError:
+def unfenced_registers(name: str, first: Site | None, stmt: Site) -> CompileError:
     """Registers that ordinary statements touched, and no `wgmma_fence` since."""
     before = f"{line(first)} touches {name}" if first is not None else f"{name} is as the kernel's beginning left it"
     return ProductUnderWay(
@@ -213,5 +232,5 @@ def unfenced_registers(name: str, first: Any, stmt: Any) -> CompileError:
         at=stmt.span,
         found=f"{before}; {line(stmt)} starts a product with it, with no fence of its registers between them",
         expected="wgmma_fence after other statements have touched the registers of a product",
-        repair="T.warpgroup_fence_operand before the product",
+        repair="tl::wgmma_fence() before the product",
     )
