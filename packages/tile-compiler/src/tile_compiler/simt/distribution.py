@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from tvm import tirx as tir
 
-from tile_compiler.simt.terms import Ints, is_formula, names, to_tir
+from tile_compiler.simt.terms import Ints, is_formula, names, tile_values, to_tir
 from tilelang.layout import Const, Fragment, IndexExpr, Placeholder, placeholders, substitute
 from tilelang.layout.evaluation import linear_index
 from tilelang.layout.fit import expr_of_values
@@ -242,8 +242,17 @@ def pulled_back(held: Distribution, indices: Sequence[IndexExpr], shape: Sequenc
         return linear(shape, held.threads, held.linear_form.vector, order)
     named = dict(zip(names(len(held.shape)), indices))
     thread, index = substitute(held.fragment.thread_expr, named), substitute(held.fragment.index_expr, named)
+    index = _numbered(index, shape)
     fragment = Fragment.from_exprs(shape, thread, index, held.replicas, held.fragment.thread_extent)
     return Distribution(fragment, held.threads)
+
+
+def _numbered(index: IndexExpr, shape: Sequence[int]) -> IndexExpr:
+    """Registers as steps: those of every eighth element are 8 apart, the steps of a loop over them 1."""
+    (used,) = tile_values([index], shape)
+    least = int(used.min())
+    apart = int(np.gcd.reduce((used - least).ravel()))
+    return (index - least) // apart if apart > 1 else index
 
 
 def permutation(indices: Sequence[IndexExpr], shape: Sequence[int]) -> list[int | None] | None:
