@@ -2,7 +2,8 @@
 
 On the CPU, ours and the peers run in turn in one process for each number of threads. With `--device` the kernels of
 `gpu/` run on this machine's GPU beside cuBLAS, cuDNN and Triton; `--artifacts FOLDER` takes those that `gpu/pack.py`
-compiled elsewhere, so that the machine needs neither TVM nor the compiler. Figures are medians. Nothing here is a test.
+compiled elsewhere, so that the machine needs neither TVM nor the compiler. `--only GROUP` and `--case PART` (of a label
+or name, `"M3 "` or `causal`) may stand several times. Figures are medians. Nothing here is a test.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the lines here")
     parser.add_argument("--quick", action="store_true", help="the smallest size of each group only")
     parser.add_argument("--only", action="append", help="a group: gemm, attention, call, start; or one of gpu/cases.py")
+    parser.add_argument("--case", action="append", help="with --device: cases whose label and name contain this")
+    parser.add_argument("--sweep", action="store_true", help="with --device: every configuration of gpu/configs.py")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--device", action="store_true", help="on this machine's GPU")
     parser.add_argument("--artifacts", type=Path, help="with --device: kernels that gpu/pack.py compiled")
@@ -54,10 +57,13 @@ def main() -> None:
 def device(arguments: argparse.Namespace) -> int:
     """Compile, unless that has been done, measure, draw. The exit code of the measurement: 0 if all results are right."""
     only = [word for group in arguments.only or [] for word in ("--only", group)]
+    only += [word for part in arguments.case or [] for word in ("--case", part)]
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.artifacts or Path(temporary) / "artifacts"
         if arguments.artifacts is None:
-            subprocess.run([sys.executable, str(HERE / "gpu" / "pack.py"), str(folder), *only], check=True)
+            sweep = ["--sweep"] if arguments.sweep else []
+            # Some kernels may be refused: those that were compiled are measured.
+            subprocess.run([sys.executable, str(HERE / "gpu" / "pack.py"), str(folder), *only, *sweep], check=False)
         results = arguments.json or Path(temporary) / "results.json"
         command = [sys.executable, str(HERE / "gpu" / "measure.py"), str(folder), "--json", str(results), *only]
         code = subprocess.run(command, check=False).returncode

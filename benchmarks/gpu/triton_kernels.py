@@ -1,4 +1,4 @@
-"""Two plain Triton kernels to stand beside ours, tuned over a few configurations at the first call."""
+"""Plain Triton kernels: peers, tuned over a few configurations at the first call; a reading and an empty kernel."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import triton
 import triton.language as tl
 
 _GEMM_TILES = [(128, 256, 64, 8, 3), (128, 128, 64, 8, 4), (256, 128, 64, 8, 3), (128, 128, 64, 4, 3)]
-_ATTENTION_TILES = [(128, 64, 4, 3), (128, 128, 8, 2), (128, 64, 8, 3), (64, 64, 4, 3)]
+_ATTENTION_TILES = [(128, 64, 4, 3), (128, 128, 8, 2), (128, 64, 8, 3), (64, 64, 4, 3), (64, 32, 4, 2)]
+_GEMV_TILES = [(1, 2048, 4), (2, 1024, 4), (2, 2048, 8), (4, 1024, 4), (4, 512, 4), (8, 512, 4), (16, 256, 4)]
 
 
 @triton.autotune(
@@ -51,7 +52,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
         triton.Config({"BM": m, "BN": n}, num_warps=warps, num_stages=stages)
         for m, n, warps, stages in _ATTENTION_TILES
     ],
-    key=["TOKENS", "CAUSAL", "GROUP"],
+    key=["TOKENS", "DIM", "CAUSAL", "GROUP"],
 )
 @triton.jit
 def _attention(  # type: ignore[no-untyped-def]
@@ -92,3 +93,50 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor
     grid: Any = lambda meta: (triton.cdiv(tokens, meta["BM"]), batch * heads)  # noqa: E731
     scale = math.log2(math.e) / math.sqrt(dim)
     _attention[grid](q, k, v, o, scale, heads, heads // k.shape[1], tokens, dim, causal)
+
+
+@triton.autotune(
+    configs=[triton.Config({"BN": n, "BK": k}, num_warps=warps) for n, k, warps in _GEMV_TILES],
+    key=["N", "K"],
+)
+@triton.jit
+def _matvec(W, X, Y, N, K, BN: tl.constexpr, BK: tl.constexpr):  # type: ignore[no-untyped-def]
+    i = tl.program_id(0) * BN + tl.arange(0, BN)
+    j = tl.arange(0, BK)
+    total = tl.zeros((BN, BK), tl.float32)
+    for start in range(0, K, BK):
+        mask = (start + j)[None, :] < K
+        w = tl.load(W + i.to(tl.int64)[:, None] * K + (start + j)[None, :], mask=mask & (i[:, None] < N), other=0.0)
+        x = tl.load(X + start + j, mask=start + j < K, other=0.0)
+        total += w.to(tl.float32) * x.to(tl.float32)[None, :]
+    tl.store(Y + i, tl.sum(total, 1).to(Y.dtype.element_ty), mask=i < N)
+
+
+def matvec(w: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> None:
+    """y = w @ x."""
+    n, k = w.shape
+    _matvec[lambda meta: (triton.cdiv(n, meta["BN"]),)](w, x, y, n, k)
+
+
+@triton.jit
+def _read(A, OUT, COUNT: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.program_id(0).to(tl.int64) * COUNT * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for n in tl.static_range(COUNT):
+        total += tl.load(A + at + n * BLOCK)
+    tl.store(OUT + tl.program_id(0), tl.sum(total, 0))
+
+
+def read(a: torch.Tensor, out: torch.Tensor, count: int, block: int, warps: int) -> None:
+    """Read all of a (float32), one sum for each block of count * block elements: what the memory delivers."""
+    _read[(a.numel() // (count * block),)](a, out, count, block, num_warps=warps)
+
+
+@triton.jit
+def _nothing(A):  # type: ignore[no-untyped-def]
+    pass
+
+
+def nothing(a: torch.Tensor) -> None:
+    """A kernel that does nothing: what two events around a launch read."""
+    _nothing[(1,)](a)

@@ -98,6 +98,23 @@ def test_shared_operands_are_staged(rng: Any, check: Any) -> None:
     check(reduce, [rng.standard_normal((16, 64)).astype("float32"), np.zeros(16, "float32")])
 
 
+def test_lanes_that_hold_one_result_exchange_it_once(rng: Any, check: Any) -> None:
+    """Each of four warps has parts of two rows: one number for each of those crosses shared memory."""
+
+    @T.prim_func
+    def reduce(A: T.Tensor((4, 256), "float32"), S: T.Tensor((4,), "float32")):
+        with T.Kernel(1, threads=128) as bx:
+            f = T.alloc_fragment((4, 256), "float32")
+            s = T.alloc_fragment((4,), "float32")
+            T.copy(A, f)
+            T.reduce_sum(f, s, dim=1)
+            T.copy(s, S)
+
+    args = [rng.standard_normal((4, 256)).astype("float32"), np.zeros(4, "float32")]
+    _, ctx = check(reduce, args, passes=False)
+    assert ctx.shared_bytes == {0: 4 * 2 * 4}
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("dim", [0, 1])
 def test_cumsum(rng: Any, check: Any, dim: int, reverse: bool) -> None:

@@ -145,7 +145,8 @@ def _exchanged(op: Reduce, low: Lowering, pattern: Butterfly, count: int, combin
         body.append(unrolled("r", count, exchange))
     across = [m for m in pattern.masks if m >= low.ctx.arch.warp]
     if across:
-        body += _between_warps(low, part, count, across, combine, str(op.dst.source.name))
+        inside = [m for m in pattern.masks if m < low.ctx.arch.warp]
+        body += _between_warps(low, part, count, _low_bits(inside), across, combine, str(op.dst.source.name))
     body.append(unrolled("r", count, lambda r: _finish(op, low, combine, r, load(part, r))))
     return tile_ir.sequence([s for b in body for s in tile_ir.statements(b)])
 
@@ -156,19 +157,36 @@ def _one(register: Ints, s: int, part: Any, source: Any, combine: Combine) -> An
     return store(part, combine.step(load(part, to), value), to)
 
 
-def _between_warps(low: Lowering, part: Any, count: int, masks: list[int], combine: Combine, name: str) -> list[Any]:
-    """Every thread writes its partial results and reads those of its partners, all in one order: equal bits in all."""
-    scratch = low.shared([count, low.threads], combine.dtype, f"{name}_exchange")
-    own = unrolled("r", count, lambda r: store(scratch, load(part, r), r, low.tx, span=low.span))
+def _low_bits(masks: list[int]) -> int:
+    """n if the threads 0 to 2^n - 1 are those that the masks reach from thread 0; else 0."""
+    bits = len(masks)
+    return bits if sorted(masks) == [1 << n for n in range(bits)] else 0
+
+
+def _between_warps(
+    low: Lowering, part: Any, count: int, same: int, masks: list[int], combine: Combine, name: str
+) -> list[Any]:
+    """One of each 2^same neighbours, which hold equal parts, writes them; each thread reads those of its partners.
+
+    All read in one order: equal bits in all.
+    """
+    scratch = low.shared([count, low.threads >> same], combine.dtype, f"{name}_exchange")
+    slot = low.tx >> same if same else low.tx
+
+    def write(r: Any) -> Any:
+        return store(scratch, load(part, r), r, slot, span=low.span)
+
+    own = under([tir.bitwise_and(low.tx, int32((1 << same) - 1)) == 0] if same else [], unrolled("r", count, write))
     sums = [0]
     for mask in masks:
         sums += [s ^ mask for s in sums]
     lead = _lead(low.tx, masks)
+    lead = lead >> same if same else lead
 
     def collect(r: Any) -> Any:
         total: Any = None
         for offset in sorted(sums):
-            value = load(scratch, r, lead ^ offset if offset else lead)
+            value = load(scratch, r, lead ^ (offset >> same) if offset else lead)
             total = value if total is None else combine.step(total, value)
         return store(part, total, r, span=low.span)
 

@@ -1,0 +1,166 @@
+"""The configurations of our kernels: which one is measured for a case, and which ones a sweep tries. Made to be edited.
+
+`BEST` has what won on the device, by (group, label) or by group; `SWEEPS` what `--sweep` compiles and measures as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cases import BYTES, Attention, Case, Gemm, Gemv, Mla
+
+
+@dataclass(frozen=True)
+class GemmConfig:
+    """Tile, stages of the pipeline, threads; `panel` blocks wide walks through the grid, 0 for rows."""
+
+    block_m: int = 128
+    block_n: int = 128
+    block_k: int = 64
+    stages: int = 3
+    threads: int = 256
+    panel: int = 8
+
+    @property
+    def name(self) -> str:
+        return f"{self.block_m}x{self.block_n}x{self.block_k}-{self.stages}-{self.threads}-p{self.panel}"
+
+
+@dataclass(frozen=True)
+class GemvConfig:
+    """Rows and columns of W that a block reads at once, its threads; `stages` > 0: through shared memory, that deep."""
+
+    block_n: int = 2
+    block_k: int = 2048
+    threads: int = 128
+    stages: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.block_n}x{self.block_k}-{self.threads}" + (f"-s{self.stages}" if self.stages else "")
+
+
+@dataclass(frozen=True)
+class AttentionConfig:
+    """Queries and keys of a block's tile, stages of the pipeline, threads."""
+
+    block_m: int = 128
+    block_n: int = 128
+    stages: int = 2
+    threads: int = 256
+
+    @property
+    def name(self) -> str:
+        return f"{self.block_m}x{self.block_n}-{self.stages}-{self.threads}"
+
+
+@dataclass(frozen=True)
+class MlaConfig:
+    """Heads and keys of a block's tile, stages; `pairs`: the kernel that takes two tiles of keys in each step."""
+
+    block_h: int = 64
+    block_n: int = 64
+    stages: int = 2
+    threads: int = 256
+    pairs: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.block_h}x{self.block_n}-{self.stages}-{self.threads}{'-pairs' if self.pairs else ''}"
+
+
+Config = GemmConfig | GemvConfig | AttentionConfig | MlaConfig
+
+BEST: dict[str | tuple[str, str], tuple[Config, ...]] = {
+    "gemm": (GemmConfig(128, 128, 32, 3, 128),),
+    "fp8": (GemmConfig(128, 128, 64, 3, 128),),
+    "types": (GemmConfig(128, 128, 32, 3, 128),),
+    "gemv": (GemvConfig(2, 2048, 256),),
+    "attention": (AttentionConfig(128, 64, 2, 128),),
+    ("attention", "D256"): (AttentionConfig(64, 32, 2, 128),),
+    # The paper's kernel, and two tiles at once; the smaller tiles fit without wgmma, too.
+    "mla": (
+        MlaConfig(64, 64, 2, 256),
+        MlaConfig(64, 64, 1, 256, pairs=True),
+        MlaConfig(64, 32, 2, 256),
+        MlaConfig(64, 32, 1, 256, pairs=True),
+    ),
+}
+
+SWEEPS: dict[str, tuple[Config, ...]] = {
+    "gemm": (
+        GemmConfig(128, 256, 64, 4, 256),
+        GemmConfig(128, 256, 64, 3, 256),
+        GemmConfig(256, 128, 64, 4, 256),
+        GemmConfig(128, 256, 64, 4, 256, panel=16),
+        GemmConfig(128, 256, 64, 4, 256, panel=4),
+        GemmConfig(128, 192, 64, 4, 256),
+        GemmConfig(128, 128, 64, 5, 256),
+        GemmConfig(128, 128, 128, 3, 256),
+        GemmConfig(128, 128, 32, 4, 128),
+    ),
+    "fp8": (
+        GemmConfig(128, 256, 128, 4, 256),
+        GemmConfig(256, 128, 128, 4, 256),
+        GemmConfig(128, 128, 128, 4, 256),
+        GemmConfig(128, 256, 128, 3, 256),
+    ),
+    "types": (GemmConfig(128, 256, 64, 3, 256), GemmConfig(128, 128, 64, 3, 256)),
+    "gemv": (
+        GemvConfig(1, 4096, 512),
+        GemvConfig(1, 8192, 512),
+        GemvConfig(2, 4096, 512),
+        GemvConfig(4, 4096, 512),
+        GemvConfig(1, 4096, 256),
+        GemvConfig(2, 4096, 256),
+        GemvConfig(4, 2048, 256),
+        GemvConfig(1, 8192, 1024),
+        GemvConfig(2, 8192, 1024),
+        GemvConfig(4, 8192, 1024),
+        GemvConfig(2, 2048, 128),
+        GemvConfig(4, 1024, 128),
+        GemvConfig(1, 9216, 128),
+        GemvConfig(8, 1024, 128, 6),
+        GemvConfig(4, 2048, 256, 6),
+        GemvConfig(4, 4096, 256, 5),
+    ),
+    "attention": (
+        AttentionConfig(128, 128, 2, 256),
+        AttentionConfig(128, 176, 2, 256),
+        AttentionConfig(192, 128, 2, 384),
+        AttentionConfig(128, 64, 2, 256),
+        AttentionConfig(128, 96, 2, 256),
+        AttentionConfig(64, 64, 2, 128),
+        AttentionConfig(128, 80, 2, 256),
+    ),
+    "mla": (MlaConfig(64, 64, 1, 256), MlaConfig(64, 32, 2, 256, pairs=True)),
+}
+
+
+def configs(group: str, case: Case, sweep: bool = False) -> tuple[Config, ...]:
+    """What is measured for a case; with `sweep` everything that its group tries, too."""
+    best = BEST.get((group, case.label)) or BEST[group]
+    tried = (*best, *SWEEPS[group]) if sweep else best
+    return tuple(dict.fromkeys(c for c in tried if suits(case, c)))
+
+
+def suits(case: Case, config: Config) -> bool:
+    """Whether a configuration can serve the case: its tiles fit the registers and the shared memory of a block."""
+    if isinstance(case, Gemm):
+        assert isinstance(config, GemmConfig)
+        tile = (config.block_m + config.block_n) * config.block_k * BYTES[case.dtype]
+        return tile * config.stages <= SHARED_BYTES and config.block_m * config.block_n <= 128 * config.threads
+    if isinstance(case, Gemv):
+        assert isinstance(config, GemvConfig)
+        return config.block_k <= case.k
+    if isinstance(case, Attention):
+        assert isinstance(config, AttentionConfig)
+        tiles = (config.block_m + 2 * config.stages * config.block_n) * case.dim * BYTES[case.dtype]
+        registers = config.block_m * (case.dim + 1.5 * config.block_n) / config.threads
+        return tiles <= SHARED_BYTES and registers <= REGISTERS
+    assert isinstance(case, Mla)
+    return True
+
+
+SHARED_BYTES = 227 << 10
+REGISTERS = 224  # of a thread's 255, those that tiles may take

@@ -1,0 +1,133 @@
+"""The kernels that the GPU benchmarks measure: short texts, right results at small sizes."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilelang
+
+GPU = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu"
+TARGET = "cuda -arch=sm_90a"
+
+
+@pytest.fixture(scope="module")
+def benchmark() -> Any:
+    """The modules of benchmarks/gpu, which is no package."""
+    before = set(sys.modules)
+    sys.path.insert(0, str(GPU))
+    import cases
+    import configs
+    import kernels
+    import recorded
+
+    yield type("Modules", (), {"cases": cases, "configs": configs, "kernels": kernels, "recorded": recorded})
+    sys.path.remove(str(GPU))
+    for name in {"cases", "configs", "kernels", "recorded"} - before:
+        sys.modules.pop(name, None)
+
+
+def emulated(function: Any, *arrays: Any) -> Any:
+    """The result of the last parameter."""
+    options = {"tl.enable_fast_math": True}
+    return tilelang.compile(function, out_idx=[-1], target=TARGET, execution="emulate", pass_configs=options)(*arrays)
+
+
+def close(got: Any, want: Any) -> None:
+    error = np.linalg.norm(got.astype(np.float64) - want) / np.linalg.norm(want)
+    assert error < 2e-3
+
+
+def halves(rng: np.random.Generator, *shape: int) -> Any:
+    return rng.standard_normal(shape).astype(np.float16)
+
+
+def softmax(scores: Any) -> Any:
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def test_the_texts_are_short(benchmark: Any) -> None:
+    assert {f.__name__: n for f, n in benchmark.kernels.TEXTS.items() if f.__name__ != "gemv"} == {
+        "gemm": 25,
+        "attention": 70,
+        "mla": 80,
+        "mla_pairs": 80,
+    }
+    for text, most in benchmark.kernels.TEXTS.items():
+        assert len(inspect.getsource(text).splitlines()) <= most, text.__name__
+
+
+def test_the_cases_are_those_of_the_goals(benchmark: Any) -> None:
+    """Names are what artifacts are found by; every recorded figure belongs to a case."""
+    cases, recorded = benchmark.cases, benchmark.recorded
+    for group, members in cases.GROUPS.items():
+        assert len({case.name for case in members}) == len(members), group
+    labels = [f"{c.dtype} {c.label}" for _, c in cases.chosen(["gemm", "fp8"], None)]
+    assert labels == [
+        *(f"{t} M{i}" for t in ("float16", "bfloat16") for i in range(8)),
+        *(f"float8_e4m3fn M{i}" for i in (1, 2, 5, 7)),
+    ]
+    every = [recorded.recorded(case) for _, case in cases.chosen(None, None)]
+    figures = [ms for found in every for ms in found.values()]
+    tables = [recorded.FLASH_ATTENTION_3, recorded.FLASH_MLA, recorded.GEMV]
+    assert sorted(figures) == sorted(ms for table in tables for ms in table.values())
+    for _, case in cases.chosen(None, None):
+        for ms in recorded.recorded(case).values():  # nothing recorded is faster than the bound
+            assert cases.bound_ms(case)[0] < ms
+    assert [c.label for _, c in cases.chosen(["gemv"], ["V3", "9216x36864"])] == ["V3", "V7"]
+
+
+def test_every_case_has_a_configuration(benchmark: Any) -> None:
+    for group, case in benchmark.cases.chosen(None, None):
+        best = benchmark.configs.configs(group, case)
+        swept = benchmark.configs.configs(group, case, sweep=True)
+        assert best
+        assert swept[: len(best)] == best
+        assert len({c.name for c in swept}) == len(swept)
+
+
+@pytest.mark.parametrize("transpose_B", [False, True])
+def test_gemm(benchmark: Any, transpose_B: bool) -> None:
+    rng = np.random.default_rng(0)
+    A, B = halves(rng, 96, 80), halves(rng, 80, 72)
+    function = benchmark.kernels.gemm(96, 72, 80, "float16", "float16", transpose_B, 64, 64, 32, 2, 128, 2)
+    close(emulated(function, A, np.ascontiguousarray(B.T) if transpose_B else B), A.astype(float) @ B.astype(float))
+
+
+@pytest.mark.parametrize("stages", [0, 3])
+def test_gemv(benchmark: Any, stages: int) -> None:
+    rng = np.random.default_rng(0)
+    W, x = halves(rng, 6, 1000), halves(rng, 1000)
+    close(
+        emulated(benchmark.kernels.gemv(6, 1000, "float16", 4, 256, 32, stages), W, x),
+        W.astype(float) @ x.astype(float),
+    )
+
+
+@pytest.mark.parametrize(("tokens", "causal"), [(128, True), (80, False)])
+def test_attention(benchmark: Any, tokens: int, causal: bool) -> None:
+    rng = np.random.default_rng(0)
+    Q, K, V = halves(rng, 1, 2, tokens, 64), halves(rng, 1, 1, tokens, 64), halves(rng, 1, 1, tokens, 64)
+    function = benchmark.kernels.attention(1, 2, 1, tokens, 64, causal, "float16", 64, 32, 2, 128)
+    scores = Q.astype(float) @ K.astype(float).swapaxes(-1, -2) / math.sqrt(64)
+    if causal:
+        scores = np.where(np.tri(tokens, dtype=bool), scores, -np.inf)
+    close(emulated(function, Q, K, V), softmax(scores) @ V.astype(float))
+
+
+@pytest.mark.parametrize("name", ["mla", "mla_pairs"])
+def test_mla(benchmark: Any, name: str) -> None:
+    rng = np.random.default_rng(0)
+    Q, Q_pe = halves(rng, 2, 32, 128), halves(rng, 2, 32, 32)
+    KV, K_pe = halves(rng, 2, 128, 1, 128), halves(rng, 2, 128, 1, 32)
+    function = getattr(benchmark.kernels, name)(2, 32, 128, 128, 32, "float16", 16, 32, 1, 128)
+    q, q_pe, kv, k_pe = (x.astype(float) for x in (Q, Q_pe, KV[:, :, 0], K_pe[:, :, 0]))
+    scores = (q @ kv.swapaxes(1, 2) + q_pe @ k_pe.swapaxes(1, 2)) / math.sqrt(160)
+    close(emulated(function, Q, Q_pe, KV, K_pe), softmax(scores) @ kv)
