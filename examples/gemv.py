@@ -26,7 +26,7 @@ def gemv(N, K, block_N=4, block_K=2048, threads=128, dtype="float16"):
             T.clear(sums)
             for k in T.serial(T.ceildiv(K, block_K)):
                 # Straight to registers: all loads of a tile are under way before the first product needs one.
-                T.copy(W[bn * block_N, k * block_K], W_tile)
+                T.copy(W[bn * block_N, k * block_K], W_tile, eviction_policy="evict_first")  # nobody reads it again
                 T.copy(x[k * block_K], x_tile)
                 # Each thread keeps a sum for every row and vector of its own; only the last line adds across threads.
                 for i, j in T.Parallel(block_N, block_K // VECTOR):

@@ -28,16 +28,21 @@ class GemmConfig:
 
 @dataclass(frozen=True)
 class GemvConfig:
-    """Rows and columns of W that a block reads at once, its threads; `stages` > 0: through shared memory, that deep."""
+    """Rows and columns of W that a block reads at once, its threads.
+
+    `stages` > 0: through shared memory, that deep. `once`: the loads of W tell the caches that nobody reads it again.
+    """
 
     block_n: int = 2
     block_k: int = 2048
     threads: int = 128
     stages: int = 0
+    once: bool = True
 
     @property
     def name(self) -> str:
-        return f"{self.block_n}x{self.block_k}-{self.threads}" + (f"-s{self.stages}" if self.stages else "")
+        how = f"-s{self.stages}" if self.stages else "" if self.once else "-kept"
+        return f"{self.block_n}x{self.block_k}-{self.threads}{how}"
 
 
 @dataclass(frozen=True)
@@ -120,6 +125,8 @@ SWEEPS: dict[str, tuple[Config, ...]] = {
         GemvConfig(2, 2048, 128),
         GemvConfig(4, 1024, 128),
         GemvConfig(1, 9216, 128),
+        GemvConfig(2, 2048, 256, once=False),
+        GemvConfig(1, 4096, 512, once=False),
         GemvConfig(8, 1024, 128, 6),
         GemvConfig(4, 2048, 256, 6),
         GemvConfig(4, 4096, 256, 5),

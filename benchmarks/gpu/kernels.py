@@ -35,7 +35,7 @@ def gemm(M, N, K, dtype, out_dtype, transpose_B, block_M, block_N, block_K, stag
     return main
 
 
-def gemv(N, K, dtype, block_N, block_K, threads, stages):  # type: ignore[no-untyped-def]
+def gemv(N, K, dtype, block_N, block_K, threads, stages, policy):  # type: ignore[no-untyped-def]
     vector = 16 // 2  # values of 16 bytes
 
     @T.prim_func
@@ -53,7 +53,7 @@ def gemv(N, K, dtype, block_N, block_K, threads, stages):  # type: ignore[no-unt
                     T.copy(W[bn * block_N, k * block_K], W_shared)
                     T.copy(W_shared, W_local)
                 else:  # straight to registers
-                    T.copy(W[bn * block_N, k * block_K], W_local)
+                    T.copy(W[bn * block_N, k * block_K], W_local, eviction_policy=policy)
                 T.copy(x[k * block_K], x_local)
                 for i, j in T.Parallel(block_N, block_K // vector):
                     for v in T.serial(vector):
@@ -263,11 +263,13 @@ def kernel(case: Case, config: Config) -> Any:
     if isinstance(case, Gemm):
         assert isinstance(config, GemmConfig)
         c, dtype = config, "float32" if case.dtype == "tf32" else case.dtype
-        tiles = (c.block_m, c.block_n, c.block_k, c.stages, c.threads, c.panel)
-        return gemm(case.m, case.n, case.k, dtype, case.out_dtype, case.transpose_b, *tiles)
+        shape = (c.block_m, c.block_n, c.block_k, c.stages, c.threads, c.panel)
+        return gemm(case.m, case.n, case.k, dtype, case.out_dtype, case.transpose_b, *shape)
     if isinstance(case, Gemv):
         assert isinstance(config, GemvConfig)
-        return gemv(case.n, case.k, case.dtype, config.block_n, config.block_k, config.threads, config.stages)
+        policy = "evict_first" if config.once else None
+        tiles = (config.block_n, config.block_k, config.threads, config.stages)
+        return gemv(case.n, case.k, case.dtype, *tiles, policy)
     if isinstance(case, Attention):
         assert isinstance(config, AttentionConfig)
         shape = (case.batch, case.heads, case.heads_kv, case.tokens, case.dim, case.causal, case.dtype)

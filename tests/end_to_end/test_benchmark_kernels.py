@@ -106,7 +106,7 @@ def test_gemv(benchmark: Any, stages: int) -> None:
     rng = np.random.default_rng(0)
     W, x = halves(rng, 6, 1000), halves(rng, 1000)
     close(
-        emulated(benchmark.kernels.gemv(6, 1000, "float16", 4, 256, 32, stages), W, x),
+        emulated(benchmark.kernels.gemv(6, 1000, "float16", 4, 256, 32, stages, "evict_first"), W, x),
         W.astype(float) @ x.astype(float),
     )
 

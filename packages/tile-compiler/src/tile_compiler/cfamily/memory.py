@@ -85,6 +85,7 @@ class Memory(Expressions):
         self.lanes = 1
         self.may_name = False  # this place in the text may put lines of its own above the statement
         self.by_element = False  # inside a condition that differs between lanes: nothing is read ahead of it
+        self.cache: str | None = None  # how loads from global memory treat the caches
         self.loaded: dict[str, str] = {}  # within one statement: text of a vector's address -> its variable
 
     def put(self, text: str, declares: str = "", array: Array | None = None) -> None:
@@ -267,7 +268,10 @@ class Memory(Expressions):
         if array.packed:
             array.mark(addressed=True)
             return f"tl::unpack<{array.element.text}, {lanes}>({array.name}, {self._plain_offset(array, indices)})"
-        return self._row_of(array.element.text, lanes, self.address_text(node, buffer, indices), written)
+        row = self._row_of(array.element.text, lanes, self.address_text(node, buffer, indices), written)
+        if self.cache is None or written or array.scope != "global" or lanes * array.element.bytes < 4:
+            return row
+        return f"tl::load<tl::{self.cache}>({row.removeprefix('*')})"
 
     def bytes_at(self, node: Any, buffer: Any, indices: Any, *, written: bool = False) -> str:
         """Neighbours in packed memory as one lvalue of bytes."""

@@ -196,6 +196,11 @@ class Printer(Vectors):
             self.statement(part)
 
     def _origin(self, node: Any) -> None:
+        if str(node.attr_key) == "tl.cache":
+            outside, self.cache = self.cache, str(getattr(node.value, "value", node.value))
+            self.statement(node.body)
+            self.cache = outside
+            return
         if str(node.attr_key) != "tl.origin":
             raise self.unsupported(node, f"the attribute {node.attr_key} has no meaning here")
         comment = re.sub(r"\s+", " ", str(getattr(node.value, "value", node.value))).rstrip("\\ ")

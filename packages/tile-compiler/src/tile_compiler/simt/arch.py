@@ -33,6 +33,11 @@ class Arch:
         return self.name == "sm_90a"
 
     @property
+    def has_cache_hints(self) -> bool:
+        """Whether the header has loads that say what the caches shall do with the line."""
+        return self.number >= 90
+
+    @property
     def has_fp8_mma(self) -> bool:
         return self.number >= 89
 

@@ -18,7 +18,7 @@ from tile_compiler.simt.layout.equations import Rule
 from tile_compiler.simt.lowering import Lowering
 from tile_compiler.simt.materialize_threads import linear_thread
 from tile_compiler.simt.operators.lower_nest import lower_nest
-from tile_compiler.simt.operators.nests import WHAT, int32, is_fragment, run
+from tile_compiler.simt.operators.nests import CACHE, WHAT, int32, is_fragment, run
 from tile_compiler.simt.operators.parallel import NestRule
 from tile_compiler.simt.operators.registry import twin_of
 from tile_compiler.simt.operators.vectorized import vector_move
@@ -85,6 +85,7 @@ class _LowerOperators(Guard):
             self.ranges.iterate(tx, int32(0), int32(int(kernel.num_threads or 1)))
         self.low = Lowering(ctx, kernel, self.ranges, ctx.layouts[kernel.index], tx, self.safe)
         self.first_line = kernel_line(func)
+        self.written = _written(func)
         self.conditions: list[Any] = []  # of the branches around the statement at hand
 
     def alloc(self, node: tir.AllocBuffer) -> Any:
@@ -131,8 +132,25 @@ class _LowerOperators(Guard):
             body = self._dynamic(nest)
         else:
             assert isinstance(rule, NestRule)
-            body = lower_nest(rule, self.low)
+            body = self._hinted(nest, lower_nest(rule, self.low))
         return self._wrapped(what, body, nest.span)
+
+    def _hinted(self, nest: tile_ir.ParallelNest, body: Any) -> Any:
+        """What a copy with an eviction policy becomes, under `tl.cache`, where its loads can follow the policy."""
+        policy = nest.annotations.get(CACHE)
+        if policy is None:
+            return body
+        read = {n.source for n in tile_ir.walk(nest.body) if isinstance(n, ir.TensorLoad)} & self.written
+        if not self.ctx.arch.has_cache_hints or read:
+            why = f"{self.ctx.arch.name} has no such loads" if not read else "the kernel writes what it reads"
+            self.ctx.report.note(nest.span, f"{policy} has no effect: {why}")
+            return body
+        self.ctx.report.note(nest.span, f"{policy} for what is loaded to registers")
+        allocations = [s for s in tile_ir.statements(body) if isinstance(s, tir.AllocBuffer)]
+        parts = [s for s in tile_ir.statements(body) if not isinstance(s, tir.AllocBuffer)]
+        text = ir.StringImm(str(policy))
+        hinted = tir.AttrStmt(text, CACHE, text, tile_ir.sequence(parts), span=nest.span)
+        return tile_ir.sequence([*allocations, hinted])
 
     def _dynamic(self, nest: tile_ir.ParallelNest) -> Any:
         """A nest of extents that are not constant: threads take turns over its iterations."""
@@ -209,6 +227,15 @@ def first_thread(low: Lowering, conditions: list[Any]) -> int | None:
     first = int(low.ranges.analyzer.const_int_bound(low.tx).min_value)
     certain = all(low.ranges.proves(substitute(c, {low.tx: int32(first)})) for c in varying)
     return first if certain else None
+
+
+def _written(func: tir.PrimFunc) -> set[Any]:
+    """The buffers that the function may write: by stores, or because something gets their address."""
+    found = {n.buffer for n in tile_ir.walk(func.body) if isinstance(n, tir.BufferStore)}
+    for node in tile_ir.walk(func.body):
+        if is_call(node, "tirx.address_of", "tirx.buffer_data", "tl.atomic_elem") or is_tile_operator(node):
+            found |= {n for n in tile_ir.walk(node) if isinstance(n, ir.Var) and tile_ir.is_buffer(n)}
+    return found
 
 
 def kernel_line(func: tir.PrimFunc) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 from tvm import tirx as tir
 
 from tile_compiler.simt.operators.expand import Expansion
-from tile_compiler.simt.operators.nests import is_shared, nest
+from tile_compiler.simt.operators.nests import is_global, is_shared, nest
 from tile_compiler.tileops.site import at, cast, element_type
 from tilelang.ir import tile_ir
 from tilelang.ops import Copy
@@ -23,15 +23,16 @@ def expand_copy(op: Copy, to: Expansion) -> Any:
         extents = [e for e, _, _ in op.tile_axes()] or [tir.const(1, "int32")]
         held = tile_ir.whole(to.temporary(extents, element_type(op.src), f"{op.src.source.name}_held"))
         return tile_ir.sequence([move(op.src, held, to), move(held, op.dst, to)])
-    return move(op.src, op.dst, to, asynchronous=bool(op.prefer_async))
+    cache = op.eviction_policy if op.eviction_policy in ("evict_first", "evict_last") else None
+    return move(op.src, op.dst, to, asynchronous=bool(op.prefer_async), cache=cache)
 
 
-def move(src: Any, dst: Any, to: Expansion, *, asynchronous: bool = False) -> Any:
+def move(src: Any, dst: Any, to: Expansion, *, asynchronous: bool = False, cache: str | None = None) -> Any:
     """The nest that copies one region to another, at the place of an operator."""
-    return copy_nest(src, dst, to.span, asynchronous=asynchronous)
+    return copy_nest(src, dst, to.span, asynchronous=asynchronous, cache=cache)
 
 
-def copy_nest(src: Any, dst: Any, span: Any, *, asynchronous: bool = False) -> Any:
+def copy_nest(src: Any, dst: Any, span: Any, *, asynchronous: bool = False, cache: str | None = None) -> Any:
     """`for i, j in T.Parallel: dst[i, j] = cast(src[i, j])` over two regions."""
     axes = Copy(src, dst).tile_axes()
     dtype = element_type(dst)
@@ -43,7 +44,9 @@ def copy_nest(src: Any, dst: Any, span: Any, *, asynchronous: bool = False) -> A
         return tir.BufferStore(dst.source, value, into, span=span)
 
     fits = asynchronous and is_shared(dst.source)
-    return nest([e for e, _, _ in axes], body, "T.copy", span, asynchronous=fits)
+    return nest(
+        [e for e, _, _ in axes], body, "T.copy", span, asynchronous=fits, cache=cache if is_global(src.source) else None
+    )
 
 
 def whole_copy(src: Any, dst: Any, span: Any) -> Any:

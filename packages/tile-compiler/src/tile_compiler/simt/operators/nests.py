@@ -10,6 +10,7 @@ from tvm import tirx as tir
 from tilelang.ir import tile_ir
 
 WHAT = "tl.what"  # annotation of a nest: the operator as the user wrote it
+CACHE = "tl.cache"  # annotation of a nest, attribute of what it becomes: how its loads treat the caches
 ASYNC = "tl.async"  # annotation of a nest: a copy that may complete later (cp.async)
 REGISTERS = "tl.registers"  # annotation of a loop over one thread's registers, made by lowering
 
@@ -17,7 +18,13 @@ _LETTERS = "ijkl"
 
 
 def nest(
-    extents: Sequence[Any], make: Callable[[list[Any]], Any], what: str, span: Any, *, asynchronous: bool = False
+    extents: Sequence[Any],
+    make: Callable[[list[Any]], Any],
+    what: str,
+    span: Any,
+    *,
+    asynchronous: bool = False,
+    cache: str | None = None,
 ) -> Any:
     """`for i, j in T.Parallel(extents): make([i, j])`; a nest of one iteration for no extents."""
     sizes = list(extents) or [tir.const(1, "int32")]
@@ -26,6 +33,8 @@ def nest(
     notes: dict[str, Any] = {WHAT: what}
     if asynchronous:
         notes[ASYNC] = 1
+    if cache is not None:
+        notes[CACHE] = cache
     return tile_ir.ParallelNest(tuple(loop_vars), tuple(sizes), body, notes, span).to_stmt()
 
 

@@ -17,6 +17,7 @@
 #include "tl/collective.cuh"
 #include "tl/mbarrier.cuh"
 #include "tl/tma.cuh"
+#include "tl/loads.cuh"
 #include "tl/wgmma.cuh"
 #include "tl/cluster.cuh"
 #include "tl/register_limits.cuh"
