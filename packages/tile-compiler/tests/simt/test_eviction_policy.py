@@ -31,7 +31,9 @@ def test_loads_follow_the_policy_and_the_answer_stays(policy: str) -> None:
     kernel = tilelang.compile(doubled(policy), out_idx=[1], target="cuda -arch=sm_90a", execution="emulate")
     A = np.random.default_rng(0).standard_normal(300).astype(np.float16)
     np.testing.assert_array_equal(kernel(A), 2 * A)
-    assert f"tl::load<tl::{policy}>((const tl::vec<tl::half_t, " in kernel.get_kernel_source()
+    source = kernel.get_kernel_source()
+    assert f"tl::load<tl::{policy}>((const tl::vec<tl::half_t, " in source
+    assert "} else {" not in source  # what is outside reads as 0 without a branch
 
 
 def test_the_device_compiler_takes_both() -> None:

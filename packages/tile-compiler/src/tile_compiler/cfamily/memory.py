@@ -269,9 +269,14 @@ class Memory(Expressions):
             array.mark(addressed=True)
             return f"tl::unpack<{array.element.text}, {lanes}>({array.name}, {self._plain_offset(array, indices)})"
         row = self._row_of(array.element.text, lanes, self.address_text(node, buffer, indices), written)
-        if self.cache is None or written or array.scope != "global" or lanes * array.element.bytes < 4:
+        if written or not self.is_hinted(array, lanes):
             return row
         return f"tl::load<tl::{self.cache}>({row.removeprefix('*')})"
+
+    def is_hinted(self, array: Array, lanes: int) -> bool:
+        """Whether a row is loaded by `tl::load`, which says how the caches are to treat it."""
+        size = lanes * array.element.bytes
+        return self.cache is not None and array.scope == "global" and not array.packed and size in (4, 8, 16)
 
     def bytes_at(self, node: Any, buffer: Any, indices: Any, *, written: bool = False) -> str:
         """Neighbours in packed memory as one lvalue of bytes."""

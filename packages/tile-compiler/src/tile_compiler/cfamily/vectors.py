@@ -84,6 +84,11 @@ class Vectors(Memory):
         if _is_choice(value):
             # Only the taken side may be read, so its rows are loaded there.
             condition, yes, no = value.args
+            if self._is_guarded_row(yes, no):  # no branch: the loads of several rows stay under way together
+                row = self.row_at(yes, yes.source, yes.indices)
+                load = f"{row.removesuffix(')')}, {self.text(condition)})"
+                self.assign(declaration[:-1] or name, "=", load, name if declaration else "")
+                return
             if declaration:
                 self.put(declaration, declares=name)
             self._branch(f"if ({self.text(condition)}) {{", name, yes)
@@ -118,6 +123,18 @@ class Vectors(Memory):
         self.assign(place, "=", text)
         self.depth -= 1
         self.put("}")
+
+    def _is_guarded_row(self, yes: Any, no: Any) -> bool:
+        """Whether a choice is between a row that is loaded by `tl::load` and zeros."""
+        if (
+            not isinstance(yes, ir.TensorLoad)
+            or not self.is_row(list(yes.indices))
+            or not isinstance(no, prim.Broadcast)
+        ):
+            return False
+        array, lanes = self.array_of(yes, yes.source), int(yes.indices[-1].lanes)
+        zero = isinstance(no.value, (prim.IntImm, prim.FloatImm)) and float(no.value.value) == 0
+        return zero and self.is_hinted(array, lanes)
 
     def _is_row_of(self, value: Any, array: Any) -> bool:
         if not isinstance(value, ir.TensorLoad) or not self.is_row(list(value.indices)):

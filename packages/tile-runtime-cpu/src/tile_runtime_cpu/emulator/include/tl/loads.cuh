@@ -4,10 +4,10 @@
 namespace tl {
 
 template <int hint, class T>
-TL_DEVICE T load(const T* at) {
+TL_DEVICE T load(const T* at, bool valid = true) {
   static_assert(hint == evict_first || hint == evict_last, "a hint of enum cache_hint");
   static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16, "4, 8 or 16 bytes are loaded at once");
-  return *at;
+  return valid ? *at : T{};
 }
 
 }  // namespace tl
