@@ -48,6 +48,32 @@ def reverse(X: T.Tensor((128,), "int32"), D: T.Tensor((128,), "int32"), Y: T.Ten
 
 
 @T.prim_func
+def sums(X: T.Tensor((128,), "int32"), Y: T.Tensor((128,), "int32")):
+    with T.Kernel(1, threads=128):
+        once = T.alloc_shared((128,), "int32")
+        twice = T.alloc_shared((2, 64), "int32")
+        tx = T.get_thread_binding()
+        once[tx] = X[tx]
+        twice[tx // 64, tx % 64] = X[tx] * 2
+        T.sync_threads()
+        Y[tx] = once[127 - tx] + twice[tx // 64, tx % 64]
+
+
+@T.prim_func
+def phases(X: T.Tensor((2, 2048), "int32"), Y: T.Tensor((2, 2048), "int32")):
+    """Two tiles that are never alive together: they share their memory."""
+    with T.Kernel(1, threads=128):
+        before = T.alloc_shared((2048,), "int32")
+        after = T.alloc_shared((1024,), "int32")
+        T.copy(X[0, :], before)
+        for i in T.Parallel(2048):
+            Y[0, i] = before[2047 - i]
+        T.copy(X[1, 0:1024], after)
+        for i in T.Parallel(1024):
+            Y[1, i] = after[1023 - i]
+
+
+@T.prim_func
 def row_sums(X: T.Tensor((90, 64), "float32"), S: T.Tensor((90,), "float32")):
     with T.Kernel(T.ceildiv(90, 32), threads=128) as bx:
         x = T.alloc_fragment((32, 64), "float32")
@@ -186,6 +212,48 @@ def test_out_of_bounds(planted: Any) -> None:
     assert (finding.buffer, finding.element) == ("S", f"[{90}]")
     assert "outside of its shape (90,)" in finding.message
     assert finding.block == (2, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "statement", "buffer", "where"),
+    [
+        (
+            ("once[127 - tx]", "once[128 - tx]"),
+            "Y[tx] = once[127 - tx]",
+            "once",
+            "4 bytes at offset 512 of once, which has 512 bytes: where twice[0, 0] is",
+        ),
+        (
+            ("twice[tx] = X[tx] * 2", "twice[tx - 4] = X[tx] * 2"),
+            "twice[tx // 64, tx % 64] = X[tx] * 2",
+            "twice",
+            r"4 bytes at \d+ bytes before twice, which has 512 bytes: where once\[12[4-7]\] is",
+        ),
+    ],
+)
+def test_out_of_its_own_shared_buffer(
+    planted: Any, change: tuple[str, str], statement: str, buffer: str, where: str
+) -> None:
+    """The access stays inside the block's shared memory, and reads or overwrites another tile: both are named."""
+    x, y = np.arange(128, dtype="i4"), np.zeros(128, "i4")
+    assert planted(sums).report(x, y).ok
+    np.testing.assert_array_equal(y, x[::-1] + 2 * x)
+    finding = planted(sums, change).finding("out-of-bounds", x, y)
+    at(finding, statement)
+    assert finding.buffer == buffer
+    assert where in finding.message or re.search(where, finding.message)
+
+
+def test_tiles_that_share_memory_have_bounds_of_their_own(planted: Any) -> None:
+    x, y = np.arange(4096, dtype="i4").reshape(2, 2048), np.zeros((2, 2048), "i4")
+    text = planted(phases).loaded.artifact.source
+    assert re.search(r"\*after = \(int \*\)tl::shared_memory\(\);", text), "where `before` is"
+    assert planted(phases).report(x, y).ok
+    np.testing.assert_array_equal(y[1, :1024], x[1, 1023::-1])
+    index = re.findall(r"after\[[^\]]*\]", text)[-1]
+    finding = planted(phases, (index, index[:-1] + " + 1024]")).finding("out-of-bounds", x, y)
+    assert finding.buffer == "after"
+    assert "of after, which has 4096 bytes: where before[" in finding.message
 
 
 def test_store_to_an_input(planted: Any) -> None:

@@ -112,11 +112,12 @@ def shared_span(body: Any) -> int:
     for node in tile_ir.walk(body):
         if isinstance(node, tir.AllocBuffer) and str(node.buffer.scope()).startswith("shared"):
             notes = {str(k): tile_ir.plain(v) for k, v in (node.annotations or {}).items()}
-            end = max(end, int(notes.get("tl.offset", 0)) + _bytes(node.buffer))
+            end = max(end, int(notes.get("tl.offset", 0)) + buffer_bytes(node.buffer))
     return end
 
 
-def _bytes(buffer: Any) -> int:
+def buffer_bytes(buffer: Any) -> int:
+    """What a buffer of known extents takes."""
     element, lanes = split(tile_ir.dtype_name(buffer))
     size = element.bytes * lanes
     for extent in buffer.ty.shape:

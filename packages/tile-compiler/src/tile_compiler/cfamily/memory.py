@@ -70,6 +70,7 @@ class Line:
     declares: str = ""
     array: Array | None = field(default=None)
     at: str = ""  # the user's statement, as file:line
+    places: Any = None  # the buffer in shared memory that it gives its address
 
 
 class Memory(Expressions):
@@ -88,8 +89,8 @@ class Memory(Expressions):
         self.cache: str | None = None  # how loads from global memory treat the caches
         self.loaded: dict[str, str] = {}  # within one statement: text of a vector's address -> its variable
 
-    def put(self, text: str, declares: str = "", array: Array | None = None) -> None:
-        self.lines.append(Line(self.depth, text, declares, array, self.at))
+    def put(self, text: str, declares: str = "", array: Array | None = None, places: Any = None) -> None:
+        self.lines.append(Line(self.depth, text, declares, array, self.at, places))
 
     def assign(self, target: str, operator: str, value: str, declares: str = "") -> None:
         """`target = value;`, in two lines where one would be long."""

@@ -72,12 +72,14 @@ class Printed:
     """A source file, and what of it a debugger asks for.
 
     `lines`: (line of the text, the user's statement as file:line), where that changes. `arrays`: for each symbol the
-    arrays in registers as (declaration, buffer), in the order of the text.
+    arrays in registers as (declaration, buffer), in the order of the text; `shared`: those in shared memory as (line of
+    the declaration, buffer).
     """
 
     text: str
     lines: list[tuple[int, str]]
     arrays: dict[str, list[tuple[str, Any]]]
+    shared: dict[str, list[tuple[int, Any]]]
 
 
 def print_source(kernels: Sequence[KernelInput], dialect: Dialect, imported: Sequence[str] = ()) -> str:
@@ -93,15 +95,17 @@ def print_kernels(kernels: Sequence[KernelInput], dialect: Dialect, imported: Se
     above = [f'#include "{dialect.header}"\n', *(text.strip() + "\n" for text in imported)]
     parts = [*above, *([definitions(helpers)] if helpers else [])]
     lines: list[tuple[int, str]] = []
+    shared: dict[str, list[tuple[int, Any]]] = {}
     for printer, text in zip(printers, printed):
         first = 1 + sum(part.count("\n") + 1 for part in parts)
         lines += [(first + number, at) for number, at in printer.places]
+        shared[printer.input.symbol] = [(first + number, buffer) for number, buffer in printer.placed]
         parts.append(text)
-    return Printed("\n".join(parts), lines, {p.input.symbol: p.declared for p in printers})
+    return Printed("\n".join(parts), lines, {p.input.symbol: p.declared for p in printers}, shared)
 
 
 class Printer(Vectors):
-    """Prints one kernel: `kernel()`, once; then `places` and `declared` say what its lines are (see Printed)."""
+    """Prints one kernel: `kernel()`, once; then `places`, `declared` and `placed` say what its lines are (see Printed)."""
 
     def __init__(self, kernel: KernelInput, dialect: Dialect) -> None:
         super().__init__(Names([kernel.symbol]))
@@ -109,6 +113,7 @@ class Printer(Vectors):
         self.dialect = dialect
         self.places: list[tuple[int, str]] = []
         self.declared: list[tuple[str, Any]] = []
+        self.placed: list[tuple[int, Any]] = []
 
     def kernel(self) -> str:
         """Head and body."""
@@ -134,6 +139,8 @@ class Printer(Vectors):
                 self.places.append((number, line.at))
             if line.array is not None:
                 self.declared.append((line.text, buffers[id(line.array)]))
+            if line.places is not None:
+                self.placed.append((number, line.places))
             parts = line.text.split("\n")
             lines += [INDENT * line.depth + part for part in parts]
             number += len(parts)
@@ -216,7 +223,8 @@ class Printer(Vectors):
             array = self.add_array(buffer, "shared")
             offset = int(tile_ir.plain(dict(node.annotations or {}).get("tl.offset", 0)))
             place = f"(tl::shared_memory() + {offset})" if offset else "tl::shared_memory()"
-            self.put(f"{array.pointee} *{array.name} = ({array.pointee} *){place};", declares=array.name)
+            text = f"{array.pointee} *{array.name} = ({array.pointee} *){place};"
+            self.put(text, declares=array.name, places=buffer)
         elif scope in tile_ir.PRIVATE:
             array = self.add_array(buffer, "local")
             array.scalar = [self.constant(s) for s in buffer.ty.shape] == [1]

@@ -11,7 +11,7 @@ from typing import Any
 
 from tvm import tirx as tir
 
-from tile_compiler.cfamily.launches import KernelLaunch
+from tile_compiler.cfamily.launches import KernelLaunch, buffer_bytes
 from tile_compiler.cfamily.printer import Printed
 from tile_compiler.context import CompileContext
 from tile_compiler.simt.plan_shared_memory import OFFSET
@@ -26,7 +26,8 @@ def debug_tables(printed: Printed, launches: Sequence[KernelLaunch], ctx: Compil
     """`files`, `lines` as [line of the text, number of the file, line there]; `kernels` by symbol, each with its tiles.
 
     `rank`: how many axes the grid has.
-    `shared`: [{name, dtype, shape, variables, offset (bytes), element (an index map to the place in the buffer)}].
+    `shared`: [{name, dtype, shape, variables, offset (bytes), element (an index map to the place in the buffer), line (of
+    its declaration; 0: it has none), bytes}].
     `arrays`: [[declaration, tile or null]] in the order of the text; a tile in registers has `thread`, `register`
     (index maps over `variables` and `rep`), a thread's own array has neither.
     """
@@ -40,7 +41,7 @@ def debug_tables(printed: Printed, launches: Sequence[KernelLaunch], ctx: Compil
     kernels = {
         launch.kernel.symbol: {
             "rank": len(launch.kernel.grid),
-            "shared": _shared(launch.kernel.body, ctx),
+            "shared": _shared(launch.kernel.body, {b: n for n, b in printed.shared[launch.kernel.symbol]}, ctx),
             "arrays": [[text, _array(b, ctx)] for text, b in printed.arrays[launch.kernel.symbol]],
         }
         for launch in launches
@@ -53,7 +54,7 @@ def _tile(buffer: Any, shape: Sequence[int]) -> dict[str, Any]:
     return {"name": str(buffer.name), "dtype": dtype, "shape": list(shape), "variables": list(names(len(shape)))}
 
 
-def _shared(body: Any, ctx: CompileContext) -> list[dict[str, Any]]:
+def _shared(body: Any, lines: dict[Any, int], ctx: CompileContext) -> list[dict[str, Any]]:
     found = []
     for node in tile_ir.walk(body):
         if not isinstance(node, tir.AllocBuffer) or str(node.buffer.scope()) != "shared.dyn":
@@ -63,6 +64,7 @@ def _shared(body: Any, ctx: CompileContext) -> list[dict[str, Any]]:
         shape = layout.shape if isinstance(layout, Layout) else [int(s) for s in node.buffer.ty.shape]
         tile = {**_tile(node.buffer, shape), "offset": int(notes.get(OFFSET, 0))}
         tile["element"] = layout.offset.to_json() if isinstance(layout, Layout) else tile["variables"][0]
+        tile |= {"line": lines.get(node.buffer, 0), "bytes": buffer_bytes(node.buffer)}
         found.append(tile)
     return found
 

@@ -19,7 +19,7 @@ from tile_runtime.tensor_map import BYTES, TensorMap
 from . import compiler
 from .meanings import Caller, Meanings
 from .placement import Placement
-from .program import Program
+from .program import Program, SharedTile
 from .report import COUNTERS, Buffer, Finding, RawFinding, Report, Scene, explain, standing
 from .tensor_map import encode
 
@@ -41,6 +41,12 @@ _SCALARS: dict[str, Any] = {
     "d": ctypes.c_double,
     "p": ctypes.c_void_p,
 }
+
+
+class _Window(ctypes.Structure):
+    """struct Window of runtime/state.h."""
+
+    _fields_ = (("line", ctypes.c_int), ("low", ctypes.c_uint32), ("high", ctypes.c_uint32))
 
 
 class _Settings(ctypes.Structure):
@@ -80,6 +86,7 @@ def _runtime(path: Path) -> Any:
     pointer, integer = ctypes.c_void_p, ctypes.c_int
     library.tl_emu_launch.argtypes = [pointer] * 4 + [ctypes.c_uint] + [pointer] * 2 + [integer, pointer, pointer]
     library.tl_emu_shown.argtypes = [integer, pointer]
+    library.tl_emu_set_windows.argtypes = [pointer, integer]
     return library
 
 
@@ -183,6 +190,7 @@ class EmulatedModule:
                     cell.value = placement.moved(cell.value)
                 elif isinstance(cell, _TensorMapCell):
                     cell.encode(placement)
+            self._show_windows(program.windows(symbol) if program else [])
             self._meanings.failure.clear()
             self._runtime.tl_emu_set_meaning(self._meanings.callback)
             stopping = self._stopping(at_stop, placement, int(np.prod(threads)), failure) if at_stop else None
@@ -222,6 +230,13 @@ class EmulatedModule:
         for failed in (*failure, *self._meanings.failure):
             raise failed
         return report
+
+    def _show_windows(self, tiles: Sequence[SharedTile]) -> None:
+        """Tell the runtime which bytes of shared memory each line's pointer is for."""
+        table = (_Window * max(len(tiles), 1))()
+        for entry, tile in zip(table, tiles):
+            entry.line, entry.low, entry.high = tile.line, tile.offset, tile.offset + tile.bytes
+        self._runtime.tl_emu_set_windows(table, len(tiles))
 
     def _stopping(
         self, at_stop: Callable[[Standstill], None], placement: Placement, threads: int, failure: list[BaseException]

@@ -34,7 +34,10 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class SharedTile:
-    """A tile in shared memory: `element` maps its indices to a position behind `offset` bytes."""
+    """A tile in shared memory: `element` maps its indices to a position behind `offset` bytes.
+
+    `line` of the text declares it, with all its versions of `bytes` in all; 0 where nothing in the text uses it.
+    """
 
     name: str
     dtype: str
@@ -42,6 +45,8 @@ class SharedTile:
     variables: list[str]
     offset: int
     element: Any
+    line: int = 0
+    bytes: int = 0
 
     @property
     def itemsize(self) -> int:
@@ -114,6 +119,10 @@ class Program:
     def shared(self, symbol: str, offset: int) -> list[SharedTile]:
         """The tiles of a kernel that lie at an offset of its shared memory; several where they share it."""
         return [tile for tile in self.kernels[symbol].shared if tile.holds(offset)]
+
+    def windows(self, symbol: str) -> list[SharedTile]:
+        """The tiles that lines of the text declare, each of which may only be accessed through its own pointer."""
+        return [tile for tile in self.kernels[symbol].shared if tile.line]
 
 
 def global_indices(offset: int, size: int, itemsize: int, shape: Sequence[int], strides: Sequence[int]) -> str:

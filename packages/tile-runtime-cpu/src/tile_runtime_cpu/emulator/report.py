@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from tile_runtime.errors import TileRuntimeError
 
-from .program import Place, Program, global_indices, row_major, shown
+from .program import Place, Program, SharedTile, global_indices, row_major, shown
 
 #: Name of each kind (runtime/state.h, enum Kind, in its order), what it says, what to do.
 KINDS: list[tuple[str, str, str]] = [
@@ -234,7 +234,7 @@ class RawFinding(ctypes.Structure):
         ("pc", ctypes.c_uint64),
         ("other_pc", ctypes.c_uint64),
         ("other_rank", ctypes.c_int),
-        ("unused", ctypes.c_int),
+        ("window", ctypes.c_int),
     )
 
 
@@ -339,6 +339,8 @@ class Scene:
 
     def locate(self, raw: RawFinding) -> tuple[str, str]:
         """(buffer, elements) of an access, as far as they have names."""
+        if raw.space == -1 and raw.window and self.program:
+            return self.program.windows(self.symbol)[raw.window - 1].name, ""
         if raw.space == -1:
             tiles = self.program.shared(self.symbol, raw.offset) if self.program else []
             if len(tiles) == 1:
@@ -360,6 +362,8 @@ class Scene:
         buffer = self.buffers[raw.space] if raw.space >= 0 else None
         capacity = buffer.nbytes if buffer else self.shared_bytes
         count = f"{raw.size} byte{'s' if raw.size != 1 else ''}"
+        if raw.space == -1 and raw.window and self.program:
+            return f"{count} at {self.beyond_tile(raw, self.program.windows(self.symbol)[raw.window - 1])}"
         if raw.offset < 0:
             return f"{count} at {-raw.offset} bytes before {name}"
         beyond = raw.offset + raw.size > capacity
@@ -367,6 +371,19 @@ class Scene:
             shape = f", outside of its shape {buffer.shape}" if beyond and buffer else ""
             return f"{name}{element}{shape}"
         return f"{count} at offset {raw.offset} of {name}" + (f", which ends at {capacity}" if beyond else "")
+
+    def beyond_tile(self, raw: RawFinding, tile: SharedTile) -> str:
+        """The place of an access that left the tile whose pointer it was made through, and what is there."""
+        assert self.program is not None
+        distance = raw.offset - tile.offset
+        side = f"offset {distance} of" if distance >= 0 else f"{-distance} bytes before"
+        there = [
+            other.name + shown(other.indices(raw.offset, raw.size))
+            for other in self.program.shared(self.symbol, raw.offset)
+            if other is not tile
+        ]
+        what = f"where {' or '.join(there)} is" if there else "where no other buffer is"
+        return f"{side} {tile.name}, which has {tile.bytes} bytes: {what}"
 
 
 def explain(raw: RawFinding, scene: Scene) -> Finding:

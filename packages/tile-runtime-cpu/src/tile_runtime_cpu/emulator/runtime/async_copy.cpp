@@ -28,6 +28,7 @@ extern "C" {
 void tl_emu_cp_async(void* shared, const void* global, int bytes, int valid) {
   const void* pc = TL_EMU_PC;
   settle_same_value();
+  shared = through_window(shared, (u32)bytes, kWrite, pc);
   Copy copy{(u8*)shared, (const u8*)global, bytes, valid != 0, pc};
   ++counters.cp_async;
   if (valid) {

@@ -157,9 +157,10 @@ void tl_emu_cluster_wait() {
 
 void* tl_emu_map(const void* shared, unsigned rank) {
   const void* pc = TL_EMU_PC;
-  Space* space = shared_at(shared);
+  const u8* p = (const u8*)shared;
+  Space* space = shared_at(through_window(p, 1, kRead, pc));
   if (!space || rank >= (unsigned)block.size) fail(kBadDescriptor, pc, -1, 3);
-  return shared_spaces[rank].low + ((const u8*)shared - space->low);
+  return (void*)(p + (shared_spaces[rank].low - space->low));  // in the same window
 }
 
 int tl_emu_elect() {

@@ -222,9 +222,12 @@ u64 tl_emu_ballot(int predicate) {
 }
 
 void tl_emu_ldmatrix(void* registers, const void* row, int count, int transposed) {
-  Rows own{(u32*)registers, (const uint16_t*)row, count, transposed};
   const void* pc = TL_EMU_PC;
-  if (current->lane < 8 * count) check_shared(row, 16, kRead, pc);
+  if (current->lane < 8 * count) {
+    row = through_window(row, 16, kRead, pc);
+    check_shared(row, 16, kRead, pc);
+  }
+  Rows own{(u32*)registers, (const uint16_t*)row, count, transposed};
   if (!meet(kLdmatrix, &own, pc)) return;
   Thread* lanes = lanes_of_warp();
   ++counters.ldmatrix;
@@ -233,9 +236,12 @@ void tl_emu_ldmatrix(void* registers, const void* row, int count, int transposed
 }
 
 void tl_emu_stmatrix(void* row, const void* registers, int count, int transposed) {
-  Rows own{(u32*)registers, (const uint16_t*)row, count, transposed};
   const void* pc = TL_EMU_PC;
-  if (current->lane < 8 * count) check_shared(row, 16, kWrite, pc);
+  if (current->lane < 8 * count) {
+    row = through_window(row, 16, kWrite, pc);
+    check_shared(row, 16, kWrite, pc);
+  }
+  Rows own{(u32*)registers, (const uint16_t*)row, count, transposed};
   if (!meet(kStmatrix, &own, pc)) return;
   Thread* lanes = lanes_of_warp();
   ++counters.stmatrix;

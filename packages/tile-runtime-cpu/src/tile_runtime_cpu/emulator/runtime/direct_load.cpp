@@ -34,7 +34,8 @@ extern "C" {
 void tl_emu_load_to_lds(void* shared, const void* global, int bytes) {
   const void* pc = TL_EMU_PC;
   if (meet(kDirectLoad, shared, pc)) check_same_destination(pc);
-  Copy load{(u8*)shared + current->lane * bytes, (const u8*)global, bytes, true, pc};
+  u8* destination = through_window((u8*)shared + current->lane * bytes, (u32)bytes, kWrite, pc);
+  Copy load{destination, (const u8*)global, bytes, true, pc};
   ++counters.direct_loads;
   Space* space = check_access(global, (u32)bytes, kRead, pc, true);
   if (space) record_traffic(*space, global, (u32)bytes, pc);

@@ -52,7 +52,7 @@ u64 image_base() { return image_low; }
 bool in_image(const void* p) { return (u64)p >= image_low && (u64)p < image_high; }
 
 bool add_finding(Kind kind, const Space* space, const void* address, int size, int other, const void* pc, u64 other_pc,
-                 int code) {
+                 int code, int window) {
   for (Finding& f : findings) {
     if (f.kind == kind && f.pc == (u64)pc) {
       ++f.repeats;
@@ -70,6 +70,7 @@ bool add_finding(Kind kind, const Space* space, const void* address, int size, i
   f.other = other < 0 ? other : other % per_block;
   f.other_rank = other < 0 || other / per_block == rank ? -1 : other / per_block;
   f.code = code;
+  f.window = window;
   f.repeats = 1;
   if (current) {
     tl_emu_index b = current->self->block_index;
@@ -164,27 +165,6 @@ static int visit_image(dl_phdr_info* info, size_t, void* data) {
   image_low = info->dlpi_addr;
   image_high = high;
   return 1;
-}
-
-static bool prepare_shared(int count) {
-  // Unmapped pages around each: what misses shared memory by little must not hit a neighbour.
-  constexpr u64 stride = 1ull << kSharedStrideBits;
-  static u8* area;
-  if (!area) {
-    void* mapped = mmap(nullptr, (kMaxBlocks + 1) * stride, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (mapped == MAP_FAILED) return false;
-    area = (u8*)mapped + stride;
-  }
-  for (int rank = 0; rank < count; ++rank) {
-    Space& space = shared_spaces[rank];
-    if (space.low) continue;
-    space.granules = (Granule*)calloc(kSharedBytes / 16, sizeof(Granule));
-    if (!space.granules || mprotect(area + rank * stride, kSharedBytes, PROT_READ | PROT_WRITE)) return false;
-    space.low = area + rank * stride;
-    space.writable = true;
-    space.index = -1;
-  }
-  return true;
 }
 
 static void release_spaces() {

@@ -205,6 +205,7 @@ void tl_emu_mbarrier_init(void* address, unsigned count) {
   const void* pc = TL_EMU_PC;
   settle_same_value();
   current->pc = pc;
+  address = through_window(address, 8, kWrite, pc);
   uint16_t* number = number_of(address, pc);
   Space& space = own_shared();
   if (count == 0 || count >= 1u << 20) {
@@ -241,7 +242,7 @@ void tl_emu_mbarrier_init(void* address, unsigned count) {
 
 void tl_emu_mbarrier_inval(void* address) {
   const void* pc = TL_EMU_PC;
-  Mbarrier* b = find_mbarrier(address, pc);
+  Mbarrier* b = find_mbarrier(through_window(address, 8, kWrite, pc), pc);
   if (!b->waiting.empty()) fail(kNoMbarrier, pc, b->waiting[0]->id, 3);
   b->live = false;
   if (settings.checks) mark(own_shared(), b->address, false);
@@ -251,6 +252,7 @@ void tl_emu_mbarrier_inval(void* address) {
 void tl_emu_mbarrier_arrive(void* address, int rank, unsigned count, unsigned bytes, int arrives) {
   const void* pc = TL_EMU_PC;
   settle_same_value();
+  address = through_window(address, 8, kWrite, pc);
   Mbarrier* b = rank < 0 ? find_mbarrier(address, pc) : remote_mbarrier(address, rank, pc);
   if (b->rank != current->rank) check_remote(shared_spaces[b->rank], pc);
   expect_bytes(*b, bytes, pc);
@@ -263,7 +265,7 @@ void tl_emu_mbarrier_arrive(void* address, int rank, unsigned count, unsigned by
 int tl_emu_mbarrier_wait(void* address, unsigned parity, int mode) {  // 0: test, 1: try, 2: wait
   const void* pc = TL_EMU_PC;
   settle_same_value();
-  Mbarrier* b = find_mbarrier(address, pc);
+  Mbarrier* b = find_mbarrier(through_window(address, 8, kRead, pc), pc);
   if (mode == 0 && !ended(*b, parity)) {
     give_way();  // so that a loop of tests comes to an end
     if (!ended(*b, parity)) return 0;
@@ -287,6 +289,6 @@ void tl_emu_fence(int proxy) {  // 0: of mbarrier initializations, 1: of the asy
 void tl_emu_cp_async_mbarrier_arrive(void* address) {
   const void* pc = TL_EMU_PC;
   settle_same_value();
-  wait_for_copies(*find_mbarrier(address, pc), pc);
+  wait_for_copies(*find_mbarrier(through_window(address, 8, kWrite, pc), pc), pc);
 }
 }

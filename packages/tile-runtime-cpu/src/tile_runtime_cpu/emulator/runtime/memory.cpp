@@ -124,6 +124,7 @@ void check_global_range(const u8* p, u32 size, Access access, const void* pc) {
 static inline void hook(const void* address, u32 size, Access access, const void* pc, bool aligned) {
   if (!launched) return;
   if (on_stacks(address)) return check_registers(address, size, pc);
+  address = through_window(address, size, access, pc);
   Space* space = check_access(address, size, access, pc, aligned);
   if (space) record_traffic(*space, address, size, pc);
 }
@@ -170,6 +171,9 @@ void* __tsan_memset(void* to, int value, unsigned long n) {
 
 void tl_emu_atomic(const void* p, int bytes) {
   ++emu::counters.atomics;
-  if (emu::launched && !emu::on_stacks(p)) emu::check_access(p, (emu::u32)bytes, emu::kAtomicUpdate, TL_EMU_PC, true);
+  if (!emu::launched || emu::on_stacks(p)) return;
+  const void* pc = TL_EMU_PC;
+  p = emu::through_window(p, (emu::u32)bytes, emu::kAtomicUpdate, pc);
+  emu::check_access(p, (emu::u32)bytes, emu::kAtomicUpdate, pc, true);
 }
 }

@@ -111,6 +111,7 @@ bool worth_a_crew(u64 done, u64 all, double seconds_so_far) {
 // The part of one of `processes`.
 static void work(int number, int processes, const std::vector<u64>& order, u64 done, const std::function<bool(u64)>& run_one) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (!own_shared_memory()) _exit(1);
   counters = Counters{};
   for (u64 i = done + (u64)number; i < order.size() && !order_requested(); i += (u64)processes) {
     if (!run_one(order[i])) request_order();

@@ -1,6 +1,7 @@
 // The whole runtime as one translation unit: it is compiled once per machine, by one call of the host's compiler.
 #include "fibers.cpp"
 #include "shadow.cpp"
+#include "windows.cpp"
 #include "memory.cpp"
 #include "traffic.cpp"
 #include "collectives.cpp"

@@ -39,7 +39,8 @@ struct Finding {  // read by report.py
   u32 repeats;
   int64_t offset;
   u64 pc, other_pc;
-  int other_rank, unused;  // its block in the cluster, if not the thread's own
+  int other_rank;  // its block in the cluster, if not the thread's own
+  int window;      // through which shared memory was accessed, where that has bounds that were left
 };
 
 struct Settings {  // written by module.py
@@ -158,6 +159,7 @@ extern bool launched;
 constexpr int kSharedStrideBits = 20;
 extern Space shared_spaces[kMaxBlocks];
 inline Space& own_shared() { return shared_spaces[current->rank]; }
+// An address of window 0.
 inline Space* shared_at(const void* p) {
   u64 offset = (u64)((const u8*)p - shared_spaces[0].low);
   return offset < (u64)block.size << kSharedStrideBits ? &shared_spaces[offset >> kSharedStrideBits] : nullptr;
@@ -167,7 +169,7 @@ inline Space* shared_at(const void* p) {
 u32 random_number();
 [[noreturn]] void abandon();  // leave the kernel for the launcher
 bool add_finding(Kind kind, const Space* space, const void* address, int size, int other, const void* pc, u64 other_pc,
-                 int code = 0);
+                 int code = 0, int window = 0);
 [[noreturn]] void fail(Kind kind, const void* pc, int other = -1, int code = 0);
 u64 image_base();
 
@@ -216,6 +218,23 @@ void forget_pending();
 // memory.cpp
 enum Access { kRead, kWrite, kAtomicUpdate };
 Space* check_access(const void* address, u32 size, Access access, const void* pc, bool aligned);
+
+// windows.cpp
+struct Window {  // of shared memory: what a line of the text declares; written by module.py
+  int line;
+  u32 low, high;
+};
+constexpr u64 kWindowStride = (u64)kMaxBlocks << kSharedStrideBits;
+constexpr int kMaxWindows = 63;
+bool prepare_shared(int count);
+bool own_shared_memory();
+bool inside_window(int number, u64 offset, u32 size);
+u8* leave_window(const u8* p, u32 size, Access access, const void* pc);
+// The address in window 0 of `size` bytes; those outside of what the window shows are found.
+inline u8* through_window(const void* p, u32 size, Access access, const void* pc) {
+  u64 offset = (u64)((const u8*)p - shared_spaces[0].low) - kWindowStride;
+  return offset < kMaxWindows * kWindowStride ? leave_window((const u8*)p, size, access, pc) : (u8*)p;
+}
 
 // processes.cpp
 void note_access(Space& space, const u8* address, u32 size, bool write, bool atomic);

@@ -377,6 +377,8 @@ void tl_emu_tma_load(void* shared, const void* map, void* barrier, const int* at
   settle_same_value();
   current->pc = pc;
   TensorMap m = read_map(map, rank, pc);
+  shared = through_window(shared, box_bytes(m), kWrite, pc);
+  barrier = through_window(barrier, 8, kWrite, pc);
   check_shared_box((u8*)shared, box_bytes(m), 128, pc);
   check_coordinates(m, at, false, pc);
   issue_load(pieces_of(m, at, (u8*)shared), box_bytes(m), fill_of(m), barrier, blocks ? blocks : 1u << current->rank, pc);
@@ -387,6 +389,7 @@ void tl_emu_tma_store(const void* map, const void* shared, const int* at, int ra
   settle_same_value();
   current->pc = pc;
   TensorMap m = read_map(map, rank, pc);
+  shared = through_window(shared, box_bytes(m), kRead, pc);
   check_shared_box((const u8*)shared, box_bytes(m), 128, pc);
   check_coordinates(m, at, true, pc);
   issue_store(operation < 0 ? kStore : kReduce, pieces_of(m, at, (u8*)shared), box_bytes(m), m.type, operation, pc);
@@ -407,12 +410,17 @@ static void check_row(const void* shared, const void* global, unsigned bytes, co
 
 void tl_emu_bulk_load(void* shared, const void* global, unsigned bytes, void* barrier, unsigned blocks) {
   const void* pc = TL_EMU_PC;
+  shared = through_window(shared, bytes, kWrite, pc);
+  barrier = through_window(barrier, 8, kWrite, pc);
   check_row(shared, global, bytes, pc);
   issue_load({{(u8*)shared, (u8*)global, 0, bytes, bytes}}, bytes, 0, barrier, blocks ? blocks : 1u << current->rank, pc);
 }
 
 void tl_emu_bulk_copy_cluster(void* to, const void* from, unsigned bytes, void* barrier, unsigned rank) {
   const void* pc = TL_EMU_PC;
+  to = through_window(to, bytes, kWrite, pc);
+  from = through_window(from, bytes, kRead, pc);
+  barrier = through_window(barrier, 8, kWrite, pc);
   check_row(to, from, bytes, pc);
   check_shared_box((const u8*)from, bytes, 16, pc);
   if (rank >= (unsigned)block.size) fail(kBadDescriptor, pc, -1, 3);
@@ -421,6 +429,7 @@ void tl_emu_bulk_copy_cluster(void* to, const void* from, unsigned bytes, void* 
 
 void tl_emu_bulk_store(void* global, const void* shared, unsigned bytes, int type, int operation) {
   const void* pc = TL_EMU_PC;
+  shared = through_window(shared, bytes, kRead, pc);
   check_row(shared, global, bytes, pc);
   issue_store(operation < 0 ? kStore : kReduce, {{(u8*)shared, (u8*)global, 0, bytes, bytes}}, bytes, type, operation, pc);
 }

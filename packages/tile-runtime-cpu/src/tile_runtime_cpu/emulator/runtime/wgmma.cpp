@@ -199,6 +199,7 @@ static std::vector<u8*> chunks_of(u64 descriptor, int extent, bool mn_major, con
   u32 start = (u32)(descriptor & 0x3fff) << 4, leading = (u32)(descriptor >> 16 & 0x3fff) << 4,
       stride = (u32)(descriptor >> 32 & 0x3fff) << 4;
   if (descriptor >> 49 & 7) fail(kBadDescriptor, pc, -1, 1);
+  int window = (int)(descriptor >> 52 & kMaxWindows);  // bits that no chip uses
   u32 mask = mode == 1 ? 0x70 : mode == 2 ? 0x30 : mode == 3 ? 0x10 : 0;
   std::vector<u8*> chunks;
   Space& space = own_shared();
@@ -206,8 +207,9 @@ static std::vector<u8*> chunks_of(u64 descriptor, int extent, bool mn_major, con
     u32 address = (start + offset) & 0x3ffff;
     address ^= address >> 3 & mask;
     u8* p = space.low + address;
-    if (p + 16 > space.high) {
-      add_finding(kOutOfBounds, &space, p, 16, -1, pc, 0, kRead);
+    bool outside = settings.checks && !inside_window(window, address, 16);
+    if (outside || p + 16 > space.high) {
+      add_finding(kOutOfBounds, &space, p, 16, -1, pc, 0, kRead, outside ? window : 0);
       abandon();
     }
     chunks.push_back(p);

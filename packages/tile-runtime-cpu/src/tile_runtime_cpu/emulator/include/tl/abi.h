@@ -32,6 +32,8 @@ extern "C" {
 // Constant within a thread, as each thread has a stack of its own and never leaves it.
 __attribute__((const)) const tl_emu_self_t* tl_emu_self();
 
+__attribute__((const)) unsigned char* tl_emu_shared(int line);  // through the window of that line's buffer
+
 void tl_emu_sync_threads(int barrier, int count);  // count 0: the whole block
 void tl_emu_sync_warp();
 uint64_t tl_emu_shuffle(uint64_t value, int mode, int argument);

@@ -18,7 +18,8 @@ TL_DEVICE uint64_t wgmma_descriptor(const void* shared, uint32_t leading_bytes, 
   static_assert(swizzle == 0 || swizzle == 32 || swizzle == 64 || swizzle == 128, "a swizzle of 0, 32, 64 or 128 bytes");
   constexpr uint64_t mode = swizzle == 128 ? 1 : swizzle == 64 ? 2 : swizzle == 32 ? 3 : 0;
   uint64_t address = (uint64_t)((const unsigned char*)shared - tl_emu_self()->shared);
-  return ((address & 0x3ffff) >> 4) + (advance_bytes >> 4) | (uint64_t)(leading_bytes >> 4 & 0x3fff) << 16 |
+  uint64_t window = address >> 24;  // of shared memory, see runtime/windows.cpp
+  return ((address & 0x3ffff) >> 4) + (advance_bytes >> 4) | window << 52 | (uint64_t)(leading_bytes >> 4 & 0x3fff) << 16 |
          (uint64_t)(stride_bytes >> 4 & 0x3fff) << 32 | mode << 62;
 }
 TL_DEVICE uint64_t wgmma_descriptor_advance(uint64_t descriptor, uint32_t bytes) { return descriptor + (bytes >> 4); }
