@@ -78,6 +78,34 @@ def test_drop_hints(before_after: Any) -> None:
     assert "hint has no effect" in json.dumps(ctx.report.to_json())
 
 
+@pytest.mark.parametrize(
+    ("promise", "guards"),
+    [
+        (lambda n, bx: None, True),
+        (lambda n, bx: T.assume(n % 32 == 0), False),
+        (lambda n, bx: T.assume(n % 16 == 0), True),
+    ],
+)
+def test_a_promise_spares_the_guards_of_elements_and_tiles(promise: Any, guards: bool) -> None:
+    """What `T.assume` says reaches every pass of the CPU target that guards accesses; then it goes."""
+
+    @T.prim_func
+    def scale(A: T.Tensor((n,), "float32"), B: T.Tensor((n,), "float32")):
+        with T.Kernel(T.ceildiv(n, 32)) as bx:
+            promise(n, bx)
+            tile = T.alloc_shared((32,), "float32")
+            T.copy(A[bx * 32], tile)
+            for i in T.Parallel(32):
+                B[bx * 32 + i] = tile[i] * 2
+
+    ctx = CompileContext()
+    lowered, _ = run_passes(scale, pipeline.CPU, ctx)
+    text = readable(lowered)
+    assert ("T.min(32, n - bx * 32)" in text) is guards, text
+    assert "assume" not in text
+    assert "T.assume" not in json.dumps(ctx.report.to_json())
+
+
 def test_serialize_threads_without_lanes(before_after: Any) -> None:
     @T.prim_func
     def plain(A: T.Tensor((32,), "float32")):

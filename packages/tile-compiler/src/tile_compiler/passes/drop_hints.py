@@ -9,11 +9,11 @@ from tvm import tirx as tir
 from tile_compiler.context import CompileContext
 from tile_compiler.rewrite import Rewriter, is_call, map_kernels
 
-HINTS = {"tl.hint": "a hint", "tl.annotate_layout": "T.annotate_layout", "tirx.assume": "T.assume"}
+HINTS = {"tl.hint": "a hint", "tl.annotate_layout": "T.annotate_layout"}
 
 
 def drop_hints(func: tir.PrimFunc, ctx: CompileContext) -> tir.PrimFunc:
-    """Take out `tl.hint`, `tl.annotate_layout` and `T.assume`, which a target without a use for them ignores.
+    """Take out `tl.hint` and `tl.annotate_layout`, which a target without a use for them ignores.
 
     before:     T.tl.hint(); T.tl.copy(A[0:128], f[0:128])
     after:      T.tl.copy(A[0:128], f[0:128])

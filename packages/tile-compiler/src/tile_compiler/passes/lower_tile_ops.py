@@ -23,7 +23,7 @@ def lower_tile_ops(func: tir.PrimFunc, ctx: CompileContext) -> tir.PrimFunc:
     before:     T.tl.copy(A[bx * 128:bx * 128 + 128], f[0:128])
     after:      for i in T.parallel(128): f[i] = if_then_else(bx * 128 + i < n, A[bx * 128 + i], 0)
 
-    Temporaries that an operator needs are allocated before it.
+    Temporaries that an operator needs are allocated before it. `T.assume` has said what it can by then, and goes.
     """
 
     def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
@@ -41,6 +41,8 @@ class _LowerTileOps(RangeRewriter):
         self.roots = alias_roots(func.body)
 
     def evaluate(self, node: tir.Evaluate) -> Any:
+        if is_call(node.value, "tirx.assume"):
+            return None
         if not is_tile_operator(node):
             return node
         op = ops.parse(node.value)
