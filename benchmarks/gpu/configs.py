@@ -77,41 +77,34 @@ class MlaConfig:
 Config = GemmConfig | GemvConfig | AttentionConfig | MlaConfig
 
 BEST: dict[str | tuple[str, str], tuple[Config, ...]] = {
-    "gemm": (GemmConfig(128, 128, 32, 3, 128),),
-    "fp8": (GemmConfig(128, 128, 64, 3, 128),),
-    "types": (GemmConfig(128, 128, 32, 3, 128),),
+    "gemm": (GemmConfig(128, 256, 64, 4),),
+    "fp8": (GemmConfig(128, 256, 128, 4),),
+    "types": (GemmConfig(128, 256, 128, 4), GemmConfig(128, 256, 64, 4), GemmConfig(128, 256, 32, 4)),
     "gemv": (GemvConfig(2, 2048, 256), GemvConfig(2, 2048, 256, once=False)),
     ("gemv", "V5"): (GemvConfig(1, 9216, 128), GemvConfig(1, 9216, 128, once=False)),
-    "attention": (AttentionConfig(128, 64, 2, 128),),
-    ("attention", "D256"): (AttentionConfig(64, 32, 2, 128),),
-    # The paper's kernel, and two tiles at once; the smaller tiles fit without wgmma, too.
-    "mla": (
-        MlaConfig(64, 64, 2, 256),
-        MlaConfig(64, 64, 1, 256, pairs=True),
-        MlaConfig(64, 32, 2, 256),
-        MlaConfig(64, 32, 1, 256, pairs=True),
-    ),
+    "attention": (AttentionConfig(128, 128, 2),),
+    ("attention", "D256"): (AttentionConfig(128, 64, 2),),
+    "mla": (MlaConfig(64, 64, 2), MlaConfig(64, 64, 1, pairs=True)),  # the paper's kernel, and two tiles at once
 }
 
 SWEEPS: dict[str, tuple[Config, ...]] = {
     "gemm": (
-        GemmConfig(128, 256, 64, 4, 256),
-        GemmConfig(128, 256, 64, 3, 256),
-        GemmConfig(256, 128, 64, 4, 256),
-        GemmConfig(128, 256, 64, 4, 256, panel=16),
-        GemmConfig(128, 256, 64, 4, 256, panel=4),
-        GemmConfig(128, 192, 64, 4, 256),
-        GemmConfig(128, 128, 64, 5, 256),
-        GemmConfig(128, 128, 128, 3, 256),
-        GemmConfig(128, 128, 32, 4, 128),
+        GemmConfig(128, 256, 64, 3),
+        GemmConfig(256, 128, 64, 4),
+        GemmConfig(128, 256, 64, 4, panel=16),
+        GemmConfig(128, 256, 64, 4, panel=4),
+        GemmConfig(128, 192, 64, 4),
+        GemmConfig(128, 128, 64, 5),
+        GemmConfig(128, 128, 128, 3),
+        GemmConfig(128, 128, 32, 3, 128),  # the best one of mma.sync
     ),
     "fp8": (
-        GemmConfig(128, 256, 128, 4, 256),
-        GemmConfig(256, 128, 128, 4, 256),
-        GemmConfig(128, 128, 128, 4, 256),
-        GemmConfig(128, 256, 128, 3, 256),
+        GemmConfig(256, 128, 128, 4),
+        GemmConfig(128, 128, 128, 4),
+        GemmConfig(128, 256, 128, 3),
+        GemmConfig(128, 256, 128, 4, panel=16),
     ),
-    "types": (GemmConfig(128, 256, 64, 3, 256), GemmConfig(128, 128, 64, 3, 256)),
+    "types": (GemmConfig(128, 256, 64, 3), GemmConfig(128, 128, 64, 3)),
     "gemv": (
         GemvConfig(1, 4096, 512),
         GemvConfig(1, 8192, 512),
@@ -133,15 +126,19 @@ SWEEPS: dict[str, tuple[Config, ...]] = {
         GemvConfig(4, 4096, 256, 5),
     ),
     "attention": (
-        AttentionConfig(128, 128, 2, 256),
-        AttentionConfig(128, 176, 2, 256),
+        AttentionConfig(128, 176, 2),
         AttentionConfig(192, 128, 2, 384),
-        AttentionConfig(128, 64, 2, 256),
-        AttentionConfig(128, 96, 2, 256),
+        AttentionConfig(128, 64, 2),
+        AttentionConfig(128, 96, 2),
+        AttentionConfig(128, 80, 2),
         AttentionConfig(64, 64, 2, 128),
-        AttentionConfig(128, 80, 2, 256),
+        AttentionConfig(128, 64, 2, 128),  # the best one of mma.sync
     ),
-    "mla": (MlaConfig(64, 64, 1, 256), MlaConfig(64, 32, 2, 256, pairs=True)),
+    "mla": (
+        MlaConfig(64, 32, 2),
+        MlaConfig(64, 64, 1),
+        MlaConfig(64, 32, 2, pairs=True),
+    ),
 }
 
 
