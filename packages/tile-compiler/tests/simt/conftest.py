@@ -13,7 +13,7 @@ from tvm import ir
 from tvm import tirx as tir
 from tvm.sym import Analyzer
 
-from tile_compiler.cfamily.dialect import CUDA as DIALECT
+from tile_compiler.cfamily import dialect
 from tile_compiler.cfamily.launches import KernelLaunch, kernel_launches
 from tile_compiler.cfamily.printer import print_source
 from tile_compiler.inspect import Trace, run_passes
@@ -98,7 +98,7 @@ def emulated(
 ) -> list[Any]:
     """The arguments after the printed text ran in the emulator; any finding of it is an error."""
     trace, _ = lowered(func, arch, options)
-    source, launches = printed(func, trace.steps[-1].after)
+    source, launches = printed(func, trace.steps[-1].after, arch)
     reports, work = launch_text(source, launches, func, args, mode, seed)
     for report in reports:
         report.check()
@@ -129,10 +129,11 @@ def launch_text(
     return reports, work
 
 
-def printed(func: Any, final: Any) -> tuple[str, list[KernelLaunch]]:
-    """The CUDA text of a lowered function, and its launches."""
+def printed(func: Any, final: Any, arch: str = "sm_80") -> tuple[str, list[KernelLaunch]]:
+    """The CUDA or HIP text of a lowered function, and its launches."""
     launches = kernel_launches(final, signature_of(func, final))
-    return print_source([launch.kernel for launch in launches], DIALECT), launches
+    language = dialect.HIP if arch.startswith("gfx") else dialect.CUDA
+    return print_source([launch.kernel for launch in launches], language), launches
 
 
 @pytest.fixture

@@ -21,6 +21,8 @@ from tilelang.interpreter.memory import Buffer
 from tilelang.ir import tile_ir
 from tilelang.layout import Fragment
 
+WAVE = 64  # lanes of AMD's
+
 
 def run(func: Any, arguments: Sequence[Any]) -> None:
     """Execute a lowered function on numpy arrays, in place."""
@@ -55,6 +57,7 @@ class Threads(Machine):
         super().__init__(*args)
         self.open_group: list[Any] = []
         self.groups: list[list[Any]] = []
+        self.loads: list[Any] = []  # all waves do the same
 
     def _place(self, node: Any, count: int) -> tuple[Buffer, list[Any]]:
         """The buffer and the indices of `count` neighbours from an `address_of` on, by lane."""
@@ -75,17 +78,20 @@ class Threads(Machine):
         if name.startswith("tl::sync_threads"):
             assert self.lanes.mask.all(), "a barrier that not every thread reaches"
         elif name.startswith("tl::cp_async<"):
-            self._cp_async(int(name[13:-1]), *args)
+            self._cp_async(int(name[13:-1]), *args[:3])  # a fourth argument is for flatten_shared
+        elif name == "tl::load_to_lds<4>":
+            self._load_to_lds(*args)
+        elif name.startswith("tl::wait_loads<"):
+            while len(self.loads) > int(name[15:-1]):
+                self._arrive(self.loads.pop(0))
         elif name == "tl::cp_async_commit":
             self.groups.append(self.open_group)
             self.open_group = []
         elif name.startswith("tl::cp_async_wait<"):
             keep = int(name[18:-1])
             while len(self.groups) > keep:
-                for buffer, indices, values, mask in self.groups.pop(0):
-                    outer, self.lanes.mask = self.lanes.mask, mask
-                    self.write(buffer, indices, values)
-                    self.lanes.mask = outer
+                for copy in self.groups.pop(0):
+                    self._arrive(copy)
         elif name.startswith("tl::ldmatrix_x"):
             self._ldmatrix(int(name[14]), name.endswith("_trans"), *args)
         elif name.startswith("tl::stmatrix_x"):
@@ -119,6 +125,23 @@ class Threads(Machine):
         self.lanes.mask = mask
         values[~valid] = 0
         self.open_group.append((target, into, values, mask))
+
+    def _load_to_lds(self, dst: Any, src: Any) -> None:
+        """Lane l of a wave writes four bytes at `dst`, one address for the wave, plus 4 * l."""
+        count = 4 // self.buffer(src.args[0].source).dtype.as_numpy().itemsize
+        source, from_ = self._place(src, count)
+        target, into = self._place(dst, count)
+        wave = into[-1].reshape(-1, WAVE, count)
+        assert (wave == wave[:, :1]).all(), "lanes of a wave give different addresses"
+        into[-1] = into[-1] + (np.arange(self.lanes.count) % WAVE * count)[:, None]
+        values = np.broadcast_to(self.read(source, from_), (self.lanes.count, count)).copy()
+        self.loads.append((target, into, values, self.lanes.mask.copy()))
+
+    def _arrive(self, copy: Any) -> None:
+        buffer, indices, values, mask = copy
+        outer, self.lanes.mask = self.lanes.mask, mask
+        self.write(buffer, indices, values)
+        self.lanes.mask = outer
 
     def _ldmatrix(self, count: int, transposed: bool, dst: Any, src: Any) -> None:
         size = self.buffer(src.args[0].source).dtype.as_numpy().itemsize

@@ -23,6 +23,7 @@ WORTH_A_NAME = 12  # columns of an index that is used twice
 READ_ONLY_ARGUMENTS = {
     "tl::cp_async": (1,),
     "tl::tma_store": (1,),
+    "tl::load_to_lds": (1,),
     **{f"tl::stmatrix_x{count}{suffix}": (1,) for count in (1, 2, 4) for suffix in ("", "_trans")},
 }
 

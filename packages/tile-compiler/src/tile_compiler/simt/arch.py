@@ -38,6 +38,11 @@ class Arch:
         return self.number >= 90
 
     @property
+    def has_load_to_lds(self) -> bool:
+        """Whether loads can go from global memory straight to shared memory, four bytes a lane (CDNA3)."""
+        return self.name == "gfx942"
+
+    @property
     def has_fp8_mma(self) -> bool:
         return self.number >= 89
 

@@ -202,6 +202,9 @@ class BlockMemory(ThreadValues):
             if name.startswith("tl::cp_async<"):
                 kind = "read" if position else "async"
                 self._touch(kind, memory, indices, int(name[13:-1]) * 8 // memory.bits, stmt)
+            elif name.startswith("tl::load_to_lds<"):
+                count = int(name[16:-1]) * 8 // memory.bits
+                self._touch("read" if position else "async", memory, indices, count, stmt, by_wave=not position)
             elif name.startswith(("tl::ldmatrix_x", "tl::stmatrix_x")):
                 outer = self.mask
                 self.mask = outer & (self.lane % 32 < 8 * int(name[14]))
@@ -213,10 +216,13 @@ class BlockMemory(ThreadValues):
                     stmt.span, f"{name} accesses {memory.buffer.name} in step with the barriers around it"
                 )
 
-    def _touch(self, kind: str, memory: Memory, indices: Any, count: int, stmt: Any, same: bool = False) -> None:
+    def _touch(
+        self, kind: str, memory: Memory, indices: Any, count: int, stmt: Any, same: bool = False, by_wave: bool = False
+    ) -> None:
+        """`by_wave`: from an address that is one for a wave, lane by lane (loads to LDS)."""
         assert self.state is not None
         site = self._site(stmt)
-        place, thread, known = self._places(memory, indices, count)
+        place, thread, known = self._places(memory, indices, count, step=count if by_wave else 0)
         if not len(place):
             return
         self.trace.append(hash((kind, site, place.tobytes())))
@@ -234,6 +240,9 @@ class BlockMemory(ThreadValues):
                 self.ctx.report.assume(stmt.span, f"threads write different elements of {memory.buffer.name}")
         if found is not None:
             self._refute(memory, found, stmt, kind, known)
+        if by_wave:
+            self.state.start_loads(place, thread, site, self.ctx.arch.warp)
+            return
         if kind == "async":
             self.state.start(place, thread, site)
             return
@@ -263,16 +272,16 @@ class BlockMemory(ThreadValues):
                 return Meeting(at, other, int(track.site[at]), int(track.agent[at]), int(thread[bad]))
         return None
 
-    def _places(self, memory: Memory, indices: Any, count: int) -> tuple[Array, Array, bool]:
+    def _places(self, memory: Memory, indices: Any, count: int, step: int = 0) -> tuple[Array, Array, bool]:
         """(places, threads) of an access by the active threads; any thread anywhere if the address is not known, and
-        whether it is."""
+        whether it is. `step`: elements from one lane of a wave to the next, beyond what the index says."""
         known = True
         try:
             if indices is None:
                 raise Unknown(True)
             start, count = self._linear(memory, list(indices), count)
             active = self.active
-            start = np.broadcast_to(start, (self.threads,))[active]
+            start = (start + step * (self.lane % self.ctx.arch.warp))[active]
             element = (start[:, None] + np.arange(count)).ravel()
             thread = np.repeat(self.lane[active], count)
         except Unknown:
@@ -343,7 +352,9 @@ def is_role(node: Any) -> bool:
 
 def orders(name: str) -> bool:
     """Whether a function of the device header orders accesses, or makes some that are not its caller's."""
-    return "sync" in name or name.startswith(("tl::mbarrier", "tl::tma_", "tl::bulk_", "tl::wgmma_", "tl::fence_"))
+    return "sync" in name or name.startswith(
+        ("tl::wait_loads", "tl::mbarrier", "tl::tma_", "tl::bulk_", "tl::wgmma_", "tl::fence_")
+    )
 
 
 def _buffer_at(address: Any) -> Any:

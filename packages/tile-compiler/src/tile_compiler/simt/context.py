@@ -22,7 +22,8 @@ class SimtContext(CompileContext):
     `layouts`: what inference found, for each kernel index. `alignments`: for each parameter the bytes that its
     address was taken to be a multiple of, because vectors access it; the host checks it before a launch.
     `shared_bytes`: for each kernel index the dynamic shared memory that a launch needs. `panels`: the order of blocks
-    that a kernel asks for.
+    that a kernel asks for. `waited` are the tiles that waits name; `direct_loads` says with how many loads to LDS each
+    wave fills a tile.
     """
 
     arch: Arch = field(default_factory=lambda: arch_of("sm_80"))
@@ -30,6 +31,8 @@ class SimtContext(CompileContext):
     layouts: dict[int, KernelLayouts] = field(default_factory=dict)
     shared_bytes: dict[int, int] = field(default_factory=dict)
     panels: dict[int, Panels] = field(default_factory=dict)
+    waited: list[Any] = field(default_factory=list)
+    direct_loads: dict[Any, int] = field(default_factory=dict)
 
     @property
     def vector_bytes(self) -> int:

@@ -351,7 +351,7 @@ class _Counter(ThreadValues):
             elif kind == "read" and short == "cp_async":  # zeros are not read
                 self.mask = self._where(node.args[-1])
             count = max(1, size // _itemsize(target.source)) if size else 1
-            self._access(kind, target.source, target.indices, stmt, count=count, asynchronous=short == "cp_async")
+            self._access(kind, target.source, target.indices, stmt, count=count, asynchronous=short in _ASYNCHRONOUS)
             self.mask = outer
 
     def _where(self, condition: Any) -> Array:
@@ -473,6 +473,8 @@ def _itemsize(buffer: Any) -> int:
 
 def _called(short: str, name: str, position: int) -> tuple[str, int]:
     """(what a function of the device header does with its argument, bytes); "" for registers and what is unknown."""
+    if short == "load_to_lds":  # lanes side by side: no bank twice
+        return ("", "read")[position], 4
     if short == "cp_async":
         return ("copy", "read")[position], int(name.partition("<")[2].rstrip(">"))
     if short.startswith("ldmatrix"):
@@ -496,6 +498,7 @@ def _has_choice(node: Any) -> bool:
     return any(is_call(n, "prim.if_then_else", "tirx.if_then_else") for n in found)
 
 
+_ASYNCHRONOUS = ("cp_async", "load_to_lds")
 _ARITHMETIC = frozenset(("Add", "Sub", "Mul", "Div", "Min", "Max"))
 _STATEMENTS: dict[str, Any] = {
     "SeqStmt": _Counter._sequence,

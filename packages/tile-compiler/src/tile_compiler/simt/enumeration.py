@@ -124,6 +124,8 @@ class Block(Asynchronous):
             self.state.commit()
         elif name.startswith("tl::cp_async_wait<"):
             self._landed(self.state.wait(int(name[18:-1])))
+        elif name.startswith("tl::wait_loads<"):
+            self._landed(self.state.wait_loads(int(name[15:-1])))
         elif is_call(call, "tirx.break_loop", "tirx.continue_loop"):
             self._leave(node)
         else:

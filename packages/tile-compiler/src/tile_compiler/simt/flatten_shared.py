@@ -9,10 +9,10 @@ from tvm import ir
 from tvm import tirx as tir
 
 from tile_compiler.ranges import RangeRewriter, Ranges
-from tile_compiler.rewrite import map_kernels
+from tile_compiler.rewrite import is_call, map_kernels
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.kernel_layouts import KernelLayouts
-from tile_compiler.simt.operators.nests import is_shared
+from tile_compiler.simt.operators.nests import is_shared, run
 from tile_compiler.simt.terms import names, to_tir
 from tilelang.ir import tile_ir
 from tilelang.layout import Layout
@@ -80,6 +80,15 @@ class _Flatten(RangeRewriter):
         owner = node.data.args[0]
         data = ir.Call(node.data.op, [self._buffer(owner)], attrs=node.data.attrs, ret_ty=node.data.ty)
         return tir.DeclBuffer(self._buffer(node.buffer), data=data, span=node.span)
+
+    def evaluate(self, node: tir.Evaluate) -> Any:
+        """A copy straight to LDS says its place itself: `tl::cp_async<4>(tile[...], source, valid, place)`."""
+        call = node.value
+        if not is_call(call, "tirx.call_extern") or len(call.args) != 5 or str(call.args[0].value) != "tl::cp_async<4>":
+            return super().evaluate(node)
+        _, target, origin, valid, place = call.args
+        tile = tir.BufferLoad(self._buffer(target.args[0].source), [place])
+        return run("tl::cp_async<4>", tir.address_of(tile), self.expr(origin), valid, span=node.span)
 
     def expr(self, node: Any) -> Any:
         return tvm_ffi.structural_map(node, (ir.TensorLoad, self._load))

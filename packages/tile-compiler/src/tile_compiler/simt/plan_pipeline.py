@@ -19,6 +19,7 @@ from tile_compiler.rewrite import Rewriter, is_call, map_kernels, remake_loop, r
 from tile_compiler.simt.accesses import collect
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.operators.copy import copy_nest
+from tile_compiler.simt.operators.load_to_lds import why_not
 from tile_compiler.simt.operators.nests import int32, is_global, run
 from tile_compiler.simt.pipeline_schedule import Piece, Schedule, Scheduler, inlined, mentions
 from tilelang import ops
@@ -108,10 +109,24 @@ class _Plan(RangeRewriter):
             names = ", ".join(str(tile.name) for tile, n in schedule.versions.items() if n == count)
             self.ctx.report.note(loop.span, f"pipelined loop: {count} version(s) of {names}")
 
+    def named(self, tile: Any) -> int:
+        """The number by which waits name a tile."""
+        waited = self.ctx.waited
+        found = next((n for n, other in enumerate(waited) if other.same_as(tile)), len(waited))
+        if found == len(waited):
+            waited.append(tile)
+        return found
+
     def asynchronous(self, copy: ops.Copy, span: Any) -> bool:
         """Whether the hardware can move this copy's tile in pieces of `ASYNC_PIECES`, past the registers."""
         origin, tile = copy.src.source, copy.dst.source
         dtype = tile_ir.dtype_name(tile)
+        if self.ctx.arch.has_load_to_lds:
+            reason = why_not(copy, self.kernel, self.ranges, self.ctx)
+            reason = "it has a safe value of its own" if origin in self.safe else reason
+            if reason:
+                self.ctx.report.note(span, f"T.copy: not straight to LDS, as {reason}")
+            return not reason
         if not self.ctx.arch.has_cp_async or origin in self.safe or tile_ir.dtype_name(origin) != dtype:
             return False
         nest = tile_ir.as_parallel(copy_nest(copy.src, copy.dst, span))
@@ -188,14 +203,14 @@ class _Emit:
         if earlier is not None:
             # One barrier serves both: all threads' parts of this step's tiles are there, and the versions that are
             # overwritten next are no longer read.
-            out += [run(f"tl::cp_async_wait<{earlier}>", span=span), run("tl::sync_threads", span=span)]
+            out += [self._wait(earlier, 0, prologue), run("tl::sync_threads", span=span)]
         guarded: list[tuple[list[Any], Any]] = []
         closed = 0
         for piece in self.schedule.pieces:
             if piece in active:
                 wait = self._awaited([piece], closed, done, same_step=True)
                 if wait is not None:
-                    guarded.append(([], run(f"tl::cp_async_wait<{wait}>", span=span)))
+                    guarded.append(([], self._wait(wait, closed, prologue)))
                 guarded.append(self._piece(piece, prologue))
             if piece.place in self.group and self.group.get(piece.place + 1) != self.group[piece.place]:
                 guarded.append(([], run("tl::cp_async_commit", span=span)))
@@ -225,6 +240,38 @@ class _Emit:
                     done.add(group)
                     pending.append(back * count + closed - self.group[piece.place] - 1)
         return min(pending, default=None)
+
+    def _wait(self, pending: int, closed: int, prologue: int | None) -> Any:
+        """The wait that leaves `pending` groups unfinished, after `closed` commits of this step.
+
+        Where loads are counted and not groups, it names the tiles of the pending groups, for as long as their copies
+        exist: in the last iterations it is for everything.
+        """
+        span = self.old.span
+        everything = run("tl::cp_async_wait<0>", span=span)
+        if not pending or not self.plan.ctx.arch.has_load_to_lds:
+            return run(f"tl::cp_async_wait<{pending}>", span=span) if pending else everything
+        count = len(set(self.group.values()))
+        newest = [(closed - 1 - n, 0) for n in range(min(closed, pending))]  # (group, steps back)
+        newest += [(count - 1 - n % count, 1 + n // count) for n in range(pending - closed)]
+        named: list[int] = []
+        furthest = 0
+        for group, back in newest:
+            first = 0 if prologue is None else self.depth - prologue  # the iteration of lead 0 at this step is -first
+            for piece in (p for p in self.started if self.group[p.place] == group):
+                if piece.conditions or piece.copy is None or piece.lead - back < first:
+                    continue
+                tile = piece.copy.dst.source
+                named.append(self.plan.named(self.plan.versions.get(tile, tile)))
+                furthest = max(furthest, piece.lead - back)
+        wait = run(f"tl::cp_async_wait<{pending}>", *map(int32, named), span=span)
+        kind = str(self.old.loop_var.ty)
+        turn = self.turn if prologue is None else tir.const(prologue - self.depth, kind)
+        exists = _needs(turn + tir.const(furthest, kind), self.old.extent)
+        known = tile_ir.static(exists[0]) if exists else 1
+        if known is not None:
+            return wait if known else everything
+        return tir.IfThenElse(exists[0], wait, everything, span=span)
 
     # -- one statement ----------------------------------------------------------------------------------------
 

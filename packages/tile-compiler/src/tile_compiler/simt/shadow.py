@@ -46,8 +46,9 @@ class Meeting:
 class Shadow:
     """The state of a walk at one point: for each place and kind of access the thread (or MANY) since the last barrier.
 
-    `groups` are the closed groups of `cp.async`, oldest first; `open` the copies after the last commit. `engines` is what
-    asynchronous work adds, where there is any. Two states of equal `key` cannot be told apart by anything that follows.
+    `groups` are the closed groups of `cp.async`, oldest first; `open` the copies after the last commit; `loads` each wave's
+    loads to shared memory, oldest first. `engines` is what asynchronous work adds, where there is any. Two states of equal
+    `key` cannot be told apart by anything that follows.
     """
 
     def __init__(self, size: int, engines: Engines | None = None) -> None:
@@ -57,6 +58,7 @@ class Shadow:
         self.flying = np.full(size, -1, np.int32)  # the statement that started an unfinished copy
         self.groups: list[list[Flight]] = []
         self.open: list[Flight] = []
+        self.loads: dict[int, list[list[Flight]]] = {}
 
     @property
     def size(self) -> int:
@@ -87,6 +89,17 @@ class Shadow:
         done: list[Flight] = []
         while len(self.groups) > pending:
             done += self.groups.pop(0)
+        return self._arrived(done)
+
+    def wait_loads(self, pending: int) -> list[Flight]:
+        """As `wait`: until at most `pending` of each wave's newest loads are unfinished."""
+        done: list[Flight] = []
+        for queue in self.loads.values():
+            while len(queue) > pending:
+                done += queue.pop(0)
+        return self._arrived(done)
+
+    def _arrived(self, done: list[Flight]) -> list[Flight]:
         for flight in done:
             self.flying[flight.place] = -1
             self.record("write", flight.place, flight.thread, flight.site)
@@ -123,12 +136,20 @@ class Shadow:
         self.flying[place] = site
         self.open.append(Flight(place, thread, site))
 
+    def start_loads(self, place: Array, thread: Array, site: int, wave: int) -> None:
+        """One load of each wave that has active threads."""
+        self.flying[place] = site
+        for number in np.unique(thread // wave):
+            mine = thread // wave == number
+            self.loads.setdefault(int(number), []).append([Flight(place[mine], thread[mine], site)])
+
     def copy(self) -> Shadow:
         new = Shadow(0, None if self.engines is None else self.engines.copy())
         new.thread = {k: v.copy() for k, v in self.thread.items()}
         new.site = {k: v.copy() for k, v in self.site.items()}
         new.flying = self.flying.copy()
         new.groups, new.open = [list(g) for g in self.groups], list(self.open)
+        new.loads = {wave: [list(g) for g in queue] for wave, queue in self.loads.items()}
         return new
 
     def merge(self, other: Shadow) -> None:
@@ -143,9 +164,9 @@ class Shadow:
             self.thread[kind] = new.astype(np.int16)
         self.flying = np.maximum(self.flying, other.flying)
         # A group counts as young as it is in either state: waits finish the oldest first.
-        count = max(len(self.groups), len(other.groups))
-        padded = [[*([[]] * (count - len(s.groups))), *s.groups] for s in (self, other)]
-        self.groups = [_union(a, b) for a, b in zip(*padded)]
+        self.groups = _aligned(self.groups, other.groups)
+        waves = self.loads.keys() | other.loads.keys()
+        self.loads = {w: _aligned(self.loads.get(w, []), other.loads.get(w, [])) for w in sorted(waves)}
         self.open = _union(self.open, other.open)
         if self.engines is not None and other.engines is not None:
             self.engines.merge(other.engines)
@@ -154,9 +175,18 @@ class Shadow:
         """A number that is equal for equal states (and, as a hash of 64 bits, for no other ones in practice)."""
         parts = [self.thread[kind].tobytes() for kind in KINDS]
         oldest = next((n for n, g in enumerate(self.groups) if g), len(self.groups))
-        pending = tuple(tuple((f.site, f.place.tobytes()) for f in g) for g in [*self.groups[oldest:], self.open])
+        waves = [g for wave in sorted(self.loads) for g in ([], *self.loads[wave])]
+        flights = [*self.groups[oldest:], self.open, *waves]
+        pending = tuple(tuple((f.site, f.place.tobytes()) for f in g) for g in flights)
         engines = 0 if self.engines is None else self.engines.key()
         return hash((*parts, self.flying.tobytes(), pending, engines))
+
+
+def _aligned(a: list[list[Flight]], b: list[list[Flight]]) -> list[list[Flight]]:
+    """Two queues as one, the newest of both together."""
+    count = max(len(a), len(b))
+    padded = [[*([[]] * (count - len(queue))), *queue] for queue in (a, b)]
+    return [_union(x, y) for x, y in zip(*padded)]
 
 
 def _union(a: list[Flight], b: list[Flight]) -> list[Flight]:

@@ -16,6 +16,7 @@ from tile_compiler.simt.accesses import WideAccess, addressed, per_byte
 from tile_compiler.simt.distribution import Distribution
 from tile_compiler.simt.lowering import Lowering
 from tile_compiler.simt.operators.exchange_lanes import QuadStore
+from tile_compiler.simt.operators.load_to_lds import straight_to_lds
 from tile_compiler.simt.operators.nests import (
     ASYNC,
     REGISTERS,
@@ -93,6 +94,12 @@ class _Nest:
                 )
 
     def lower(self) -> Any:
+        if ASYNC in self.nest.annotations and self.low.ctx.arch.has_load_to_lds:
+            straight = straight_to_lds(self.rule, self.low)
+            if not isinstance(straight, str):
+                self.low.ctx.report.note(self.low.span, "T.copy: straight to LDS, 4 bytes a lane")
+                return straight
+            self.low.ctx.report.note(self.low.span, f"T.copy: not straight to LDS, as {straight}")
         together = self._together()
         if together is not None:
             return together

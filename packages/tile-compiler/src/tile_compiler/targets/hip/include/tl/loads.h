@@ -32,7 +32,9 @@ TL_DEVICE void load_to_lds(void* lds, const void* global) {
 template <int pending>
 TL_DEVICE void wait_loads() {
   static_assert(pending >= 0 && pending < 64, "the counter of loads ends at 63");
+  asm volatile("" ::: "memory");  // no access moves across: the compiler does not know what the counter stands for
   __builtin_amdgcn_s_waitcnt((pending & 15) | 0x0f70 | (pending >> 4) << 14);
+  asm volatile("" ::: "memory");
 }
 
 }  // namespace tl
