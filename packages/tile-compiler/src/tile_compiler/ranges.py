@@ -59,6 +59,7 @@ class Ranges:
         self.analyzer = sym.Analyzer()
         self.multiples: dict[Any, Any] = {}
         self.any_address: frozenset[Any] = frozenset()
+        self._all_inside = False
         self.parameters: frozenset[Any] = frozenset()
 
     @classmethod
@@ -106,6 +107,13 @@ class Ranges:
         with self.analyzer.constraint_scope(self._known(conjunction(parts))):
             yield
 
+    @contextmanager
+    def all_inside(self) -> Iterator[None]:
+        """Inside, every access is in bounds: a condition around it says so."""
+        before, self._all_inside = self._all_inside, True
+        yield
+        self._all_inside = before
+
     def proves(self, condition: Any) -> bool:
         return bool(self.analyzer.can_prove(self._known(condition)))
 
@@ -114,7 +122,9 @@ class Ranges:
 
     def outside(self, buffer: Any, indices: Sequence[Any]) -> list[Any]:
         """The conditions that `buffer[indices]` needs to be in bounds and that cannot be proven here."""
-        needed = []
+        needed: list[Any] = []
+        if self._all_inside:
+            return needed
         for index, size in zip(indices, buffer.ty.shape):
             low, length = tile_ir.static(index), tile_ir.static(size)
             if low is not None and length is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from tvm import tirx as tir
@@ -16,6 +17,7 @@ from tile_compiler.simt.kernel_layouts import KernelLayouts
 from tile_compiler.simt.layout.equations import Rule
 from tile_compiler.simt.operators.nests import local
 from tile_compiler.simt.tensor_maps import MapFacts
+from tile_compiler.simt.uniformity import Uniformity
 from tilelang.ir import tile_ir
 
 
@@ -91,6 +93,14 @@ class Lowering:
         var = tir.Var(unique, "handle")
         self.maps.append((var, facts))
         return var
+
+    @cached_property
+    def _uniformity(self) -> Uniformity:
+        return Uniformity(self.kernel)
+
+    def varies(self, value: Any) -> bool:
+        """Whether an expression of the kernel as it was before lowering may differ between the block's threads."""
+        return self._uniformity.varies(value)
 
     def simplify(self, value: Any) -> Any:
         return self.ranges.simplify(value)

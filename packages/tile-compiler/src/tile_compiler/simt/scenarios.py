@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,14 @@ from tvm import ir
 from tvm import tirx as tir
 
 from tile_compiler.loops.affine import depends
-from tile_compiler.ranges import is_integer, shape_variables
+from tile_compiler.ranges import conjuncts, is_integer, shape_variables
 from tile_compiler.rewrite import is_call
 from tile_compiler.simt.thread_values import ThreadValues, Unknown
 from tilelang.ir import tile_ir
 
 MANY_TRIPS = 200
 LIMIT = 24  # walks of one kernel
+COMBINATIONS = 20_000  # of sizes and coordinates that are looked at for what they decide
 
 
 def scenarios(func: tir.PrimFunc, kernel: tile_ir.Kernel) -> tuple[list[dict[Any, Any]], bool]:
@@ -40,8 +42,7 @@ def scenarios(func: tir.PrimFunc, kernel: tile_ir.Kernel) -> tuple[list[dict[Any
         return [fixed], True
     trips = 2 * _versions(kernel) + 2
     choices = [_sizes(kernel, trips)] * len(sizes) + [_coordinates(e, trips) for _, e in blocks]
-    combos = list(itertools.islice(itertools.product(*choices), 20_000))
-    table = np.asarray(combos, np.int64)
+    table = _combinations(choices)
     values = ThreadValues(len(table))
     names = [*sizes, *(v for v, _ in blocks)]
     values.values = {**fixed, **{v: table[:, n] for n, v in enumerate(names)}}
@@ -55,9 +56,29 @@ def scenarios(func: tir.PrimFunc, kernel: tile_ir.Kernel) -> tuple[list[dict[Any
     for row in np.flatnonzero(valid):
         first.setdefault(tuple(int(d[row]) for d in decisions), int(row))
     rows = sorted(first.values())
-    chosen = rows if len(rows) <= LIMIT else [rows[i * (len(rows) - 1) // (LIMIT - 1)] for i in range(LIMIT)]
+    chosen = rows if len(rows) <= LIMIT else _most_different(first)
     found = [{**fixed, **{v: np.asarray([table[row, n]]) for n, v in enumerate(names)}} for row in chosen]
     return found, len(rows) <= LIMIT
+
+
+def _combinations(choices: list[list[int]]) -> np.ndarray[Any, Any]:
+    """A value of each list in every row: all combinations, or as many as `COMBINATIONS` drawn from them."""
+    count = math.prod(map(len, choices))
+    if count <= COMBINATIONS:
+        return np.asarray(list(itertools.product(*choices)), np.int64)
+    drawn = np.random.default_rng(0)  # always the same ones
+    return np.stack([drawn.choice(np.asarray(c, np.int64), COMBINATIONS) for c in choices], axis=1)
+
+
+def _most_different(first: dict[tuple[int, ...], int]) -> list[int]:
+    """`LIMIT` rows, in which every decision goes each of its ways if so many can show it."""
+    rest, chosen = dict(first), []
+    missing = {(column, way) for ways in first for column, way in enumerate(ways)}
+    while rest and len(chosen) < LIMIT:
+        best = max(rest, key=lambda ways: sum(pair in missing for pair in enumerate(ways)))
+        missing -= set(enumerate(best))
+        chosen.append(rest.pop(best))
+    return sorted(chosen)
 
 
 def _free(func: tir.PrimFunc) -> list[Any]:
@@ -80,7 +101,7 @@ def _deciding(kernel: tile_ir.Kernel) -> list[Any]:
         if isinstance(node, tir.For):
             parts = [node.extent, node.min]
         elif isinstance(node, (tir.IfThenElse, tir.While)) and _matters(node):
-            parts = [node.condition]
+            parts = conjuncts(node.condition)
         for part in parts:
             names = {n for n in tile_ir.walk(part) if isinstance(n, ir.Var)}
             if names and not names & (loops | threads):

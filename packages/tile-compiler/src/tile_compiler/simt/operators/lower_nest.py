@@ -11,11 +11,13 @@ from tvm import tirx as tir
 
 from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.passes.bounds import zero
+from tile_compiler.ranges import conjunction
 from tile_compiler.rewrite import is_call, substitute
 from tile_compiler.simt.accesses import WideAccess, addressed, per_byte
 from tile_compiler.simt.distribution import Distribution
 from tile_compiler.simt.lowering import Lowering
 from tile_compiler.simt.operators.exchange_lanes import QuadStore
+from tile_compiler.simt.operators.interior import interior
 from tile_compiler.simt.operators.load_to_lds import straight_to_lds
 from tile_compiler.simt.operators.nests import (
     ASYNC,
@@ -48,7 +50,8 @@ def lower_nest(rule: NestRule, low: Lowering) -> Any:
                     for u in unroll(8): out[u] = A_part[u] * scale[i, j + u]
                     B[i, j:j+8] = out[0:8]
 
-    A nest that only moves elements moves vectors directly, by `cp.async` where it may complete later.
+    A nest that only moves elements moves vectors directly, by `cp.async` where it may complete later. One whose accesses
+    need predicates is written twice, under a condition of the block: without them where the whole tile is in bounds.
     """
     loop = low.layouts.solution.values[rule.loop]
     assert isinstance(loop, Distribution)
@@ -100,6 +103,15 @@ class _Nest:
                 self.low.ctx.report.note(self.low.span, "T.copy: straight to LDS, 4 bytes a lane")
                 return straight
             self.low.ctx.report.note(self.low.span, f"T.copy: not straight to LDS, as {straight}")
+        needed = interior(self.rule, self.low) if self.width > 1 else None  # elements one by one gain nothing
+        if needed is None:
+            return self._steps()
+        self.low.ctx.report.note(self.low.span, f"{self.rule.text}: no predicates where the whole tile is in bounds")
+        with self.low.ranges.all_inside():
+            inside = self._steps()
+        return tir.IfThenElse(conjunction(needed), inside, self._steps(), span=self.low.span)
+
+    def _steps(self) -> Any:
         together = self._together()
         if together is not None:
             return together
