@@ -50,11 +50,7 @@ def lower_operators(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
         if len(kernel.threads) > 1:
             first.insert(0, tir.Bind(rewriter.low.tx, linear_thread(kernel), span=kernel.span))
         body = tile_ir.sequence([*first, *tile_ir.statements(body)])
-        for node in tile_ir.walk(body):
-            if isinstance(node, ir.Var) and tile_ir.is_buffer(node) and is_fragment(node):
-                raise UnsupportedOnTarget(
-                    f"the fragment {node.name} is accessed outside of T.Parallel and tile operators", at=kernel.span
-                )
+        _check_no_fragments(body, kernel.span)
         return tile_ir.Kernel(kernel.index, kernel.grid, kernel.threads, body, kernel.span)
 
     lowered = map_kernels(func, rule)
@@ -72,6 +68,21 @@ def _before_kernels(body: Any, binds: list[Any]) -> Any:
     stmts = tile_ir.statements(body)
     first = next(i for i, s in enumerate(stmts) if tile_ir.as_kernel(s) is not None)
     return tile_ir.sequence([*stmts[:first], *binds, *stmts[first:]])
+
+
+def _check_no_fragments(body: Any, span: Any) -> None:
+    """Raise UnsupportedOnTarget for what one thread does to a fragment by itself."""
+    for node in tile_ir.walk(body):
+        if isinstance(node, tir.Stmt):
+            span = node.span or span
+        if isinstance(node, ir.Var) and tile_ir.is_buffer(node) and is_fragment(node):
+            raise UnsupportedOnTarget(
+                f"the fragment {node.name} is accessed outside of T.Parallel and tile operators",
+                at=span,
+                found=f"an element of {node.name} that each thread chooses for itself, or its address",
+                expected="T.Parallel, which runs an iteration where the element is",
+                repair=f"write {node.name} in a loop of T.Parallel, or use a shared buffer",
+            )
 
 
 class _LowerOperators(Guard):

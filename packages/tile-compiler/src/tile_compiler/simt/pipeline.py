@@ -24,6 +24,7 @@ from tile_compiler.simt.rasterize_grid import rasterize_grid
 from tile_compiler.simt.resolve_ptx import resolve_ptx
 from tile_compiler.simt.roles.plan_channels import plan_channels
 from tile_compiler.simt.roles.split_roles import split_roles
+from tile_compiler.simt.share_elements import share_elements
 from tile_compiler.simt.split_addresses import split_addresses
 from tile_compiler.simt.split_vectors import split_vectors
 from tile_compiler.simt.unroll_walks import unroll_walks
@@ -37,6 +38,7 @@ CUDA: tuple[tuple[str, Pass], ...] = (
     ("plan_pipeline", plan_pipeline),  # from here on no pipelined loops; copies that may run ahead are marked
     ("expand_tiles", expand_tiles),  # from here on: parallel nests, gemm, reduce and scan over whole tiles
     ("unroll_walks", unroll_walks),  # from here on no loops inside parallel nests over elements of fragments
+    ("share_elements", share_elements),  # from here on threads read no fragments by themselves
     ("infer_layouts", infer_layouts),  # from here on every on-chip buffer and nest has a layout in the context
     ("lower_operators", lower_operators),  # from here on no regions, fragments, parallel loops; accesses are guarded
     ("flatten_shared", flatten_shared),  # from here on shared buffers are 1-D, in physical order
