@@ -72,7 +72,8 @@ def _combinations(choices: list[list[int]]) -> np.ndarray[Any, Any]:
 
 def _most_different(first: dict[tuple[int, ...], int]) -> list[int]:
     """`LIMIT` rows, in which every decision goes each of its ways if so many can show it."""
-    rest, chosen = dict(first), []
+    rest = dict(first)
+    chosen: list[int] = []
     missing = {(column, way) for ways in first for column, way in enumerate(ways)}
     while rest and len(chosen) < LIMIT:
         best = max(rest, key=lambda ways: sum(pair in missing for pair in enumerate(ways)))
