@@ -41,6 +41,17 @@ class Launched:
         self.arguments = ctypes.string_at(words[1], size)
 
 
+class Function(str):
+    """A handle as hip-python gives it: an object whose `int` is the address that C functions take."""
+
+    def __int__(self) -> int:
+        return 0xF000 + int(self.rpartition(" ")[2])
+
+
+_LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3)
+_GET_DEVICE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+
+
 class RecordingHip:
     """hip-python's module, as far as loading and launching go. `fail` maps a function to the statuses that it gives."""
 
@@ -53,8 +64,23 @@ class RecordingHip:
         self.calls: list[str] = []
         self.launched: list[Launched] = []
         self.loaded: list[tuple[int, bytes]] = []  # device, code object
-        self.functions: dict[tuple[int, str], str] = {}
+        self.functions: dict[tuple[int, str], Function] = {}
         self.fail: dict[str, list[int]] = {}
+        self._callbacks = {"hipModuleLaunchKernel": _LAUNCH(self._launched), "hipGetDevice": _GET_DEVICE(self._device)}
+
+    @property
+    def tl_addresses(self) -> dict[str, int]:
+        """The functions that native code calls: they record as those of the module do."""
+        return {name: ctypes.cast(f, ctypes.c_void_p).value or 0 for name, f in self._callbacks.items()}
+
+    def _launched(self, function: int, *rest: Any) -> int:
+        *sizes, stream, params, extra = rest
+        self.launched.append(Launched(function, *sizes, stream or 0, params, extra))
+        return self.fail["native"].pop(0) if self.fail.get("native") else 0
+
+    def _device(self, out: int) -> int:
+        ctypes.c_int.from_address(out).value = self.current
+        return 0
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("hip"):
@@ -91,7 +117,8 @@ class RecordingHip:
 
     def do_hipModuleGetFunction(self, module: int, name: bytes) -> tuple[str]:
         assert module == 0x1000 + self.current
-        return (self.functions.setdefault((self.current, name.decode()), f"{name.decode()} on {self.current}"),)
+        place = (self.current, name.decode())
+        return (self.functions.setdefault(place, Function(f"{name.decode()} on {self.current}")),)
 
     def do_hipModuleLaunchKernel(self, *arguments: Any) -> tuple[()]:
         self.launched.append(Launched(*arguments))

@@ -23,6 +23,7 @@ from tile_runtime.artifact import Artifact
 from tile_runtime.errors import DeviceNotFound
 from tile_runtime.manifest import Manifest
 from tilelang.ir import tile_ir
+from tilelang.target import parse
 
 FORMAT = 1
 SOURCE, REPORT, ENTRY = "kernel.txt", "report.json", "entry.o"
@@ -149,7 +150,7 @@ def with_native_entry(artifact: Artifact) -> Artifact:
     if all(kinds[launch.binary] == "source" for v in artifact.manifest.variants for launch in v.launches):
         return artifact  # for the emulator
     try:
-        write = getattr(registry.device(artifact.manifest.target.kind), "native_text", None)
+        write = getattr(registry.device(parse(artifact.manifest.target.kind).device), "native_text", None)
     except DeviceNotFound:
         return artifact
     text = None if write is None else write(artifact.manifest)

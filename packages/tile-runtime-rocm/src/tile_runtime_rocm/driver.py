@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-_LIBRARY = "amdhip64.dll" if sys.platform == "win32" else "libamdhip64.so"
+LIBRARY = "amdhip64.dll" if sys.platform == "win32" else "libamdhip64.so"
 TOPOLOGY = Path("/sys/class/kfd/kfd/topology/nodes")
 
 
@@ -48,7 +48,7 @@ def devices() -> list[Found]:
 def runtime_version() -> str | None:
     """Version of the HIP runtime library, as "7.0.2"; None where it cannot be opened or does not answer."""
     try:
-        library = ctypes.CDLL(_LIBRARY)
+        library = ctypes.CDLL(LIBRARY)
     except OSError:
         return None
     number = ctypes.c_int()

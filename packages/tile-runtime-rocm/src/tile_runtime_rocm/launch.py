@@ -8,6 +8,7 @@ at the first launch there, which therefore belongs before the capture.
 from __future__ import annotations
 
 import ctypes
+import logging
 import struct
 import sys
 from collections.abc import Callable
@@ -18,12 +19,14 @@ from tile_runtime.errors import ArgumentDeviceError, DeviceUnavailable, LoadErro
 from tile_runtime.launch import LoadedKernel
 from tile_runtime.launch_source import LaunchSite
 from tile_runtime.manifest import Launch, Manifest
+from tile_runtime.native import NativeEntry, Vendor, is_usable
 from tile_runtime.packed_arguments import argument_format, argument_text, narrow_bits
 
 from .errors import LaunchError
+from .native import END, KDL_ROCM, POINTER, SIZE
 from .runtime import HipError, Runtime
 
-_POINTER, _SIZE, _END = 1, 2, 3  # HIP_LAUNCH_PARAM_BUFFER_POINTER, _BUFFER_SIZE, _END
+_LOG = logging.getLogger("tile_runtime_rocm.launch")
 
 
 def load(artifact: Artifact, runtime: Runtime) -> LoadedKernel:
@@ -35,7 +38,11 @@ def load(artifact: Artifact, runtime: Runtime) -> LoadedKernel:
         if runtime.device_count() == 0:
             raise DeviceUnavailable("the HIP runtime offers no device to this process")
         backend = RocmBackend(artifact, runtime)
-        return LoadedKernel(artifact, backend, backend.modules)
+        kernel = LoadedKernel(artifact, backend, backend.modules)
+        entry = backend.native_entry(artifact)
+        if entry is not None:
+            kernel.use_native(entry)
+        return kernel
     except HipError as error:
         raise DeviceUnavailable(f"{manifest.name} cannot be loaded: {error}") from error
 
@@ -93,7 +100,7 @@ class Slot:
         start = ctypes.addressof(self.memory)
         self.extra = start + behind
         size = self.extra + 5 * 8
-        struct.pack_into("<6Q", self.memory, behind, _POINTER, start, _SIZE, size, _END, argument_bytes)
+        struct.pack_into("<6Q", self.memory, behind, POINTER, start, SIZE, size, END, argument_bytes)
 
 
 class RocmBackend:
@@ -106,6 +113,21 @@ class RocmBackend:
         self._runtime = runtime
         self.modules = Modules(artifact, runtime)
         self._first = ""  # the variable of the first tensor, which fixes the device
+        self._entry: NativeEntry | None = None
+        self._launches = 0  # of all variants
+
+    def native_entry(self, artifact: Artifact) -> NativeEntry | None:
+        """The artifact's machine code for launching, if there is some and this process can run it."""
+        file, launcher = artifact.manifest.native, self._runtime.address("hipModuleLaunchKernel")
+        if file is None or not launcher or not is_usable():
+            return None
+        device_reader = self._runtime.address("hipGetDevice") if self._runtime.device_count() > 1 else 0
+        vendor = Vendor(KDL_ROCM, launcher, device_reader, [(0, 0)] * self._launches, (self._runtime, self.modules))
+        try:
+            self._entry = NativeEntry(artifact.read(file), vendor)
+        except LoadError as error:
+            _LOG.warning("%s is launched from Python: %s", self._manifest.name, error)
+        return self._entry
 
     def torch_test(self, name: str) -> str:
         self._first = self._first or name
@@ -147,13 +169,14 @@ class RocmBackend:
         except KeyError as error:
             raise LoadError(f"{self._manifest.name}: HIP kernels take no scalar of type {error.args[0]}") from None
         size = struct.calcsize(f"<{arguments}")
-        functions, free = dict[int, Any](), list[Slot]()
+        functions, free, number = dict[int, Any](), list[Slot](), self._launches
+        self._launches += 1
         namespace |= {
             "hip_launch": self._runtime.launch,
             "narrow_bits": narrow_bits,
             "elsewhere": self._elsewhere,
             f"functions{n}": functions,
-            f"make_ready{n}": self._make_ready(launch, functions),
+            f"make_ready{n}": self._make_ready(launch, number, functions),
             f"free{n}": free,
             f"slot{n}": lambda: Slot(size),
             f"pack{n}": struct.Struct(f"<{arguments}").pack_into,
@@ -173,7 +196,7 @@ class RocmBackend:
 
     # -- what the lines call -----------------------------------------------------------------------------------------
 
-    def _make_ready(self, launch: Launch, functions: dict[int, Any]) -> Callable[[int, int], None]:
+    def _make_ready(self, launch: Launch, number: int, functions: dict[int, Any]) -> Callable[[int, int], None]:
         """The first launch on a device: does the binary run there, may it have its LDS? Loads it."""
         name, runtime, wanted = self._manifest.name, self._runtime, self._manifest.target.arch
 
@@ -193,6 +216,8 @@ class RocmBackend:
             runtime.use_device(device)
             try:
                 functions[device] = self.modules.function(launch, device)
+                if self._entry is not None:
+                    self._entry.set_kernel(number, device, int(functions[device]))
             finally:
                 runtime.use_device(before)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tile_runtime.artifact import Artifact
     from tile_runtime.device import ProfileHooks
     from tile_runtime.launch import LoadedKernel
+    from tile_runtime.manifest import Manifest
 
     from .build import CodeObject
 
@@ -64,6 +65,12 @@ class RocmDevice:
         from .build import build
 
         return build(source, arch=arch, headers=headers, options=options, compiler=compiler)
+
+    def native_text(self, manifest: Manifest) -> str | None:
+        """LLVM text of a kernel's native entry (tile_runtime.native_source); None for one that Python launches."""
+        from .native import text_of
+
+        return text_of(manifest)
 
     def load(self, artifact: Artifact) -> LoadedKernel:
         """Loads the binaries. Raises DeviceUnavailable without a device, LoadError for an unsound binary."""

@@ -6,8 +6,11 @@ whose first entry is the status. The package imports without ROCm; its first cal
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 from typing import Any
+
+from .driver import LIBRARY
 
 INSTALL = "pip install 'tile-runtime-rocm[hip]'"
 
@@ -66,6 +69,16 @@ class Runtime:
     def launch(self) -> Any:
         """hipModuleLaunchKernel(function, grid x 3, block x 3, bytes of LDS, stream, None, extra) -> (status,)"""
         return self._hip.hipModuleLaunchKernel
+
+    def address(self, name: str) -> int:
+        """Where a function of the runtime's library lies, for native code; 0 where the library cannot be asked."""
+        own = getattr(self._hip, "tl_addresses", None)  # a test's runtime has functions of its own
+        if own is not None:
+            return int(own.get(name, 0))
+        try:
+            return ctypes.cast(getattr(ctypes.CDLL(LIBRARY), name), ctypes.c_void_p).value or 0
+        except (OSError, AttributeError):
+            return 0
 
     # -- time ----------------------------------------------------------------------------------------------------------
 

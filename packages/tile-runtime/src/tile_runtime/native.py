@@ -103,6 +103,12 @@ class NativeEntry:
         if device < 64:
             self._table[self._place(launch) + State.READY] |= 1 << device
 
+    def set_kernel(self, launch: int, device: int, kernel: int) -> None:
+        """As `set_ready`, with a handle that belongs to this device alone: on others Python launches from now on."""
+        if device < 64:
+            self._table[self._place(launch) + State.KERNEL] = kernel
+            self._table[self._place(launch) + State.READY] = 1 << device
+
     def launch(self, python: Callable[..., Any]) -> Callable[..., Any]:
         """The function for plain calls; what it does not recognise goes to `python`."""
         return self._function(LAUNCH, python, b"")
