@@ -21,6 +21,7 @@ from tile_compiler.simt.operators.interior import interior
 from tile_compiler.simt.operators.load_to_lds import straight_to_lds
 from tile_compiler.simt.operators.nests import (
     ASYNC,
+    CACHE,
     REGISTERS,
     int32,
     is_fragment,
@@ -103,7 +104,9 @@ class _Nest:
                 self.low.ctx.report.note(self.low.span, "T.copy: straight to LDS, 4 bytes a lane")
                 return straight
             self.low.ctx.report.note(self.low.span, f"T.copy: not straight to LDS, as {straight}")
-        needed = interior(self.rule, self.low) if self.width > 1 else None  # elements one by one gain nothing
+        # Elements one by one gain nothing; loads with an eviction policy have predicates without a branch.
+        splits = self.width > 1 and CACHE not in self.nest.annotations
+        needed = interior(self.rule, self.low) if splits else None
         if needed is None:
             return self._steps()
         self.low.ctx.report.note(self.low.span, f"{self.rule.text}: no predicates where the whole tile is in bounds")
