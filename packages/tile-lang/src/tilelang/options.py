@@ -17,6 +17,8 @@ class PassConfigKey(str, enum.Enum):
 
     TL_SIMPLIFY = "tl.Simplify"
     TL_DISABLE_WARP_SPECIALIZED = "tl.disable_warp_specialized"
+    TL_DISABLE_WARPGROUP_TURNS = "tl.disable_warpgroup_turns"
+    TL_DISABLE_WARP_GROUP_REG_ALLOC = "tl.disable_warp_group_reg_alloc"
     TL_DISABLE_TMA_LOWER = "tl.disable_tma_lower"
     TL_DISABLE_SAFE_MEMORY_ACCESS = "tl.disable_safe_memory_access"
     TL_DISABLE_VECTORIZE_256 = "tl.disable_vectorize_256"

@@ -16,6 +16,7 @@ from tile_compiler.simt.plan_pipeline import Version, merged
 from tile_compiler.simt.roles.channels import Channel
 from tile_compiler.simt.roles.order import Step, overlap
 from tile_compiler.simt.roles.products import holds_asynchronous, is_asynchronous, registers_of, result_of
+from tile_compiler.simt.roles.turns import Turns
 from tile_compiler.simt.tensor_maps import Plan
 from tilelang import ops
 from tilelang.ir import tile_ir
@@ -75,6 +76,7 @@ class SpecializedLoop:
         self.busy = {p.place for p in self.rest if holds_asynchronous(p.stmt, kernel, ctx)}
         self.products = {p.place for p in self.rest if not p.conditions and is_asynchronous(p.stmt, kernel, ctx)}
         self.carried: list[Use] = []
+        self.turns = Turns.of(int(kernel.num_threads or 1), self.thread, ctx)
 
     @property
     def channels(self) -> list[Channel]:
@@ -124,11 +126,12 @@ class SpecializedLoop:
             )
             zero, last = loop.min, loop.min + loop.extent - 1
             first = self._emit([Step(p, 0) for p in order.first], at=zero)
-            steady = [*schedule.binds, *self._emit(order.steady)]
+            steady = [*schedule.binds, *self._emit(order.steady, turns=self.turns)]
             final = self._emit([Step(p, 0) for p in order.last], at=last)
             some = loop.extent > 0
             out = [
                 *schedule.declared,
+                *(self.turns.begin(loop.extent > 1) if self.turns else []),
                 _under(some, first, loop.span),
                 remake_loop(loop, extent=loop.extent - 1, body=tile_ir.sequence(steady)),
                 _under(some, final, loop.span),
@@ -154,23 +157,31 @@ class SpecializedLoop:
 
     # -- one list of steps ------------------------------------------------------------------------------------
 
-    def _emit(self, steps: Sequence[Step], at: Any | None = None, *, carry: bool = False) -> list[Any]:
+    def _emit(
+        self, steps: Sequence[Step], at: Any | None = None, *, carry: bool = False, turns: Turns | None = None
+    ) -> list[Any]:
         """Statements of `steps` for the loop's iteration, or for iteration `at` outside of it.
 
         Before the first use of a tile it is brought and waited for; after the last one it is let go of. With `carry`,
-        tiles of products that are under way when the iteration ends are let go of one iteration later.
+        tiles of products that are under way when the iteration ends are let go of one iteration later. With `turns`,
+        warpgroups issue the iteration's products one after the other.
         """
         here = self.loop.loop_var if at is None else at
         iterations = [here + s.ahead if s.ahead else here for s in steps]
         releases = self._releases(steps)
         out: list[Guarded] = []
         late: list[Use] = []
+        issued = [n for n, s in enumerate(steps) if s.piece.place in self.products]
         for position, (step, iteration) in enumerate(zip(steps, iterations)):
             for use in self.uses:
                 if use.users[0] is step.piece:
                     out.append(([], self._bring(use, iteration)))
                     out.append(([], use.channel.wait(self._number(iteration))))
+            if turns is not None and position == issued[0]:
+                out.append(([], turns.take()))
             out.append(self._piece(step, iteration, copied=at is not None))
+            if turns is not None and position == issued[-1]:
+                out.append(([], turns.pass_on(self.turn + 2 < self.loop.extent)))
             for release in [r for r in releases if r.after == position]:
                 use = release.use
                 if carry and release.at_end and use.channel.versions > 1:
