@@ -50,6 +50,7 @@ class RecordingDriver:
         self.encoded: list[tuple[Any, ...]] = []  # tensor maps: what the driver was told
         self.callbacks: dict[str, Any] = {}
         self.argument_count = 1  # addresses of arguments that a launch records
+        self.filled: list[int] = []  # bytes of each memset
         self.current = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -109,6 +110,13 @@ class RecordingDriver:
 
     def do_cuGetErrorString(self, status: Any, out: Any) -> None:
         out._obj.value = b"invalid argument"
+
+    def do_cuMemAlloc_v2(self, out: Any, size: Any) -> None:
+        out._obj.value = 0x5000
+
+    def do_cuMemsetD8Async(self, address: Any, byte: Any, size: Any, stream: Any) -> None:
+        assert address.value == 0x5000
+        self.filled.append(size.value)
 
     def do_cuEventElapsedTime(self, out: Any, first: Any, second: Any) -> None:
         out._obj.value = 0.5

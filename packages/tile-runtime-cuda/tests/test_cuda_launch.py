@@ -338,6 +338,25 @@ def test_profile_measures_with_events() -> None:
     assert library.calls.count("cuEventCreate") == library.calls.count("cuEventDestroy_v2") == 4
 
 
+def test_cold_calls_are_measured_without_what_empties_the_cache() -> None:
+    library = RecordingDriver()
+    hooks = profile.hooks(Driver(library))
+    order: list[str] = []
+
+    def call() -> None:
+        order.extend(library.calls)
+        library.calls.clear()
+
+    assert hooks.time_cold is not None
+    assert hooks.time_cold(call, 3) == [pytest.approx(0.5e-3)] * 3
+    assert library.filled == [2 * hooks.cache_bytes] * 3
+    # Before each call: overwritten first, then the event from which time counts.
+    marks = [name for name in order if name in ("cuMemsetD8Async", "cuEventRecord")]
+    assert marks == ["cuMemsetD8Async", "cuEventRecord"] + ["cuEventRecord", "cuMemsetD8Async", "cuEventRecord"] * 2
+    assert library.calls.count("cuMemFree_v2") == 1
+    assert library.calls.count("cuEventDestroy_v2") == 6
+
+
 def map_manifest(**more: Any) -> dict[str, Any]:
     """`k(map of X[m, n], s, map of Y)`: Y's map is the same memory as three dimensions."""
     tensor = {"kind": "tensor", "dtype": "float16", "shape": [["dim", "m"], ["dim", "n"]], "align": 16}

@@ -66,6 +66,7 @@ class RecordingHip:
         self.loaded: list[tuple[int, bytes]] = []  # device, code object
         self.functions: dict[tuple[int, str], Function] = {}
         self.fail: dict[str, list[int]] = {}
+        self.filled: list[int] = []  # bytes of each memset
         self._callbacks = {"hipModuleLaunchKernel": _LAUNCH(self._launched), "hipGetDevice": _GET_DEVICE(self._device)}
 
     @property
@@ -126,6 +127,14 @@ class RecordingHip:
 
     def do_hipGetErrorString(self, status: Status) -> tuple[bytes]:
         return (b"invalid argument",)
+
+    def do_hipMalloc(self, size: int) -> tuple[int]:
+        return (0x5000,)
+
+    def do_hipMemsetAsync(self, memory: int, byte: int, size: int, stream: int) -> tuple[()]:
+        assert memory == 0x5000
+        self.filled.append(size)
+        return ()
 
     def do_hipEventCreate(self) -> tuple[object]:
         return (object(),)

@@ -275,6 +275,25 @@ def test_profile_measures_with_events() -> None:
     assert hip.calls.count("hipEventCreate") == hip.calls.count("hipEventDestroy") == 4
 
 
+def test_cold_calls_are_measured_without_what_empties_the_cache() -> None:
+    hip = RecordingHip()
+    hooks = profile.hooks(Runtime(hip))
+    order: list[str] = []
+
+    def call() -> None:
+        order.extend(hip.calls)
+        hip.calls.clear()
+
+    assert hooks.time_cold is not None
+    assert hooks.time_cold(call, 3) == [pytest.approx(0.5e-3)] * 3
+    assert hip.filled == [2 * hooks.cache_bytes] * 3
+    # Before each call: overwritten first, then the event from which time counts.
+    marks = [name for name in order if name in ("hipMemsetAsync", "hipEventRecord")]
+    assert marks == ["hipMemsetAsync", "hipEventRecord"] + ["hipEventRecord", "hipMemsetAsync", "hipEventRecord"] * 2
+    assert hip.calls.count("hipFree") == 1
+    assert hip.calls.count("hipEventDestroy") == 6
+
+
 def test_a_call_without_a_gpu_names_the_ways_to_run_it(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "TOPOLOGY", tmp_path / "absent")
     artifact = Artifact(Manifest.from_json(add_manifest()), {"k.hsaco": OBJECT})

@@ -41,6 +41,14 @@ def test_the_wall_clock_is_met() -> None:
     assert 2.0 <= ms < 20.0
 
 
+def test_cold_measurements_are_taken_where_the_device_has_them() -> None:
+    fake = hooks([0.001])
+    assert do_bench(lambda: None, fake, cold=True) == pytest.approx(1.0)
+    cold = fake._replace(time_cold=lambda call, repeats: [0.005] * repeats)
+    assert do_bench(lambda: None, cold, cold=True) == pytest.approx(5.0)
+    assert do_bench(lambda: None, cold) == pytest.approx(1.0)
+
+
 def test_inputs_are_walked_through() -> None:
     seen: list[int] = []
     do_bench(seen.append, hooks([0.01]), warmup=0, rep=50, inputs=[(0,), (1,), (2,)])

@@ -157,7 +157,7 @@ class Driver:
         """Where a function of the driver lies, for native code."""
         return ctypes.cast(getattr(self._library, function), ctypes.c_void_p).value or 0
 
-    # -- contexts, events --------------------------------------------------------------------------------------------
+    # -- contexts, memory, events --------------------------------------------------------------------------------------------
 
     def use_device(self, ordinal: int) -> None:
         """Make the device's primary context (the one that torch uses too) this thread's."""
@@ -167,6 +167,20 @@ class Driver:
 
     def synchronize(self) -> None:
         self._call("cuCtxSynchronize")
+
+    def allocate(self, size: int) -> int:
+        """The address of `size` bytes of the current device."""
+        address = ctypes.c_void_p()
+        self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
+        return address.value or 0
+
+    def fill(self, address: int, byte: int, size: int, stream: int) -> None:
+        """Overwrite memory, in the stream's order."""
+        where, value = ctypes.c_void_p(address), ctypes.c_ubyte(byte)
+        self._call("cuMemsetD8Async", where, value, ctypes.c_size_t(size), ctypes.c_void_p(stream))
+
+    def free(self, address: int) -> None:
+        self._call("cuMemFree_v2", ctypes.c_void_p(address))
 
     def events(self, count: int) -> list[ctypes.c_void_p]:
         made = []

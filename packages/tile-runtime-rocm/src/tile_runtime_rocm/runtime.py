@@ -85,6 +85,17 @@ class Runtime:
     def synchronize(self) -> None:
         self._call("hipDeviceSynchronize")
 
+    def allocate(self, size: int) -> Any:
+        """`size` bytes of the current device."""
+        return self._call("hipMalloc", size)
+
+    def fill(self, memory: Any, byte: int, size: int, stream: int) -> None:
+        """Overwrite memory, in the stream's order."""
+        self._call("hipMemsetAsync", memory, byte, size, stream)
+
+    def free(self, memory: Any) -> None:
+        self._call("hipFree", memory)
+
     def events(self, count: int) -> list[Any]:
         return [self._call("hipEventCreate") for _ in range(count)]
 

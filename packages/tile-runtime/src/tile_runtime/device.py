@@ -28,11 +28,14 @@ class ProfileHooks(NamedTuple):
 
     `synchronize()` waits until all work is done. `time(call, repeats)` returns the seconds of each of `repeats` calls,
     measured with the vendor's best clock (events on a GPU). `cache_bytes` is the size of the last-level cache.
+    `time_cold` is the same with that cache overwritten before each call, outside of what is measured; the work of
+    overwriting also hides the host's part of a launch on a GPU. None where a vendor has no such measurement.
     """
 
     synchronize: Callable[[], None]
     time: Callable[[Callable[[], object], int], list[float]]
     cache_bytes: int
+    time_cold: Callable[[Callable[[], object], int], list[float]] | None = None
 
 
 @runtime_checkable
