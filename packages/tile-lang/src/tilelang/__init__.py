@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from tilelang import language as language
+    from tilelang.autotuner import autotune as autotune
     from tilelang.cache_control import disable_cache as disable_cache
     from tilelang.cache_control import enable_cache as enable_cache
     from tilelang.cache_control import is_cache_enabled as is_cache_enabled
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 # public name -> (module, attribute)
 _LAZY = {
+    "autotune": ("tilelang.autotuner.decorator", "autotune"),
     "jit": ("tilelang.just_in_time", "jit"),
     "compile": ("tilelang.kernel", "compile"),
     "lower": ("tilelang.kernel", "lower"),
@@ -43,6 +45,7 @@ _LAZY = {
     "TileLangError": ("tilelang.errors", "TileLangError"),
 }
 _MODULES = (
+    "autotuner",
     "language",
     "layout",
     "testing",

@@ -262,6 +262,24 @@ class BarrierDivergence(TileLangError, ValueError):
     code = "TL130"
 
 
+class BadConfigurations(TileLangError, ValueError):
+    """What `tilelang.autotune` is to choose from is empty, or does not fit the function's parameters."""
+
+    code = "TL135"
+
+
+class TuningFailed(TileLangError, RuntimeError):
+    """No configuration could be measured: all were pruned, failed, or the moment is wrong for measuring."""
+
+    code = "TL136"
+
+
+class BadTuningFile(TileLangError, ValueError):
+    """A file of tuning results or a plan cannot be read, or says something impossible."""
+
+    code = "TL137"
+
+
 def catalogue() -> list[type[Exception]]:
     """Every error class, in the order of the codes."""
     found = [c for c in globals().values() if isinstance(c, type) and issubclass(c, Exception) and hasattr(c, "code")]

@@ -225,6 +225,11 @@ def depends_on(*parts: Any) -> None:
             _extension_files.add(file)
 
 
+def is_extended() -> bool:
+    """Whether a user added operators, reductions or instructions, which live in this process only."""
+    return bool(_extensions or _extension_files)
+
+
 def toolchain() -> str:
     """The identity of everything that turns a kernel into code: the installation, and what the user added to it."""
     if not (_extensions or _extension_files):

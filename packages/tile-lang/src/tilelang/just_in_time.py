@@ -263,17 +263,26 @@ class EagerKernel(_Jitted):
             bound = self.signature.bind(*args, **kwargs)
             bound.apply_defaults()
             values = tuple(bound.arguments.values())
-        described, tensors = _describe_call(values)
-        if self._scalars:
-            described = tuple(None if n in self._scalars else d for n, d in zip(self._names, described))
+        kernel, positions = self.kernel_of(values)
+        return kernel.launch(*[values[i] for i in positions])
+
+    def kernel_of(self, values: tuple[Any, ...]) -> tuple[JITKernel, tuple[int, ...]]:
+        """The kernel of a call with these values of all parameters, and which of them it takes."""
+        described, tensors = self.describe(self._names, values)
         known = self._by_call.get(described)
         if known is None:
             known = self._specialise(dict(zip(self._names, values)), _canonical(described), tensors)
             if len(self._by_call) > 4096:
                 self._by_call.clear()
             self._by_call[described] = known
-        kernel, positions = known
-        return kernel.launch(*[values[i] for i in positions])
+        return known
+
+    def describe(self, names: Sequence[str], values: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[str]]:
+        """What of the values of these parameters decides which kernel serves a call; and the tensors' devices."""
+        described, tensors = _describe_call(values)
+        if self._scalars:
+            described = tuple(None if n in self._scalars else d for n, d in zip(names, described))
+        return described, tensors
 
     def _specialise(
         self, values: dict[str, Any], described: tuple[Any, ...], tensors: list[str]
@@ -376,18 +385,23 @@ class EagerKernel(_Jitted):
         """One kernel for each set of keywords."""
         return [self.compile(**c) for c in configs]
 
-    def _split(self, kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
+    def tensor_names(self) -> set[str]:
+        """The parameters that are tensors."""
         from tilelang.frontend.annotations import TensorSpec, is_bare_tensor
         from tilelang.frontend.eager import annotated_in_body
         from tilelang.frontend.trace import annotations_of
 
-        tensors = annotated_in_body(self.func)
         notes = annotations_of(self.func)
+        noted = {n for n, note in notes.items() if is_bare_tensor(note) or isinstance(note, TensorSpec)}
+        return {n for n in self._names if n in noted or n in annotated_in_body(self.func)}
+
+    def _split(self, kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
+        tensors = self.tensor_names()
         values: dict[str, Any] = {}
         for name, parameter in self.signature.parameters.items():
             if name in kwargs:
                 values[name] = kwargs.pop(name)
-            elif name in tensors or is_bare_tensor(notes.get(name)) or isinstance(notes.get(name), TensorSpec):
+            elif name in tensors:
                 values[name] = _ABSENT
             elif parameter.default is not inspect.Parameter.empty:
                 values[name] = parameter.default

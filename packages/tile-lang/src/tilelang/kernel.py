@@ -36,6 +36,11 @@ class JITKernel:
     Returns the outputs (one: itself, several: a list), also when they were passed; None if there are none.
     """
 
+    #: Set by the autotuner: what it chose, and the milliseconds of a call that were measured, if they were.
+    config: dict[str, Any] | None = None
+    latency: float | None = None
+    ref_latency: float | None = None
+
     def __init__(self, loaded: Any, target: Target, options: Options, func: Any = None) -> None:
         self._func = func
         self._completing = threading.Lock()

@@ -63,9 +63,13 @@ def _recording(time: Callable[..., list[float]], times: list[float]) -> Callable
 class Profiler:
     """Runs a kernel on inputs of its own making: correctness against a reference, and time."""
 
-    def __init__(self, kernel: Any, tensor_supply_type: TensorSupplyType = TensorSupplyType.Auto) -> None:
+    def __init__(
+        self, kernel: Any, tensor_supply_type: TensorSupplyType = TensorSupplyType.Auto, host: bool = False
+    ) -> None:
+        """`host`: inputs for a GPU's kernel stay in the host's memory, where there may be no GPU."""
         self.kernel = kernel
         self.supply = tensor_supply_type
+        self.host = host
 
     def inputs(self, dynamic_symbolic_constraints: dict[str, int] | None = None, seed: int = 0) -> list[Any]:
         """One argument for each parameter that a call must pass."""
@@ -90,8 +94,12 @@ class Profiler:
                 continue
             shape = tuple(evaluate(e, sizes, {}) for e in param.shape)
             array = _supply(self.supply, str(param.dtype), str(param.storage), shape, rng)
-            made.append(array if self._device() == "cpu" else _on_device(array, str(param.storage)))
+            made.append(array if self._device() == "cpu" else self._as_torch(array, str(param.storage)))
         return made
+
+    def _as_torch(self, array: np.ndarray[Any, Any], storage: str) -> Any:
+        tensor = _as_torch(array, storage)
+        return tensor if self.host else tensor.cuda()
 
     def _device(self) -> str:
         """Where the kernel runs: the emulator and the interpreter run on the host, whatever the target."""
@@ -139,14 +147,14 @@ class Profiler:
             assert_close(a, b, atol=atol, rtol=rtol, max_mismatched_ratio=max_mismatched_ratio)
 
 
-def _on_device(array: np.ndarray[Any, Any], storage: str) -> Any:
-    """A host array as a torch tensor on the current GPU."""
+def _as_torch(array: np.ndarray[Any, Any], storage: str) -> Any:
+    """A host array as a torch tensor of the element type that memory holds."""
     import torch
 
     from tilelang.ir.dtypes import dtype_of
 
     codes = torch.from_numpy(array.view(f"u{array.dtype.itemsize}") if array.dtype.kind == "V" else array)
-    return codes.view(dtype_of(storage).as_torch()).cuda()
+    return codes.view(dtype_of(storage).as_torch())
 
 
 def _supply(kind: TensorSupplyType, dtype: str, storage: str, shape: tuple[int, ...], rng: Any) -> Any:

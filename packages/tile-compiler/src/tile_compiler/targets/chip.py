@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tilelang.autotuner.machine import Machine
 
 #: Types of operands that a matrix unit multiplies as fast as another.
 _AS_FAST_AS = {
@@ -33,3 +39,39 @@ class Chip:
     def tensor_seconds(self, work: dict[str, int]) -> float:
         """The least time for so many operations by type of operand. KeyError for a type without a figure."""
         return sum(count / self.tensor[_AS_FAST_AS.get(operand, operand)] for operand, count in work.items())
+
+
+#: Element types as users name them, by the operand type of an instruction.
+_USERS_NAMES = {
+    "f16": ("float16", "bfloat16"),
+    "tf32": ("float32", "tfloat32"),
+    "xf32": ("float32", "tfloat32"),
+    "s8": ("int8", "uint8"),
+    "e4m3": ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"),
+    "s4": ("int4", "uint4"),
+}
+
+
+def machine(
+    chip: Chip,
+    *,
+    shared_per_block: int,
+    registers_per_thread: int,
+    warp: int,
+    occupancy: Callable[[int, int, int], dict[str, int]],
+) -> Machine:
+    """What the autotuner's model asks of a target, from its chip and its architecture's limits."""
+    from tilelang.autotuner.machine import Machine
+
+    rates = {name: rate for operand, rate in chip.tensor.items() for name in _USERS_NAMES.get(operand, ())}
+    return Machine(
+        name=chip.name,
+        multiprocessors=chip.multiprocessors,
+        clock=chip.clock,
+        bandwidth=chip.bandwidth,
+        tensor=rates,
+        shared_per_block=shared_per_block,
+        registers_per_thread=registers_per_thread,
+        warp=warp,
+        occupancy=occupancy,
+    )

@@ -15,7 +15,7 @@ from tile_compiler.cfamily.launches import KernelLaunch, kernel_launches
 from tile_compiler.context import CompileContext, plain_options
 from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.signature import Signature
-from tile_compiler.targets.cuda.arch import MAX_REGISTERS, CudaArch, cuda_arch
+from tile_compiler.targets.cuda.arch import MAX_REGISTERS, WARP_SIZE, CudaArch, cuda_arch
 from tile_compiler.targets.cuda.chips import CHIPS
 from tile_compiler.targets.registry import Built
 from tile_runtime import registry
@@ -48,6 +48,22 @@ class CudaTarget:
         from tile_compiler.compile import join
 
         return join(first, second)
+
+    def machine(self, arch: str) -> Any:
+        """What the autotuner's model knows of an architecture (`tilelang.autotuner.machine.Machine`); None without a chip."""
+        from tile_compiler.targets.chip import machine
+
+        facts = cuda_arch(arch)
+        chip = CHIPS.get(facts.name)
+        if chip is None:
+            return None
+        return machine(
+            chip,
+            shared_per_block=facts.shared_per_block,
+            registers_per_thread=MAX_REGISTERS,
+            warp=WARP_SIZE,
+            occupancy=facts.occupancy_limits,
+        )
 
     def context(self, target: Any, options: Any) -> CompileContext:
         from tile_compiler.simt.arch import arch_of

@@ -43,6 +43,22 @@ class HipTarget:
 
         return compile(func, target, options, key=key)
 
+    def machine(self, arch: str) -> Any:
+        """What the autotuner's model knows of an architecture (`tilelang.autotuner.machine.Machine`); None without a chip."""
+        from tile_compiler.targets.chip import machine
+
+        facts = hip_arch(arch)
+        chip = CHIPS.get(facts.name)
+        if chip is None:
+            return None
+        return machine(
+            chip,
+            shared_per_block=facts.lds_per_block,
+            registers_per_thread=MAX_REGISTERS,
+            warp=WAVE_SIZE,
+            occupancy=lambda threads, registers, lds: {"compute unit": facts.occupancy(threads, registers, lds)},
+        )
+
     def context(self, target: Any, options: Any) -> CompileContext:
         from tile_compiler.simt.arch import arch_of
         from tile_compiler.simt.context import SimtContext
