@@ -265,19 +265,19 @@ class BarrierDivergence(TileLangError, ValueError):
 class BadConfigurations(TileLangError, ValueError):
     """What `tilelang.autotune` is to choose from is empty, or does not fit the function's parameters."""
 
-    code = "TL135"
+    code = "TL132"
 
 
 class TuningFailed(TileLangError, RuntimeError):
     """No configuration could be measured: all were pruned, failed, or the moment is wrong for measuring."""
 
-    code = "TL136"
+    code = "TL133"
 
 
 class BadTuningFile(TileLangError, ValueError):
     """A file of tuning results or a plan cannot be read, or says something impossible."""
 
-    code = "TL137"
+    code = "TL134"
 
 
 def catalogue() -> list[type[Exception]]:

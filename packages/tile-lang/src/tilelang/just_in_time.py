@@ -243,7 +243,7 @@ class EagerKernel(_Jitted):
         self._by_call: dict[Any, tuple[JITKernel, tuple[int, ...]]] = {}
         self._specialisations: dict[Any, list[_Specialisation]] = {}
         self._names = list(self.signature.parameters)
-        self._scalars = self._run_time_scalars()
+        self.scalars = self._run_time_scalars()
 
     def _run_time_scalars(self) -> frozenset[str]:
         """Parameters such as `x: T.float32`: their values make no new kernel."""
@@ -280,8 +280,8 @@ class EagerKernel(_Jitted):
     def describe(self, names: Sequence[str], values: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[str]]:
         """What of the values of these parameters decides which kernel serves a call; and the tensors' devices."""
         described, tensors = _describe_call(values)
-        if self._scalars:
-            described = tuple(None if n in self._scalars else d for n, d in zip(names, described))
+        if self.scalars:
+            described = tuple(None if n in self.scalars else d for n, d in zip(names, described))
         return described, tensors
 
     def _specialise(
@@ -345,7 +345,7 @@ class EagerKernel(_Jitted):
             return None
         check_target(target, options)
         identity = self.source_identity()
-        plain = {n: v for n, v in values.items() if n not in self._scalars and not _is_tensor_note(arguments.get(n))}
+        plain = {n: v for n, v in values.items() if n not in self.scalars and not _is_tensor_note(arguments.get(n))}
         constants = fingerprint.of_values({**plain, **{f"size {n}": s for n, s in sizes.items()}})
         if identity is None or constants is None:
             return None

@@ -48,7 +48,7 @@ def autotune(
 
     Candidates that cannot run, or that the model gives `slack` times the best one's time (None: all), are not compiled.
     The others are compiled by several processes and measured by one of their own, for about `rep` ms each, with the
-    device's cache emptied between calls; a compilation and a measurement may each take `timeout` seconds. Inputs are
+    device's cache emptied between calls; a measurement may take `timeout` seconds. Inputs are
     the call's tensors, what `set_autotune_inputs` or `supply_prog(params)` gives, or made as `supply_type` says.
     Results must agree with `ref_prog(*inputs)`, without one with each other (`skip_check`: not at all).
 
@@ -165,7 +165,8 @@ class AutotunedEager(_Autotuned):
         bound = self.signature.bind_partial(*args, **kwargs)
         given = dict(bound.arguments)
         bound.apply_defaults()
-        sizes = {**self.around, **{n: _described(v) for n, v in bound.arguments.items()}}
+        values = {n: _described(v) for n, v in bound.arguments.items() if n not in self.jitted.scalars}
+        sizes = {**self.around, **values}
         tensors = tuple(v for v in given.values() if hasattr(v, "__dlpack__"))
         device = getattr(tensors[0], "device", "cpu")
         return Request(given, sizes, tensors, str(getattr(device, "type", device)))
@@ -186,7 +187,7 @@ class AutotunedEager(_Autotuned):
         }
         defaults = {n: p.default for n, p in self.signature.parameters.items() if p.default is not p.empty}
         values = {**defaults, **sizes, **shapes}
-        named = {n: values[n] for n in self.signature.parameters if n in values}
+        named = {n: values[n] for n in self.signature.parameters if n in values and n not in self.jitted.scalars}
         return Request(sizes, {**self.around, **named})
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -8,8 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tile_runtime import profiler, registry
 from tilelang.autotuner import inputs
 from tilelang.autotuner.processes import Answer, Task
+from tilelang.kernel import load
+from tilelang.profiler import Profiler, TensorSupplyType
+from tilelang.testing import assert_close
 
 
 class Measuring:
@@ -23,9 +27,7 @@ class Measuring:
 
         Results that differ from the reference are an error. Those of a new group are written for who comes later: `saved`.
         """
-        import tilelang
-
-        kernel = tilelang.load(task["artifact"], execution="device")
+        kernel = load(task["artifact"], execution="device")
         folder = Path(task["folder"])
         base = self._arguments(kernel, task["inputs"], folder)
         passed = [p for p in kernel.params if p.name not in kernel.manifest.outputs]
@@ -54,7 +56,6 @@ class Measuring:
 
 def _compared(outputs: list[Any], task: Task, folder: Path) -> Answer:
     """The group of these outputs. AssertionError where they differ from the reference."""
-    from tilelang.testing import assert_close
 
     def agree(described: list[dict[str, Any]]) -> None:
         expected = inputs.load(described, folder)
@@ -79,15 +80,11 @@ def _made_arguments(kernel: Any, how: dict[str, Any], folder: Path) -> list[Any]
     device = "cpu" if kernel.target.device == "cpu" else "gpu"
     if "saved" in how:
         return inputs.load(how["saved"], folder, device)
-    from tilelang.profiler import Profiler, TensorSupplyType
-
     return Profiler(kernel, TensorSupplyType[how["supply"]]).inputs(how["sizes"], how["seed"])
 
 
 def _median_ms(kernel: Any, arguments: list[Any], warmup: float, rep: float) -> float:
     """Milliseconds of a call that finds the last-level cache without its inputs."""
-    from tile_runtime import profiler, registry
-
     hooks = registry.device(kernel.target.device).profile_hooks()
     if hooks.time_cold is not None:
         return profiler.do_bench(lambda: kernel(*arguments), hooks, warmup, rep, cold=True)

@@ -21,6 +21,7 @@ L2_BYTES_PER_CLOCK = 46  # of a multiprocessor: 64 at most, about 6150 for all 1
 MEMORY_CLOCKS = 800  # from a load of global memory to its use
 STEP_CLOCKS = 120  # wait, barrier and addresses of one step of a pipeline
 LAUNCH_SECONDS = 2e-6
+UNHIDDEN = 0.15  # of the work besides the slowest: kernels overlap most of it, and it decides between equal bounds
 OTHER_REGISTERS = 40  # addresses, loop counters and operands on their way, beside the fragments
 DEFAULT_THREADS = 128
 
@@ -100,9 +101,10 @@ def _launch_estimate(launch: LaunchWork, machine: Machine) -> Estimate | None:
     by = max(clocks, key=lambda name: clocks[name])
     # Work that shares a multiprocessor is bounded by its rates; a block alone by the latency of its own steps.
     rounds = math.ceil(launch.blocks / machine.multiprocessors)
-    shared_rate = rounds * clocks[by]
+    waits = launch.steps * (STEP_CLOCKS + _exposed_clocks(launch, clocks[by] / max(1, launch.steps))) / resident
+    shared_rate = rounds * (clocks[by] + UNHIDDEN * (sum(clocks.values()) - clocks[by] + waits))
     turns = math.ceil(launch.blocks / (machine.multiprocessors * resident))
-    alone = turns * (_latency_clocks(launch, machine) + 2 * MEMORY_CLOCKS)
+    alone = turns * (_latency_clocks(launch, clocks["matrix units"]) + 2 * MEMORY_CLOCKS)
     if alone > shared_rate:
         by = "latency of its steps"
     waves = launch.blocks / (rounds * machine.multiprocessors)
@@ -150,11 +152,13 @@ def warp_grid(product: Product, warps: int) -> tuple[int, int]:
     return min(shapes, key=lambda s: s[1] * product.m + s[0] * product.n)
 
 
-def _latency_clocks(launch: LaunchWork, machine: Machine) -> float:
-    """Clocks of a block that has a multiprocessor to itself: its steps one after the other."""
+def _exposed_clocks(launch: LaunchWork, work: float) -> float:
+    """Clocks that one step waits for its tiles, if it has `work` clocks and the pipeline runs `stages - 1` steps ahead."""
+    return max(0.0, MEMORY_CLOCKS - max(0, launch.stages - 1) * work)
+
+
+def _latency_clocks(launch: LaunchWork, work: float) -> float:
+    """Clocks of a block that has a multiprocessor to itself: its steps one after the other, of `work` clocks in all."""
     if not launch.steps:
-        return MEMORY_CLOCKS
-    ahead = max(1, launch.stages - 1) if launch.stages > 1 else 0
-    wait = MEMORY_CLOCKS / (1 + ahead)
-    work = _tensor_clocks(launch, machine)
-    return work + launch.steps * (STEP_CLOCKS + (wait if ahead == 0 else max(0.0, wait - work / launch.steps)))
+        return work + MEMORY_CLOCKS
+    return work + launch.steps * (STEP_CLOCKS + _exposed_clocks(launch, work / launch.steps))

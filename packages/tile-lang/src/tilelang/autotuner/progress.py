@@ -30,6 +30,10 @@ class Progress:
         self._draw(text)
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Leave the line as it stands."""
         if self.shown:
             self.stream.write(("\r" if self._terminal() else "") + self.line("").ljust(100).rstrip() + "\n")
             self.stream.flush()

@@ -26,12 +26,13 @@ from tilelang.options import Options
 from tilelang.target import Target
 
 _LOG = logging.getLogger("tilelang.autotuner")
+COMPILING = 300.0  # seconds for one candidate, where TILELANG_COMPILE_TIMEOUT_SECONDS says nothing
 FINALISTS, WITHIN, ROUNDS = 3, 1.05, 2  # the best few, if that close, are measured so many times more
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How candidates are measured and checked. Times in ms, `timeout` in seconds: of a compilation, of a measurement."""
+    """How candidates are measured and checked. Times in ms, `timeout` in seconds: of a measurement."""
 
     warmup: float = 25
     rep: float = 100
@@ -113,7 +114,9 @@ class Sweep:
         self.candidates = [Candidate(config) for config in self.configs]
         reasons: dict[int, str] = {}
         first: Exception | None = None
+        bar = Progress("planning", len(self.candidates), self.settings.verbose and len(self.candidates) > 50)
         for number, candidate in enumerate(self.candidates):
+            bar.step(words(candidate.config))
             try:
                 candidate.func = self.trace(candidate.config)
                 verify(candidate.func)
@@ -129,6 +132,7 @@ class Sweep:
             if guess is not None:
                 candidate.estimate_ms = 1e3 * guess.seconds
                 reasons[number] = guess.words(machine)
+        bar.end()
         self._prune_slow(reasons)
         if not any(c.open for c in self.candidates):
             raise self.failure() from first
@@ -137,17 +141,15 @@ class Sweep:
         timed = [c.estimate_ms for c in self.candidates if c.open and c.estimate_ms is not None]
         if not timed:
             return
-        best = min(timed)
-        ranked = sorted(timed)
-        limit = ranked[self.keep - 1] if self.keep is not None and len(ranked) > self.keep else None
-        for number, candidate in enumerate(self.candidates):
+        best, kept = min(timed), 0
+        for number, candidate in sorted(enumerate(self.candidates), key=lambda c: c[1].estimate_ms or 0.0):
             guess = candidate.estimate_ms
             if not candidate.open or guess is None:
                 continue
-            times = guess / best
+            times, kept = guess / best, kept + 1
             if self.settings.slack is not None and times > self.settings.slack:
                 candidate.pruned = f"model: {times:.1f} times the best estimate: {reasons[number]}"
-            elif limit is not None and guess > limit:
+            elif self.keep is not None and kept > self.keep:
                 candidate.pruned = f"model: not among the best {self.keep}: {reasons[number]}"
 
     # -- compiling ---------------------------------------------------------------------------------------------------
@@ -190,9 +192,8 @@ class Sweep:
                         cache.put(artifact.manifest.key, artifact)
                 bar.step(words(candidate.config))
 
-            run_all(
-                "compile", tasks, workers=min(workers(), max(1, len(tasks))), timeout=self.settings.timeout, done=done
-            )
+            limit = float(os.environ.get("TILELANG_COMPILE_TIMEOUT_SECONDS", COMPILING))
+            run_all("compile", tasks, workers=min(workers(), max(1, len(tasks))), timeout=limit, done=done)
         if not any(c.open for c in self.candidates):
             raise self.failure()
 
