@@ -345,3 +345,44 @@ def arguments(mode):
     result = kernel(torch.from_numpy(a))
     assert isinstance(result, torch.Tensor)
     np.testing.assert_array_equal(result.numpy(), a * 2)
+
+
+@case(
+    "tilelang.autotune",
+    "tilelang.autotune(configs=, warmup=, rep=, timeout=)",
+    "tilelang.autotune(supply_prog=, ref_prog=, skip_check=, cache_input_tensors=, do_not_specialize=)",
+    "tilelang.autotuner.AutoTuner",
+    "tilelang.autotuner.set_autotune_inputs",
+    "kernel.config",
+    "kernel.latency",
+    "kernel.ref_latency",
+    empty=ON_HOST,
+)
+def autotune(mode):
+    def factory(m, n=8, blocks=1):
+        return double(n)
+
+    jitted = tilelang.jit(target="cpu", out_idx=[1])(factory)
+    tuned = tilelang.autotune(
+        configs={"blocks": [1, 2]},
+        warmup=0,
+        rep=1,
+        timeout=60,
+        supply_prog=lambda params: [floats(8)],
+        ref_prog=lambda a: a * 2,
+        skip_check=False,
+        cache_input_tensors=True,
+        do_not_specialize=["m"],
+        verbose=False,
+    )(jitted)
+    kernel = tuned(3)
+    assert kernel.config in ({"blocks": 1}, {"blocks": 2})
+    assert kernel.latency > 0
+    assert kernel.ref_latency > 0
+    runs(kernel)
+    assert tuned(4).config == kernel.config
+    tuner = tilelang.autotuner.AutoTuner.from_kernel(lambda blocks=1: double(), [{"blocks": 1}])
+    with tilelang.autotuner.set_autotune_inputs(floats(8)):
+        found = tuner.set_compile_args(out_idx=[1], target="cpu").run(warmup=0, rep=1)
+    assert found.config == {"blocks": 1}
+    runs(found.kernel)

@@ -89,6 +89,16 @@ def test_dynamic_sizes_take_values_by_name(matmul):
     assert tile_work(func, {"m": 128}).launches[0].blocks == 2 * 4
 
 
+def test_warpgroups_read_an_operand_once(matmul):
+    func = matmul(4096, 4096, 4096, 128, 256, 64, 3, 256)
+    (product,) = tile_work(func).launches[0].products
+    assert (H200.group, A100.group) == (128, 32)
+    assert model.group_grid(product, 2) == (1, 2)  # two warpgroups: the longer side is split
+    assert model.group_grid(product, 8) == (2, 4)
+    assert model.estimate(tile_work(func), dataclasses.replace(H200, group=32)).by == "shared memory"
+    assert model.estimate(tile_work(func), H200).by != "shared memory"
+
+
 def test_the_estimate_puts_the_tiles_first_that_the_device_did(matmul):
     """TFLOP/s of generated kernels on an H200, 4096^3, f16, mma.sync: 128x256x64 460, 128x128x32 394, 64x64x32 less."""
     order = [
@@ -129,7 +139,7 @@ def test_types_without_a_rate_have_no_estimate(matmul):
 def test_targets_without_a_description():
     assert machine_of(parse("cpu")) is None
     assert machine_of(parse("cuda -arch=sm_100a")) is None  # no chip with figures
-    assert machine_of(parse("hip -mcpu=gfx942")).warp == 64
+    assert machine_of(parse("hip -mcpu=gfx942")).group == 64
 
 
 def test_a_sweep_says_why_each_configuration_is_pruned(matmul):

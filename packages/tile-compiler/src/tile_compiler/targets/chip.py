@@ -57,7 +57,7 @@ def machine(
     *,
     shared_per_block: int,
     registers_per_thread: int,
-    warp: int,
+    group: int,
     occupancy: Callable[[int, int, int], dict[str, int]],
 ) -> Machine:
     """What the autotuner's model asks of a target, from its chip and its architecture's limits."""
@@ -72,6 +72,6 @@ def machine(
         tensor=rates,
         shared_per_block=shared_per_block,
         registers_per_thread=registers_per_thread,
-        warp=warp,
+        group=group,
         occupancy=occupancy,
     )

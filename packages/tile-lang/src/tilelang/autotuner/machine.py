@@ -14,8 +14,9 @@ from tilelang.target import Target
 
 @dataclass(frozen=True)
 class Machine:
-    """Bytes, threads and 32-bit registers that a block may have; rates in 1/s. `tensor`: operations of matrix units.
+    """Bytes and 32-bit registers that a block and a thread may have; rates in 1/s.
 
+    `tensor`: operations of matrix units. `group`: threads that read the operands of a matrix instruction together.
     `occupancy(threads, registers, shared)` gives the blocks that one multiprocessor holds, by what limits them.
     """
 
@@ -26,7 +27,7 @@ class Machine:
     tensor: dict[str, float]  # by element type, as users name it
     shared_per_block: int
     registers_per_thread: int
-    warp: int
+    group: int
     occupancy: Callable[[int, int, int], dict[str, int]] = field(repr=False, compare=False)
 
 

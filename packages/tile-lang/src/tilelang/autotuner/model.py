@@ -95,7 +95,7 @@ def _launch_estimate(launch: LaunchWork, machine: Machine) -> Estimate | None:
     resident = max(1, blocks_per_multiprocessor(launch, machine))
     clocks = {
         "matrix units": _tensor_clocks(launch, machine),
-        "shared memory": _shared_bytes(launch, threads // machine.warp) / SHARED_BYTES_PER_CLOCK,
+        "shared memory": _shared_bytes(launch, threads // machine.group) / SHARED_BYTES_PER_CLOCK,
         "L2": (launch.read_bytes + launch.written_bytes) / L2_BYTES_PER_CLOCK,
     }
     by = max(clocks, key=lambda name: clocks[name])
@@ -130,11 +130,11 @@ def _tensor_clocks(launch: LaunchWork, machine: Machine) -> float:
     return sum(p.flops * per_clock / machine.tensor[p.dtype] for p in launch.products)
 
 
-def _shared_bytes(launch: LaunchWork, warps: int) -> float:
-    """Bytes through shared memory: tiles written once, each warp's operands read for its part of the product."""
+def _shared_bytes(launch: LaunchWork, groups: int) -> float:
+    """Bytes through shared memory: tiles written once, each group's operands read for its part of the product."""
     moved = float(launch.read_bytes)
     for product in launch.products:
-        rows, columns = warp_grid(product, max(1, warps))
+        rows, columns = group_grid(product, max(1, groups))
         a, b = (launch.tiles.get(name) for name in product.operands[:2])
         for tile, reads, extent in ((a, columns, product.m), (b, rows, product.n)):
             if tile is not None and tile.scope == "shared":
@@ -142,13 +142,13 @@ def _shared_bytes(launch: LaunchWork, warps: int) -> float:
     return moved
 
 
-def warp_grid(product: Product, warps: int) -> tuple[int, int]:
-    """How the warps share a product: rows and columns of warps, by its policy; square tiles where it is free."""
+def group_grid(product: Product, groups: int) -> tuple[int, int]:
+    """How the groups share a product: rows and columns of them, by its policy; square tiles where it is free."""
     if product.policy == 1:
-        return warps, 1
+        return groups, 1
     if product.policy == 2:
-        return 1, warps
-    shapes = [(r, warps // r) for r in range(1, warps + 1) if warps % r == 0]
+        return 1, groups
+    shapes = [(r, groups // r) for r in range(1, groups + 1) if groups % r == 0]
     return min(shapes, key=lambda s: s[1] * product.m + s[0] * product.n)
 
 

@@ -61,7 +61,7 @@ class CudaTarget:
             chip,
             shared_per_block=facts.shared_per_block,
             registers_per_thread=MAX_REGISTERS,
-            warp=WARP_SIZE,
+            group=4 * WARP_SIZE if "wgmma" in facts.features else WARP_SIZE,
             occupancy=facts.occupancy_limits,
         )
 

@@ -55,7 +55,7 @@ class HipTarget:
             chip,
             shared_per_block=facts.lds_per_block,
             registers_per_thread=MAX_REGISTERS,
-            warp=WAVE_SIZE,
+            group=WAVE_SIZE,
             occupancy=lambda threads, registers, lds: {"compute unit": facts.occupancy(threads, registers, lds)},
         )
 
