@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tile_compiler.instructions import MatrixMove, MatrixMultiply, declared, matrix_moves, runs_on
+from tile_compiler.simt.distribution import of_fragment
 from tile_compiler.targets.cuda import instructions as cuda
 from tile_compiler.targets.cuda.plugin import headers
 from tile_compiler.targets.hip import instructions as hip
@@ -239,3 +240,21 @@ def broken(**changes: Any) -> Callable[[], MatrixMultiply]:
 def test_declarations_check_themselves(make: Callable[[], MatrixMultiply], found: str) -> None:
     with pytest.raises(ValueError, match=found):
         make()
+
+
+def test_float8_product_of_sm_90_as_two_of_f16(rng: np.random.Generator) -> None:
+    """mma.cuh: bytes 2h and 2h + 1 of a lane's words stand for its f16 pairs in product h; the order of k is free."""
+    named = {d.name: d for d in declared()}
+    byte, half = named["tl::mma_m16n8k32_f32_e4m3"], named["tl::mma_m16n8k16_f32_f16"]
+    a, b = rng.integers(-8, 9, (16, 32)), rng.integers(-8, 9, (32, 8))
+    total = np.zeros((16, 8), np.int64)
+    for h in (0, 1):
+        operands = []
+        for matrix, of_byte, of_half in ((a, byte.a_fragment, half.a_fragment), (b, byte.b_fragment, half.b_fragment)):
+            words = matrix.ravel()[of_fragment(of_byte, 32).held].reshape(32, -1, 4)
+            pairs = words[:, :, 2 * h : 2 * h + 2].reshape(32, -1)
+            part = np.zeros(of_half.shape, np.int64)
+            part.ravel()[of_fragment(of_half, 32).held] = pairs
+            operands.append(part)
+        total += operands[0] @ operands[1]
+    np.testing.assert_array_equal(total, a @ b)

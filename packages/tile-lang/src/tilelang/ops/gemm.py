@@ -25,8 +25,9 @@ class Gemm(TileOp):
     """`tl.gemm(a, b, c, clear_accum)`: C = (0 if clear_accum else C) + op(A) @ op(B).
 
     A is (M, K), stored (K, M) when `transpose_a`; B is (K, N), stored (N, K) when `transpose_b`; C is (M, N).
-    Regions may have leading dimensions of extent 1. M, N, K are static. Products and sums are in C's dtype (in
-    float32 at least for a floating C), in any order. `clear_accum` is a boolean expression of the block.
+    Regions may have leading dimensions of extent 1. M, N, K are static. Sums are in C's dtype and in any order, or in a
+    wider dtype and rounded to C's (here: float32 for a narrower floating C). `clear_accum` is a boolean expression of
+    the block.
     """
 
     NAME: ClassVar[str] = "tl.gemm"

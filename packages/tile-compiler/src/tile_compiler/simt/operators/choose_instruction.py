@@ -23,12 +23,13 @@ class Choice:
     """`tiles`: the waves or warpgroups and their instruction, or None: then each thread works alone, by `dot` or by
     multiply-add.
 
-    `why` says what speaks against anything better, for the report.
+    `why` says what speaks against anything better, for the report; `sums`: the type in which the instruction sums.
     """
 
     tiles: WarpTiling | WarpgroupTiling | None
     dot: MatrixMultiply | None
     why: str = ""
+    sums: str = ""
 
     @property
     def asynchronous(self) -> bool:
@@ -39,9 +40,23 @@ class Choice:
 def choose_instruction(op: Gemm, threads: int, ctx: SimtContext, span: Any = None, against: str = "") -> Choice:
     """The choice for one product: by warpgroups where they can, unless something is known `against` that.
 
+    A C of float16 or bfloat16 is summed in float32 by warpgroups, in its own type where an instruction of warps does
+    that, else in float32.
     ThreadsDoNotFit if only the number of threads is in the way of an instruction.
     """
-    a, b, c = element_type(op.a), element_type(op.b), accumulator(op)
+    result = element_type(op.c)
+    if result not in _NARROW:
+        return _choose(op, result, threads, ctx, span, against)
+    wide = _choose(op, "float32", threads, ctx, span, against)
+    if wide.asynchronous:
+        return wide
+    own = _choose(op, result, threads, ctx, span, against or wide.why)
+    return wide if own.tiles is None else own
+
+
+def _choose(op: Gemm, c: str, threads: int, ctx: SimtContext, span: Any, against: str) -> Choice:
+    """The choice among instructions that sum in `c`."""
+    a, b = element_type(op.a), element_type(op.b)
     if a == b == "float32" and ctx.options.get(ALLOW_TF32):
         a = b = "tfloat32"
     same = [d for d in declared() if (d.a, d.b, d.c) == (a, b, c)]
@@ -49,7 +64,7 @@ def choose_instruction(op: Gemm, threads: int, ctx: SimtContext, span: Any = Non
         own = any(d in added() and d.runs_on(ctx.arch.name) for d in same)
         grouped = "T.gemm was given an instruction" if own else warpgroup_tiling(op, (a, b, c), threads, ctx.arch)
         if isinstance(grouped, WarpgroupTiling):
-            return Choice(grouped, None)
+            return Choice(grouped, None, sums=c)
         against = grouped
     together = [_for_rows(d) for d in same if d.lanes > 1]
     here = [d for d in together if d.runs_on(ctx.arch.name)]
@@ -58,7 +73,7 @@ def choose_instruction(op: Gemm, threads: int, ctx: SimtContext, span: Any = Non
         raise ThreadsDoNotFit.of(fitting[0], op, threads, thread_counts(fitting[0], op.m, op.n, op.k), span)
     tilings = [t for d in fitting if (t := tiling(d, op.m, op.n, op.k, op.policy, threads)) is not None]
     if tilings:
-        return Choice(min(tilings, key=lambda t: t.copies), None, against)
+        return Choice(min(tilings, key=lambda t: t.copies), None, against, c)
     types = f"{a} x {b} -> {c}"
     if not together:
         why = f"no architecture has a matrix instruction for {types}"
@@ -74,11 +89,6 @@ def choose_instruction(op: Gemm, threads: int, ctx: SimtContext, span: Any = Non
     if alone and dot is None:
         why += f"; k = {op.k} is no multiple of {alone[0].k}, which {alone[0].text} takes at once"
     return Choice(None, dot, why)
-
-
-def accumulator(op: Gemm) -> str:
-    """The type in which the product is summed: that of C, float32 at least."""
-    return "float32" if element_type(op.c) in _NARROW else element_type(op.c)
 
 
 def _for_rows(instruction: MatrixMultiply) -> MatrixMultiply:

@@ -12,7 +12,7 @@ from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.distribution import Distribution, linear
 from tile_compiler.simt.layout.equations import Level, Rule, Unknown, Value
-from tile_compiler.simt.operators.choose_instruction import Choice, accumulator, choose_instruction
+from tile_compiler.simt.operators.choose_instruction import Choice, choose_instruction
 from tile_compiler.simt.operators.copy import move
 from tile_compiler.simt.operators.expand import Expansion
 from tile_compiler.simt.operators.nests import is_fragment, is_shared, is_whole, static_shape
@@ -36,7 +36,8 @@ def expand_gemm(op: Gemm, to: Expansion) -> Any:
     """
     before: list[Any] = []
     after: list[Any] = []
-    tiles = choose_instruction(op, to.threads, to.ctx, to.span).tiles
+    choice = choose_instruction(op, to.threads, to.ctx, to.span)
+    tiles = choice.tiles
     by_waves = tiles is not None
     registers = (by_waves, isinstance(tiles, WarpTiling))  # whether the instruction takes A, B from there
 
@@ -56,7 +57,7 @@ def expand_gemm(op: Gemm, to: Expansion) -> Any:
 
     a, b = operand(op.a, op.transpose_a, registers[0]), operand(op.b, op.transpose_b, registers[1])
     c = op.c
-    dtype = accumulator(op) if by_waves else element_type(c)
+    dtype = choice.sums or element_type(c)
     if not (is_fragment(c.source) and is_whole(c) and len(c.region) == 2 and element_type(c) == dtype):
         if dtype != element_type(c):
             to.ctx.report.note(to.span, f"gemm: summed in {dtype}, rounded to {element_type(c)} afterwards")

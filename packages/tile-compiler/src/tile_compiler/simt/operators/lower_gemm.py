@@ -30,6 +30,8 @@ from tile_compiler.tileops.site import element_type
 from tilelang.ir import tile_ir
 from tilelang.ops import Gemm
 
+ELEMENTS_OF_WORD = 8  # of four bits in a register
+
 Place = Callable[[Any, Any], Any]  # (block, step along k) -> first register
 
 
@@ -88,10 +90,14 @@ class _ByWaves:
         """Call number q of the instruction, on the q-th part of its operands."""
         parts = (self.mma.a_fragment.local_size, self.mma.b_fragment.local_size)
         a_at, b_at = (
-            address(held, self.low.simplify(first + q * size // self.mma.calls) if q else first)
+            address(held, self._at(held, self.low.simplify(first + q * size // self.mma.calls) if q else first))
             for (held, first), size in zip((a, b), parts)
         )
         return run(self.mma.name, *self.mma.arguments(c, a_at, b_at), span=self.low.span)
+
+    def _at(self, held: Any, register: Any) -> Any:
+        """The place of an element in an array of elements, or of words of them."""
+        return self.low.simplify(register // ELEMENTS_OF_WORD) if tile_ir.dtype_name(held) == "uint32" else register
 
     def _operand(
         self, region: Any, fragment: Any, transposed: bool, along: int, start: Any
@@ -102,7 +108,10 @@ class _ByWaves:
         """
         tiles, size, depth = self.tiles, fragment.local_size, self.mma.k
         blocks = (tiles.row_blocks, tiles.column_blocks)[along]
-        rounded = self.mma.truncates and (self.mma.a, self.mma.b)[along] == "tfloat32"
+        dtype = (self.mma.a, self.mma.b)[along]
+        prepared = self._rounded if self.mma.truncates and dtype == "tfloat32" else None
+        if dtype in ("int4", "uint4"):
+            prepared = self._packed
         if is_fragment(region.source):
             steps = tiles.k_blocks
 
@@ -110,19 +119,37 @@ class _ByWaves:
                 return (block * steps + k if along == 0 else k * blocks + block) * size
 
             held = self.low.registers(region.source)
-            if not rounded:
+            if prepared is None:
                 return held, place, lambda k: []
-            copy = local(size * blocks * steps, "float32", f"{region.source.name}_tf32")
-            self.low.temporaries.append(tir.AllocBuffer(copy))
-            return copy, place, lambda k: [self._rounded(copy, held, blocks, size, lambda b: place(b, k))]
+            copy = self._copy(region, dtype, size * blocks * steps)
+            return copy, place, lambda k: [prepared(copy, held, blocks, size, lambda b: place(b, k))]
         loads = OperandLoad(region, element_type(region), fragment, transposed, along, blocks, self.mma.lanes, self.low)
         self.low.ctx.report.note(self.low.span, f"gemm: {region.source.name} to registers by {loads.instruction()}")
 
         def fill(k: Any) -> list[Any]:
             origin = (start, k * depth) if along == 0 else (k * depth, start)
-            return [*loads.fill(origin), *([self._rounded(loads.held, loads.held, blocks, size)] if rounded else [])]
+            return [*loads.fill(origin), *([prepared(ready, loads.held, blocks, size)] if prepared else [])]
 
-        return loads.held, lambda block, k: block * size, fill
+        ready = self._copy(region, dtype, size * blocks) if prepared == self._packed else loads.held
+        return ready, lambda block, k: block * size, fill
+
+    def _copy(self, region: Any, dtype: str, size: int) -> Any:
+        """Registers for operands as the instruction wants them, beside those that hold the elements."""
+        words = dtype in ("int4", "uint4")
+        kind, what = ("uint32", "words") if words else ("float32", "tf32")
+        copy = local(size // ELEMENTS_OF_WORD if words else size, kind, f"{region.source.name}_{what}")
+        self.low.temporaries.append(tir.AllocBuffer(copy))
+        return copy
+
+    def _packed(self, into: Any, held: Any, blocks: int, size: int, at: Callable[[Any], Any] | None = None) -> Any:
+        """Elements of four bits, which take a byte each in registers, as the words of the instruction."""
+
+        def one(b: Any, w: Any) -> Any:
+            first = self.low.simplify((at(b) if at else b * size) + w * ELEMENTS_OF_WORD)
+            word = call("tl::packed_word", address(held, first), dtype="uint32")
+            return store(into, word, self.low.simplify(first // ELEMENTS_OF_WORD))
+
+        return unrolled("b", blocks, lambda b: unrolled("w", size // ELEMENTS_OF_WORD, lambda w: one(b, w)))
 
     def _rounded(self, into: Any, held: Any, blocks: int, size: int, at: Callable[[Any], Any] | None = None) -> Any:
         """tf32 operands, rounded: the instruction itself drops the lower bits."""

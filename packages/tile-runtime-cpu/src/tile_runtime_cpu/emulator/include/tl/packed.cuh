@@ -119,4 +119,14 @@ TL_DEVICE void pack(uint8_t* p, Index i, T value) {
   p[i / per] = (uint8_t)(others | detail::coded<T>::code(value) << shift);
 }
 
+// A register of a matrix instruction: the values x[0], x[1], ... side by side, low bits first.
+template <class T>
+TL_DEVICE uint32_t packed_word(const T* x) {
+  constexpr int width = detail::coded<T>::width;
+  uint32_t word = 0;
+#pragma unroll
+  for (int e = 0; e < 32 / width; ++e) word |= (uint32_t)detail::coded<T>::code(x[e]) << e * width;
+  return word;
+}
+
 }  // namespace tl

@@ -93,11 +93,43 @@ TL_MMA_C4_A2_B1(mma_m16n8k32_s32_u4_s4, int, "r", "m16n8k32.row.col.s32.u4.s4.s3
 TL_MMA_C4_A2_B1(mma_m16n8k32_s32_u4, int, "r", "m16n8k32.row.col.s32.u4.u4.s32")
 #endif
 
-#if TL_HAS(890)
-TL_MMA_C4_A4_B2(mma_m16n8k32_f32_e4m3, float, "f", "m16n8k32.row.col.f32.e4m3.e4m3.f32")
-TL_MMA_C4_A4_B2(mma_m16n8k32_f32_e5m2, float, "f", "m16n8k32.row.col.f32.e5m2.e5m2.f32")
-TL_MMA_C4_A4_B2(mma_m16n8k32_f32_e4m3_e5m2, float, "f", "m16n8k32.row.col.f32.e4m3.e5m2.f32")
-TL_MMA_C4_A4_B2(mma_m16n8k32_f32_e5m2_e4m3, float, "f", "m16n8k32.row.col.f32.e5m2.e4m3.f32")
+#if TL_ARCH == 900
+// This chip multiplies float8 by wgmma only: the assembler widens operands of mma.sync to f16, sums from zero and adds.
+// Widened here, each is a product of f16 that sums in place: fewer registers and no additions. Every float8 is an f16.
+namespace detail {
+#define TL_WIDEN(name, type)                                                                                       \
+  TL_DEVICE uint32_t name(uint32_t pair) {                                                                         \
+    uint32_t wide;                                                                                                 \
+    asm("cvt.rn.f16x2." type "x2 %0, %1;" : "=r"(wide) : "h"((uint16_t)pair));                                    \
+    return wide;                                                                                                   \
+  }
+TL_WIDEN(widen_e4m3, "e4m3")
+TL_WIDEN(widen_e5m2, "e5m2")
+#undef TL_WIDEN
+}  // namespace detail
+
+// Elements 4t and 4t + 1 of a lane's four along k stand for f16's 2t and 2t + 1, then 4t + 2 and 4t + 3: the order of k
+// is free where a and b agree.
+#define TL_MMA_FLOAT8(name, of_a, of_b, text)                                                                      \
+  TL_DEVICE void name(void* c, const void* a_, const void* b_) {                                                   \
+    const uint32_t* a = (const uint32_t*)a_;                                                                       \
+    const uint32_t* b = (const uint32_t*)b_;                                                                       \
+    _Pragma("unroll") for (int half = 0; half < 32; half += 16) {                                                  \
+      uint32_t wide_a[4], wide_b[2];                                                                               \
+      _Pragma("unroll") for (int r = 0; r < 4; ++r) wide_a[r] = detail::widen_##of_a(a[r] >> half);                \
+      _Pragma("unroll") for (int r = 0; r < 2; ++r) wide_b[r] = detail::widen_##of_b(b[r] >> half);                \
+      mma_m16n8k16_f32_f16(c, wide_a, wide_b);                                                                     \
+    }                                                                                                              \
+  }
+#elif TL_HAS(890)
+#define TL_MMA_FLOAT8(name, of_a, of_b, text) TL_MMA_C4_A4_B2(name, float, "f", text)
+#endif
+#ifdef TL_MMA_FLOAT8
+TL_MMA_FLOAT8(mma_m16n8k32_f32_e4m3, e4m3, e4m3, "m16n8k32.row.col.f32.e4m3.e4m3.f32")
+TL_MMA_FLOAT8(mma_m16n8k32_f32_e5m2, e5m2, e5m2, "m16n8k32.row.col.f32.e5m2.e5m2.f32")
+TL_MMA_FLOAT8(mma_m16n8k32_f32_e4m3_e5m2, e4m3, e5m2, "m16n8k32.row.col.f32.e4m3.e5m2.f32")
+TL_MMA_FLOAT8(mma_m16n8k32_f32_e5m2_e4m3, e5m2, e4m3, "m16n8k32.row.col.f32.e5m2.e4m3.f32")
+#undef TL_MMA_FLOAT8
 #endif
 
 #undef TL_MMA_C4_A4_B2
