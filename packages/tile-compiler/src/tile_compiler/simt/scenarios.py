@@ -12,13 +12,15 @@ from tvm import tirx as tir
 
 from tile_compiler.loops.affine import depends
 from tile_compiler.ranges import conjuncts, is_integer, shape_variables
-from tile_compiler.rewrite import is_call
+from tile_compiler.rewrite import is_call, substitute
+from tile_compiler.simt.block_memory import orders
 from tile_compiler.simt.thread_values import ThreadValues, Unknown
 from tilelang.ir import tile_ir
 
 MANY_TRIPS = 200
 LIMIT = 24  # walks of one kernel
 COMBINATIONS = 20_000  # of sizes and coordinates that are looked at for what they decide
+FIRST = 2  # iterations of a loop that are looked at where its variable has a part in a trip count or a condition
 
 
 def scenarios(func: tir.PrimFunc, kernel: tile_ir.Kernel) -> tuple[list[dict[Any, Any]], bool]:
@@ -90,11 +92,13 @@ def _free(func: tir.PrimFunc) -> list[Any]:
 
 
 def _deciding(kernel: tile_ir.Kernel) -> list[Any]:
-    """The trip counts and conditions of statements around shared memory and synchronization, but those inside loops.
+    """The trip counts and conditions of statements around shared memory and synchronization.
 
-    What depends on a loop's variable is followed by the walk itself; here only the parts that do not.
+    What depends on a loop's variable is followed by the walk itself; here it counts for the loop's first iterations, in
+    which sizes and coordinates that have a part in it show.
     """
     loops = {n.loop_var for n in tile_ir.walk(kernel.body) if isinstance(n, tir.For)}
+    bound = {n.var: n.value for n in tile_ir.walk(kernel.body) if isinstance(n, tir.Bind)}
     threads = {v for v, _ in kernel.threads}
     found: list[Any] = []
     for node in tile_ir.walk(kernel.body):
@@ -104,16 +108,36 @@ def _deciding(kernel: tile_ir.Kernel) -> list[Any]:
         elif isinstance(node, (tir.IfThenElse, tir.While)) and _matters(node):
             parts = conjuncts(node.condition)
         for part in parts:
-            names = {n for n in tile_ir.walk(part) if isinstance(n, ir.Var)}
-            if names and not names & (loops | threads):
+            names = _names(part, bound)
+            if not names or names & threads:
+                continue
+            if not names & loops:
                 found.append(part)
+            elif names - loops:
+                whole = _inlined(part, bound)
+                found += [substitute(whole, dict.fromkeys(loops, tir.const(n, "int32"))) for n in range(FIRST)]
     return found
+
+
+def _names(node: Any, bound: dict[Any, Any]) -> set[Any]:
+    """The variables that an expression depends on, through Binds."""
+    found: set[Any] = set()
+    for n in tile_ir.walk(node):
+        if isinstance(n, ir.Var):
+            found |= _names(bound[n], bound) if n in bound else {n}
+    return found
+
+
+def _inlined(node: Any, bound: dict[Any, Any]) -> Any:
+    while any(n in bound for n in tile_ir.walk(node) if isinstance(n, ir.Var)):
+        node = substitute(node, bound)
+    return node
 
 
 def _matters(node: Any) -> bool:
     return any(
         (isinstance(n, ir.Var) and tile_ir.is_buffer(n) and str(n.scope()) in tile_ir.SHARED)
-        or (is_call(n, "tirx.call_extern") and "sync" in str(n.args[0].value))
+        or (is_call(n, "tirx.call_extern") and orders(str(n.args[0].value)))
         for n in tile_ir.walk(node)
     )
 
