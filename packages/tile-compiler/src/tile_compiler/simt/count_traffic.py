@@ -27,6 +27,7 @@ from tile_compiler.ranges import shape_variables
 from tile_compiler.rewrite import is_call
 from tile_compiler.simt.operators.nests import is_global, is_shared
 from tile_compiler.simt.thread_values import Array, ThreadValues, Unknown
+from tile_compiler.simt.wgmma_calls import wgmma_call
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of
 
@@ -103,6 +104,7 @@ class Traffic:
             "stmatrix": run("stmatrix"),
             "stmatrix_wavefronts": of("shared", "wavefronts", "stmatrix"),
             "mma": run("mma", "mfma"),
+            "wgmma": run("wgmma_m64") // (128 // warp),
             "shuffles": run("shfl"),
             "votes": run("vote"),
             "barriers": run("sync_threads") // -(-self.threads // warp),
@@ -330,10 +332,12 @@ class _Counter(ThreadValues):
         _, warps = self._ways()
         short = name.removeprefix("tl::").partition("<")[0]
         self.counts[short] += warps
+        wgmma = wgmma_call(node)
         shape = _SHAPE.search(name) if short.startswith(("mma", "mfma")) else None
-        if shape:
+        if shape or wgmma:
             operand = (short.split("_") + [""] * 3)[3]
-            flops = 2 * warps * math.prod(int(s) for s in shape.groups())
+            products = warps // 4 * 64 * wgmma.n * wgmma.k if wgmma else 0
+            flops = 2 * (warps * math.prod(int(s) for s in shape.groups()) if shape else products)
             self.traffic.tensor_flops[operand] = self.traffic.tensor_flops.get(operand, 0) + flops
         for position, argument in enumerate(node.args[1:]):
             if not is_call(argument, "tirx.address_of", "tirx.buffer_data"):

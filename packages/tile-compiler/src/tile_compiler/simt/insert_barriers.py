@@ -155,15 +155,19 @@ class Placer:
         inner = isinstance(stmt, tir.For) and bool(stmt.annotations) and REGISTERS in stmt.annotations
         found = effects(stmt, self.tracked, self.roots)
         if found or _waits(stmt):
-            if isinstance(stmt, tir.For) and not inner and not self.uniform.varies(stmt.extent):
+            if isinstance(stmt, tir.For) and not inner and not self.varies(stmt.extent):
                 self.followed.append(stmt.loop_var)
                 return Node("loop", stmt, [self._list(stmt.body)], self._of(stmt.min, stmt.extent))
-            if isinstance(stmt, tir.While) and not self.uniform.varies(stmt.condition):
+            if isinstance(stmt, tir.While) and not self.varies(stmt.condition):
                 return Node("while", stmt, [self._list(stmt.body)], self._of(stmt.condition))
-            if isinstance(stmt, tir.IfThenElse) and not self.uniform.varies(stmt.condition):
+            if isinstance(stmt, tir.IfThenElse) and not self.varies(stmt.condition):
                 cases = [stmt.then_case] + ([] if stmt.else_case is None else [stmt.else_case])
                 return Node("branch", stmt, [self._list(c) for c in cases], self._of(stmt.condition))
         return Node("leaf", stmt, [], found)
+
+    def varies(self, value: Any) -> bool:
+        """Whether threads may disagree on a condition or a number of iterations: nothing is placed under it."""
+        return self.uniform.varies(value)
 
     def _list(self, stmt: Any) -> Node:
         return Node("seq", stmt, [self._node(s) for s in tile_ir.statements(stmt)])
@@ -426,8 +430,10 @@ def leaves(stmt: Any) -> bool:
 
 def _in_front(parts: list[Node], position: int) -> int:
     """Where synchronization for a statement goes: in front of what prepares registers for it."""
-    while position and called(parts[position - 1].stmt).startswith(("tl::wgmma_hold", "tl::wgmma_fence")):
+    if position and called(parts[position - 1].stmt) == "tl::wgmma_fence":
         position -= 1
+        while position and called(parts[position - 1].stmt).startswith("tl::wgmma_hold"):
+            position -= 1
     return position
 
 

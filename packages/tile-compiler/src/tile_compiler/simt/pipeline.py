@@ -10,6 +10,7 @@ from tile_compiler.simt.check_synchronization import check_synchronization
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.expand_tiles import expand_tiles
 from tile_compiler.simt.flatten_shared import flatten_shared
+from tile_compiler.simt.fold_clears import fold_clears
 from tile_compiler.simt.infer_layouts import infer_layouts
 from tile_compiler.simt.initialize_barriers import initialize_barriers
 from tile_compiler.simt.insert_barriers import insert_barriers
@@ -34,6 +35,7 @@ Pass = Callable[[tir.PrimFunc, SimtContext], tir.PrimFunc]
 CUDA: tuple[tuple[str, Pass], ...] = (
     ("materialize_threads", materialize_threads),  # from here on every kernel has threads
     ("resolve_ptx", resolve_ptx),  # from here on no instructions by opcode: functions, some of them above the kernel
+    ("fold_clears", fold_clears),  # Hopper: products that start from 0 say so
     ("plan_channels", plan_channels),  # Hopper: from here on copies that a producer makes are marked as its own
     ("plan_pipeline", plan_pipeline),  # from here on no pipelined loops; copies that may run ahead are marked
     ("expand_tiles", expand_tiles),  # from here on: parallel nests, gemm, reduce and scan over whole tiles

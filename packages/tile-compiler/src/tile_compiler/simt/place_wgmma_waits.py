@@ -122,6 +122,10 @@ class _Waits(Placer):
             body.append(run(f"{WAIT}0>", span=self.kernel.span))
         return tile_ir.sequence(body)
 
+    def varies(self, value: Any) -> bool:
+        """A wait may stand under any condition: the threads of a warpgroup take the same way to a wgmma."""
+        return False
+
     def _visit(self, node: Node, state: Any) -> None:
         if node.kind != "seq":
             super()._visit(node, state)

@@ -109,6 +109,10 @@ def _name(op: Gemm, tiles: WarpgroupTiling, registers: bool) -> str:
 
 def _note(op: Gemm, tiles: WarpgroupTiling, registers: bool, low: Lowering) -> None:
     repeated = f", computed {tiles.copies} times" if tiles.copies > 1 else ""
+    if tiles.wgmma.a == "tfloat32":
+        low.ctx.report.note(
+            low.span, "gemm: wgmma cuts float32 operands to the 10 bits of tf32, it does not round them"
+        )
     note_accumulator(op, int(low.registers(op.c.source).ty.shape[0]), tiles.wgmma.lanes, low)
     source = "registers" if registers else "shared memory"
     low.ctx.report.note(
