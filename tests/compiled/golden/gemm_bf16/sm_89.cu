@@ -1,0 +1,1 @@
+The same as for sm_80.

@@ -1,0 +1,113 @@
+#include "tl_cuda.cuh"
+
+extern "C" __global__ void __launch_bounds__(128) main_kernel(
+    const int8_t *__restrict__ A,
+    const int8_t *__restrict__ B,
+    int *__restrict__ C) {
+  const int block_x = blockIdx.x;
+  const int block_y = blockIdx.y;
+  const int tx = threadIdx.x;
+  const int bx =
+      ((block_y >> 3) & 1) == 0 ? ((block_y & 7) * 32 + block_x) / max(min(8, 32 - (block_y >> 3) * 8), 1) : max(31 - ((block_y & 7) * 32 + block_x) / max(min(8, 32 - (block_y >> 3) * 8), 1), 0);
+  const int by =
+      (block_y >> 3) * 8 + ((block_y & 7) * 32 + block_x) % max(min(8, 32 - (block_y >> 3) * 8), 1);
+  int8_t *A_shared = (int8_t *)tl::shared_memory();
+  int8_t *B_shared = (int8_t *)(tl::shared_memory() + 24576);
+  alignas(16) int C_local[128];
+  // T.fill (line 8)
+  #pragma unroll
+  for (int c = 0; c < 128; ++c) {
+    C_local[c] = 0;
+  }
+  // T.copy (line 10)
+  const int A_shared_place = tx * 16;
+  const int A_shared_at = A_shared_place ^ ((A_shared_place >> 3) & 48);
+  #pragma unroll
+  for (int c = 0; c < 4; ++c) {
+    tl::cp_async<16>(&A_shared[A_shared_at + c * 2048], &A[(by * 128 + c * 32 + tx / 4) * 4096 + (tx % 4) * 16]);
+  }
+  // T.copy (line 12)
+  const int B_shared_place = tx * 16;
+  const int B_shared_at = B_shared_place ^ ((B_shared_place >> 3) & 48);
+  #pragma unroll
+  for (int c = 0; c < 4; ++c) {
+    tl::cp_async<16>(&B_shared[B_shared_at + c * 2048], &B[(bx * 128 + c * 32 + tx / 4) * 4096 + (tx % 4) * 16]);
+  }
+  tl::cp_async_commit();
+  // T.copy (line 10)
+  const int A_shared_place_1 = tx * 16;
+  const int A_shared_at_1 = A_shared_place_1 ^ ((A_shared_place_1 >> 3) & 48);
+  #pragma unroll
+  for (int c = 0; c < 4; ++c) {
+    tl::cp_async<16>(
+        &A_shared[A_shared_at_1 + c * 2048 + 8192],
+        &A[(by * 128 + c * 32 + tx / 4) * 4096 + (tx % 4) * 16 + 64]);
+  }
+  // T.copy (line 12)
+  const int B_shared_place_1 = tx * 16;
+  const int B_shared_at_1 = B_shared_place_1 ^ ((B_shared_place_1 >> 3) & 48);
+  #pragma unroll
+  for (int c = 0; c < 4; ++c) {
+    tl::cp_async<16>(
+        &B_shared[B_shared_at_1 + c * 2048 + 8192],
+        &B[(bx * 128 + c * 32 + tx / 4) * 4096 + (tx % 4) * 16 + 64]);
+  }
+  tl::cp_async_commit();
+  for (int k = 0; k < 64; ++k) {
+    tl::cp_async_wait<1>();
+    tl::sync_threads();
+    if (k + 2 < 64) {
+      // T.copy (line 10)
+      const int A_shared_place_2 = tx * 16;
+      const int A_shared_at_2 = A_shared_place_2 ^ ((A_shared_place_2 >> 3) & 48);
+      #pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        tl::cp_async<16>(
+            &A_shared[A_shared_at_2 + ((k + 2) % 3) * 8192 + c * 2048],
+            &A[(by * 128 + c * 32 + tx / 4) * 4096 + k * 64 + (tx % 4) * 16 + 128]);
+      }
+      // T.copy (line 12)
+      const int B_shared_place_2 = tx * 16;
+      const int B_shared_at_2 = B_shared_place_2 ^ ((B_shared_place_2 >> 3) & 48);
+      #pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        tl::cp_async<16>(
+            &B_shared[B_shared_at_2 + ((k + 2) % 3) * 8192 + c * 2048],
+            &B[(bx * 128 + c * 32 + tx / 4) * 4096 + k * 64 + (tx % 4) * 16 + 128]);
+      }
+    }
+    tl::cp_async_commit();
+    alignas(16) int8_t A_shared_frag[64];
+    alignas(16) int8_t B_shared_frag[64];
+    // T.gemm (line 15)
+    const int A_shared_place_2 = ((tx % 64) >> 5) * 4096 + (tx % 16) * 64 + ((tx % 32) >> 4) * 16;
+    const int A_shared_at_2 = A_shared_place_2 ^ ((A_shared_place_2 >> 3) & 48);
+    const int B_shared_place_2 =
+        (tx / 64) * 4096 + ((tx % 32) >> 4) * 512 + (tx % 8) * 64 + ((tx % 16) >> 3) * 16;
+    const int B_shared_at_2 = B_shared_place_2 ^ ((B_shared_place_2 >> 3) & 48);
+    #pragma unroll
+    for (int ki = 0; ki < 2; ++ki) {
+      #pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        tl::ldmatrix_x4(&A_shared_frag[j * 16], &A_shared[(A_shared_at_2 ^ (ki * 32)) + (k % 3) * 8192 + j * 1024]);
+      }
+      #pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        tl::ldmatrix_x4(&B_shared_frag[j * 16], &B_shared[(B_shared_at_2 ^ (ki * 32)) + (k % 3) * 8192 + j * 1024]);
+      }
+      #pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        #pragma unroll
+        for (int j = 0; j < 8; ++j) {
+          tl::mma_m16n8k32_s32_s8(&C_local[(i * 8 + j) * 4], &A_shared_frag[i * 16], &B_shared_frag[j * 8]);
+        }
+      }
+    }
+  }
+  // T.copy (line 16)
+  #pragma unroll
+  for (int c = 0; c < 64; ++c) {
+    *(tl::vec<int, 2> *)&C[(by * 128 + ((tx % 64) >> 5) * 64 + (c >> 4) * 16 + (c & 1) * 8 + ((tx % 32) >> 2)) * 4096 + bx * 128 + (tx / 64) * 64 + ((c & 15) >> 1) * 8 + (tx % 4) * 2] =
+        *(const tl::vec<int, 2> *)&C_local[c * 2];
+  }
+}
