@@ -127,6 +127,7 @@ def docs(session: nox.Session) -> None:
 #: Tests that launch kernels in the emulator: `full` repeats each launch under a hundred schedules.
 EMULATED = [
     "tests/end_to_end/test_examples.py",
+    "tests/end_to_end/test_hip_emulated.py",
     "tests/emulated",
     "packages/tile-compiler/tests/simt/test_emulated.py",
     "packages/tile-compiler/tests/cfamily/test_emulated.py",
@@ -137,19 +138,19 @@ EMULATED = [
 @nox.session(python=False)
 def full(session: nox.Session) -> None:
     """What takes minutes: every launch of the emulator's tests for 100 seeds, with copies that complete early and late;
-    every mutant of the mutation sweep.
+    every mutant of the mutation sweep. `python -m nox -s full -- 2/3` runs the second third of both.
 
     Writes tests/full/emulator.json and mutation_sweep.json, which are committed.
     """
-    python = development(session)
-    sweep = ["-p", "emulator_sweep", "--sweep-seeds=100", "--sweep-results=tests/full/emulator.json"]
+    python, part = development(session), session.posargs[0] if session.posargs else "1/1"
+    sweep = ["-p", "emulator_sweep", "--sweep-seeds=100", f"--sweep-part={part}"]
     session.run(
         *[str(python), "-m", "pytest", "--numprocesses=auto", "--maxprocesses=8", "--dist=worksteal", *sweep],
-        *[*EMULATED, "-k", "emulated or emulator", *session.posargs],
+        *["--sweep-results=tests/full/emulator.json", *EMULATED, "-k", "emulated or emulator"],
         env={"PYTHONPATH": str(ROOT / "tests" / "full"), "OMP_NUM_THREADS": "1"},
         external=True,
     )
-    session.run(str(python), "packages/tile-compiler/tests/simt/sweep.py", "--write", external=True)
+    session.run(str(python), "packages/tile-compiler/tests/simt/sweep.py", "--write", "--part", part, external=True)
 
 
 @nox.session(python=False)

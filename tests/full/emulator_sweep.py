@@ -108,11 +108,11 @@ def _write(memory: list[tuple[int, int]], contents: list[bytes]) -> None:
         ctypes.memmove(address, content, size)
 
 
-def summary(ran: list[dict[str, Any]], seeds: int, seconds: float) -> dict[str, Any]:
-    """The result file: by test, how many kernels were launched how often."""
-    tests: dict[str, dict[str, Any]] = {}
+def summary(ran: list[dict[str, Any]], seeds: int, before: dict[str, Any]) -> dict[str, Any]:
+    """The result file: by test, how many kernels were launched how often. `before`: results of tests that did not run now."""
+    tests: dict[str, dict[str, Any]] = dict(before)
     for entry in ran:
-        test = entry["name"].partition("[")[0].partition(" ")[0]
+        test = test_of(entry["name"].partition(" ")[0])
         found = tests.setdefault(test, {"kernels": 0, "launches": 0, "seconds": 0.0})
         found["kernels"] += 1
         found["launches"] += entry["launches"]
@@ -123,12 +123,17 @@ def summary(ran: list[dict[str, Any]], seeds: int, seconds: float) -> dict[str, 
         "host_compiler": emulator.host_compiler().version,
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "date": time.strftime("%Y-%m-%d"),
-        "seconds": round(seconds),
+        "seconds": round(sum(t["seconds"] for t in tests.values())),
         "kernels": sum(t["kernels"] for t in tests.values()),
         "launches": sum(t["launches"] for t in tests.values()),
         "false_alarms": 0,  # one fails its test, and then nothing is written
         "tests": dict(sorted(tests.items())),
     }
+
+
+def test_of(nodeid: str) -> str:
+    """test_file.py::test_name of a test's case."""
+    return nodeid.partition("[")[0].rpartition("/")[2]
 
 
 # -- the plugin -------------------------------------------------------------------------------------------------------
@@ -137,6 +142,9 @@ def summary(ran: list[dict[str, Any]], seeds: int, seconds: float) -> dict[str, 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--sweep-seeds", type=int, default=100, help="schedules of each launch, early and late")
     parser.addoption("--sweep-results", type=Path, help="where to write what was run, if no test failed")
+    parser.addoption(
+        "--sweep-part", default="1/1", help="2/3: of every three tests the second; the results of the others stay"
+    )
 
 
 class _Session:
@@ -145,7 +153,14 @@ class _Session:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.sweep = Sweep(range(1, config.getoption("--sweep-seeds") + 1))
-        self.start = time.perf_counter()
+        self.others: set[str] = set()  # tests of other parts
+
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        number, parts = map(int, config.getoption("--sweep-part").split("/"))
+        names = sorted({test_of(item.nodeid) for item in items})
+        self.others = {name for i, name in enumerate(names) if i % parts != number - 1}
+        config.hook.pytest_deselected(items=[item for item in items if test_of(item.nodeid) in self.others])
+        items[:] = [item for item in items if test_of(item.nodeid) not in self.others]
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: Any) -> None:
@@ -157,7 +172,9 @@ class _Session:
             return
         results = self.config.getoption("--sweep-results")
         if results and exitstatus == 0:
-            found = summary(self.sweep.ran, len(self.sweep.seeds), time.perf_counter() - self.start)
+            known = json.loads(results.read_text())["tests"] if results.exists() else {}
+            before = {name: entry for name, entry in known.items() if name in self.others}
+            found = summary(self.sweep.ran, len(self.sweep.seeds), before)
             results.write_text(json.dumps(found, indent=1) + "\n")
 
 

@@ -1,10 +1,13 @@
-"""The kernels of the mutation sweep, by name: products, attention, pipelines, reductions, thread-level code, examples."""
+"""The kernels of the mutation sweep, by name: products, attention, pipelines, reductions, thread-level code, examples.
+
+The same ones for CUDA and for HIP, where waves have 64 threads, matrix products are MFMA and tiles go through registers.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +135,7 @@ def tree(threads: int) -> Any:
     return main
 
 
-SUBJECTS = [
+_CUDA = [
     *(Subject(f"product_{stages}_stages", _of(product, 100, 72, 80, stages, (64, 64, 32))) for stages in range(5)),
     Subject("product_of_whole_tiles", _of(product, 64, 64, 96, 3)),
     Subject("product_of_one_step", _of(product, 32, 32, 32, 3, (32, 32, 32), 32)),
@@ -167,3 +170,13 @@ SUBJECTS = [
     Subject("mla_decode", _example("mla_decode", "mla_decode", 1, 16, 1, 70, 64, 32)),
     Subject("block_sums", _example("thread_level", "block_sums", 300, 64)),
 ]
+
+#: Those of one architecture of NVIDIA, and one of fewer threads than a wave has.
+_CUDA_ONLY = {"product_sm_75", "attention_schedule_sm_75", "rows_through_registers", "product_of_one_step"}
+_HIP = [
+    replace(subject, name=f"{subject.name}_{arch}", arch=arch)
+    for number, subject in enumerate(s for s in _CUDA if s.name not in _CUDA_ONLY)
+    for arch in ["gfx90a" if number % 4 == 3 else "gfx942"]
+]
+
+SUBJECTS = [*_CUDA, *_HIP]

@@ -1,28 +1,29 @@
 """The mutation sweep: from correct kernels one synchronization or predicate is left out or weakened at a time.
 
 `python packages/tile-compiler/tests/simt/sweep.py --write` runs all of it and writes tests/full/mutation_sweep.json;
-names of kernels as arguments restrict it. Every mutant runs in the emulator, copies early and late, with a few seeds,
-and one of synchronization goes through the compiler's checker too. A mutant counts as
+names of kernels as arguments restrict it, `--part 1/3` takes every third kernel and keeps the entries of the others.
+Every mutant runs in the emulator, copies early and late, with a few seeds, and goes through the compiler's checker. A
+mutant counts as
 
 * reported: the emulator names a fault;
 * wrong: only the answer shows it (a predicate whose reads stay inside their buffer: no fault of memory);
-* redundant: the checker proves the kernel without it;
-* always true: a predicate that no thread of the launch ever finds false, by an assertion in its place;
-* no effect: a predicate without which every access is still inside its buffer and written by someone, no two threads
-  write different values to one place (equal ones are no race), and every answer is the same, also where the
-  data are infinite, so that nothing is hidden by a product with zero;
-* gap: a synchronization for which nothing of this holds. There must be none, nor one that the emulator reports and
-  the checker lets pass.
+* redundant: the checker proves the kernel without this synchronization;
+* always true: a predicate that was true at each of its evaluations in the launch, by all threads, which are counted;
+* same function: a predicate without which every output is the same expression of the inputs as before, found by
+  executing both with fingerprints of expressions in place of numbers (terms.py), and without which the emulator sees
+  every access inside its buffer, of written memory and ordered;
+* gap: nothing of this holds. There must be none, nor a race in shared memory that the emulator reports and the checker
+  lets pass.
+
+What survives (the last three but gap) carries its `proof`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,46 +31,35 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from conftest import launch_text, lowered, printed
-from mutants import mutants, refuted
+import terms
+from device_texts import Text, launch_text, lowered, printed
+from mutants import Predicate, conditioned, mutants, predicate_mutants, refuted
 from mutation_kernels import SUBJECTS, Subject
+from tvm import tirx as tir
+
+from tile_compiler.simt.lower_atomics import lower_atomics
+from tilelang.interpreter.errors import InterpreterError
 
 RESULT = Path(__file__).resolve().parents[4] / "tests" / "full" / "mutation_sweep.json"
 RUNS = [("early", 0), ("late", 0), ("late", 1), ("early", 2)]
+INTERPRETATIONS = 3  # sets of random inputs of fingerprints
 
 Outcome = dict[str, Any]
 
 
 def sweep(subject: Subject, limit: int | None = None) -> list[Outcome]:
     """One entry for each mutant of a kernel (the first `limit` of each kind)."""
-    func = subject.make()
-    trace, _ = lowered(func, subject.arch)
-    final = next(s.after for s in trace.steps if s.name == "check_synchronization")
-    last = trace.steps[-1].after
-    bench = _Bench(subject, func, printed(func, last))
+    bench = _Bench(subject)
     found = []
-    for number, (mutant, change) in enumerate(mutants(final)):
-        if limit is not None and number >= limit:
-            break
-        # What follows the checker changes no synchronization, so the same edit of the last form is the same mutant.
-        text, _ = printed(func, dict(enumerate(m for m, _ in mutants(last)))[number])
-        outcome = {
-            "kernel": subject.name,
-            "change": _words(change.was, change.now),
-            **bench.judge(text, synchronization=True),
-        }
-        outcome["checker"] = "refuted" if refuted(mutant) else "proved"
+    for mutant, change in list(mutants(bench.final))[:limit]:
+        outcome = {"kernel": subject.name, "change": _words(change.was, change.now), **bench.judge(mutant, 1)}
         if outcome["verdict"] == "gap" and outcome["checker"] == "proved":
-            outcome["verdict"] = "redundant"
+            outcome |= {"verdict": "redundant", "proof": "the checker finds every pair of accesses ordered without it"}
         found.append(outcome)
-    for number, (text, asserted, words) in enumerate(predicates(bench.text)):
-        if limit is not None and number >= limit:
-            break
-        outcome = {"kernel": subject.name, "change": words, **bench.judge(text, synchronization=False)}
-        if outcome["verdict"] == "gap" and bench.quiet(asserted):
-            outcome["verdict"] = "always true"
-        elif outcome["verdict"] == "gap":
-            outcome["verdict"] = "no effect"
+    for mutant, predicate in list(predicate_mutants(bench.final))[:limit]:
+        outcome = {"kernel": subject.name, "change": str(predicate), **bench.judge(mutant, 2)}
+        if outcome["verdict"] == "gap":
+            outcome |= bench.prove(mutant, predicate)
         found.append(outcome)
     return found
 
@@ -79,37 +69,66 @@ def _words(was: str, now: str) -> str:
 
 
 class _Bench:
-    """Runs texts of one kernel and compares them with the correct one."""
+    """Runs mutants of one kernel and compares them with the correct one."""
 
-    def __init__(self, subject: Subject, func: Any, correct: tuple[str, Any]) -> None:
-        self.func = func
-        self.text, self.launches = correct
-        self.data = [subject.arguments(func)]
+    def __init__(self, subject: Subject) -> None:
+        self.subject, self.func = subject, subject.make()
+        trace, self.ctx = lowered(self.func, subject.arch)
+        #: What the checker sees; the pass after it changes neither synchronization nor predicates.
+        self.final = next(s.after for s in trace.steps if s.name == "check_synchronization")
+        self.data = [subject.arguments(self.func)]
         self.data.append([_with_infinity(a) for a in self.data[0]])
         self.right = {}
+        text = self._text(self.final)
         for mode, seed in RUNS:
             for n, args in enumerate(self.data):
-                reports, work = launch_text(self.text, self.launches, func, args, mode, seed)
+                reports, self.right[mode, seed, n] = self._launch(text, args, mode, seed)
                 assert not any(r.errors for r in reports), f"{subject.name} itself: {reports[0].errors}"
-                self.right[mode, seed, n] = work
+        self._terms: dict[int, Any] = {}
 
-    def judge(self, text: str, synchronization: bool) -> Outcome:
-        """The first run that shows something; faults before wrong answers."""
-        wrong = ""
+    def _text(self, func: Any) -> Text:
+        return printed(self.func, lower_atomics(func, self.ctx), self.ctx)
+
+    def _launch(self, text: Text, args: list[Any], mode: str, seed: int) -> tuple[list[Any], list[Any]]:
+        return launch_text(text, self.func, args, mode, seed)
+
+    def judge(self, mutant: Any, data: int) -> Outcome:
+        """The first run that shows something; faults before wrong answers. `data`: how many sets of arguments."""
+        checker = {"checker": "refuted" if refuted(mutant) else "proved"}
+        wrong, text = "", self._text(mutant)
         for mode, seed in RUNS:
-            for n, args in enumerate(self.data[: 1 if synchronization else 2]):
-                reports, work = launch_text(text, self.launches, self.func, args, mode, seed)
+            for n, args in enumerate(self.data[:data]):
+                reports, work = self._launch(text, args, mode, seed)
                 errors = [e for r in reports for e in r.errors]
                 if errors:
-                    return {"verdict": "reported", "as": errors[0].kind, "run": f"{mode} {seed}"}
+                    finding = {"as": errors[0].kind, "of": errors[0].buffer}
+                    return {"verdict": "reported", **finding, "run": f"{mode} {seed}", **checker}
                 if not wrong and not all(_equal(a, b) for a, b in zip(work, self.right[mode, seed, n])):
                     wrong = f"{mode} {seed}"
-        return {"verdict": "wrong", "run": wrong} if wrong and not synchronization else {"verdict": "gap"}
+        return {"verdict": "wrong", "run": wrong, **checker} if wrong and data > 1 else {"verdict": "gap", **checker}
 
-    def quiet(self, text: str) -> bool:
-        """Whether no assertion of a text fails."""
-        reports = [launch_text(text, self.launches, self.func, self.data[0], *run)[0] for run in RUNS[:1]]
-        return not any(e for report in reports for r in report for e in r.errors)
+    def prove(self, mutant: Any, predicate: Predicate) -> Outcome:
+        """That a mutant without a predicate does what the kernel does; nothing where that is not so."""
+
+        def watched(condition: Any) -> Any:
+            return tir.call_extern("bool", terms.WATCH, condition, predicate.now)
+
+        inputs = terms.random_inputs(self.data[0], 0)
+        _, (count, different) = terms.outputs(conditioned(self.final, predicate.which, watched)[0], inputs)
+        if not different:
+            return {"verdict": "always true", "proof": f"true at all {count} evaluations of the launch"}
+        for seed in range(INTERPRETATIONS):
+            inputs = terms.random_inputs(self.data[0], seed)
+            if seed not in self._terms:
+                self._terms[seed] = terms.outputs(self.final, inputs)[0]
+            try:
+                ours, _ = terms.outputs(mutant, inputs)
+            except InterpreterError as error:
+                return {"why": str(error).splitlines()[0]}
+            if not terms.same(ours, self._terms[seed]):
+                return {"why": "another expression"}
+        words = f"false at {different} of {count} evaluations, and every output is the same expression of the inputs"
+        return {"verdict": "same function", "proof": words}
 
 
 def _with_infinity(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -127,77 +146,41 @@ def _equal(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
     return bool(np.allclose(a.astype(wide), b.astype(wide), 1e-3, 1e-3, equal_nan=True))
 
 
-# -- predicates, in the text ----------------------------------------------------------------------------------
-
-_IF = re.compile(r"^ *if \((.*)\) \{$", re.MULTILINE)
-_CHOICE = re.compile(r"^.* = (.+?) \? .*$", re.MULTILINE)
-_ZEROS = re.compile(r"tl::cp_async<\d+>\(")
-
-
-def predicates(text: str) -> Iterator[tuple[str, str, str]]:
-    """(mutant, the text with an assertion instead, what was changed): each predicate and each part of one left out."""
-    for start, end in _conditions(text):
-        condition = text[start:end]
-        parts = _split(condition, " && ")
-        choices = [("true", condition)]
-        if len(parts) > 1:
-            choices += [(" && ".join(p for p in parts if p is not part), part) for part in parts]
-        for rest, part in choices:
-            checked = f"(tl::device_assert(!({rest}) || ({part}), 0), ({condition}))"
-            words = f"line {text.count(chr(10), 0, start) + 1}: without {part.strip()}"
-            yield text[:start] + rest + text[end:], text[:start] + checked + text[end:], words
-
-
-def _conditions(text: str) -> list[tuple[int, int]]:
-    """Where predicates stand: of an `if`, of a choice, of a copy that fills with zeros (its third argument)."""
-    found = [m.span(1) for pattern in (_IF, _CHOICE) for m in pattern.finditer(text)]
-    for call in _ZEROS.finditer(text):
-        inside = _split(text[call.end() :], ")")[0]
-        arguments = _split(inside, ",")
-        end = call.end() + len(inside)
-        if len(arguments) == 3 and arguments[2].strip() != "false":
-            found.append((end - len(arguments[2].lstrip()), end))
-    return sorted(found)
-
-
-def _split(text: str, separator: str) -> list[str]:
-    """The parts between separators that stand in no bracket."""
-    parts, depth, start, position = [], 0, 0, 0
-    while position < len(text) and depth >= 0:
-        if depth == 0 and text.startswith(separator, position):
-            parts.append(text[start:position])
-            start = position = position + len(separator)
-            if separator == ")":
-                return parts
-            continue
-        depth += (text[position] in "([") - (text[position] in ")]")
-        position += 1
-    return [*parts, text[start:]]
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write the result file")
+    parser.add_argument("--part", default="1/1", help="2/3: of every three kernels the second")
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
+    number, parts = map(int, options.part.split("/"))
+    subjects = [s for s in SUBJECTS if s.name in options.names or not options.names][number - 1 :: parts]
     found: list[Outcome] = []
-    for subject in SUBJECTS:
-        if options.names and subject.name not in options.names:
-            continue
+    for subject in subjects:
         entries = sweep(subject)
         found += entries
         print(subject.name, dict(Counter(e["verdict"] for e in entries)), flush=True)
     gaps = [e for e in found if e["verdict"] == "gap" or missed(e)]
     print(json.dumps({"mutants": len(found), **Counter(e["verdict"] for e in found), "gaps": gaps}, indent=1))
     if options.write:
-        RESULT.parent.mkdir(exist_ok=True)
-        RESULT.write_text("[\n" + ",\n".join(json.dumps(e) for e in found) + "\n]\n")
+        write(found, {s.name for s in subjects})
     return 1 if gaps else 0
 
 
+def write(found: list[Outcome], swept: set[str]) -> None:
+    """The result file: what was found now, and what it has of other kernels."""
+    known = json.loads(RESULT.read_text()) if RESULT.exists() else []
+    order = {s.name: n for n, s in enumerate(SUBJECTS)}
+    entries = [*found, *(e for e in known if e["kernel"] in order and e["kernel"] not in swept)]
+    entries.sort(key=lambda e: order[e["kernel"]])
+    RESULT.write_text("[\n" + ",\n".join(json.dumps(e) for e in entries) + "\n]\n")
+
+
 def missed(entry: Outcome) -> bool:
-    """Whether the emulator reports a mutant of the synchronization that the checker lets pass."""
-    return entry["verdict"] == "reported" and entry.get("checker") == "proved"
+    """Whether the emulator reports a race in shared memory that the checker lets pass."""
+    if entry["verdict"] != "reported" or entry["checker"] != "proved":
+        return False
+    in_shared_memory = not entry["of"].startswith("argument ")  # of the launch
+    return not entry["change"].startswith("predicate") or (entry["as"].startswith("race-") and in_shared_memory)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Whole way: the printed CUDA text, run by the emulator, which finds races, wild accesses and unwritten memory."""
+"""Whole way: the printed CUDA and HIP texts, run by the emulator, which finds races, wild accesses and unwritten memory."""
 
 from __future__ import annotations
 
@@ -7,54 +7,46 @@ from typing import Any
 import numpy as np
 import pytest
 import threads as simt
+from device_texts import emulated, printed
+from emulator_sweep import Sweep
+from mutation_kernels import SUBJECTS, Subject
 from test_attention import attention
 from test_synchronization import product
 
 import tilelang.language as T
-from tile_compiler.cfamily.dialect import CUDA as DIALECT
-from tile_compiler.cfamily.launches import kernel_launches
-from tile_compiler.cfamily.printer import print_source
-from tile_compiler.signature import signature_of
 from tilelang import interpreter
 
-emulator = pytest.importorskip("tile_runtime_cpu.emulator")
+ARCHS = ["sm_80", "gfx942", "gfx90a"]
+#: Of the mutation sweep those of no certain architecture, and of whole waves.
+KERNELS = [s for s in SUBJECTS if s.arch == "sm_80" and s.name != "product_of_one_step"]
 
 
-def emulate(func: Any, lower: Any, args: list[Any], grid: tuple[int, int, int], mode: str) -> list[Any]:
-    """The arguments after the printed text ran; any finding of the emulator is an error."""
-    trace, _ = lower(func)
-    final = trace.steps[-1].after
-    (launch,) = kernel_launches(final, signature_of(func, final))
-    module = emulator.compile(print_source([launch.kernel], DIALECT))
-    work = [a.copy() for a in args]
-    block = (launch.kernel.num_threads, 1, 1)
-    module.launch(launch.kernel.symbol, grid, block, launch.shared_bytes, work, mode=mode).check()
-    return work
-
-
-def agree(func: Any, lower: Any, args: list[Any], grid: tuple[int, int, int], tolerance: float) -> None:
+def agree(func: Any, arch: str, args: list[Any], tolerance: float) -> None:
     want = [a.copy() for a in args]
     interpreter.run(func, want)
     for mode in ("early", "late"):
-        got = emulate(func, lower, args, grid, mode)
+        got = emulated(func, args, arch, mode)
         np.testing.assert_allclose(got[-1].astype("float64"), want[-1].astype("float64"), tolerance, tolerance)
 
 
+@pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("stages", [0, 3])
-def test_product(rng: Any, lower: Any, stages: int) -> None:
+def test_product(rng: Any, arch: str, stages: int) -> None:
     args = [rng.standard_normal(s).astype("float16") for s in ((128, 96), (96, 128))]
-    agree(product(128, 128, 96, stages), lower, [*args, np.zeros((128, 128), "float32")], (2, 2, 1), 1e-3)
+    agree(product(128, 128, 96, stages), arch, [*args, np.zeros((128, 128), "float32")], 1e-3)
 
 
+@pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize(("rows", "causal"), [(64, True), (32, False)])
-def test_attention(rng: Any, lower: Any, rows: int, causal: bool) -> None:
+def test_attention(rng: Any, arch: str, rows: int, causal: bool) -> None:
     args = [rng.standard_normal((n, 64)).astype("float16") for n in (100, 150, 150)]
     func = attention(100, 150, 64, rows, 64, causal, 2)
-    agree(func, lower, [*args, np.zeros((100, 64), "float16")], (-(-100 // rows), 1, 1), 5e-3)
+    agree(func, arch, [*args, np.zeros((100, 64), "float16")], 5e-3)
 
 
+@pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("cols", [64, 100, 512])
-def test_softmax(rng: Any, lower: Any, cols: int) -> None:
+def test_softmax(rng: Any, arch: str, cols: int) -> None:
     @T.prim_func
     def softmax(A: T.Tensor((32, cols), "float32"), B: T.Tensor((32, cols), "float32")):
         with T.Kernel(2, threads=128) as bx:
@@ -71,15 +63,27 @@ def test_softmax(rng: Any, lower: Any, cols: int) -> None:
             T.copy(x, B[bx * 16, 0])
 
     args = [rng.standard_normal((32, cols)).astype("float32"), np.zeros((32, cols), "float32")]
-    agree(softmax, lower, args, (2, 1, 1), 1e-5)
+    agree(softmax, arch, args, 1e-5)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("subject", KERNELS, ids=[s.name for s in KERNELS])
+def test_kernels_of_the_sweep(subject: Subject, arch: str) -> None:
+    """Right in the first place, before anything is left out of them: three schedules, copies early and late."""
+    func = subject.make()
+    args = subject.arguments(func)
+    want = [a.copy() for a in args]
+    interpreter.run(func, want)
+    with Sweep(seeds=(1, 2, 3)).over(f"{subject.name}[{arch}]"):
+        for got, right in zip(emulated(func, args, arch), want):
+            np.testing.assert_allclose(got.astype("float64"), right.astype("float64"), 5e-3, 5e-3)
 
 
 def test_text_names_the_users_statements(lower: Any) -> None:
     func = product(128, 128, 96, 2)
-    trace, _ = lower(func)
+    trace, ctx = lower(func)
     final = trace.steps[-1].after
-    (launch,) = kernel_launches(final, signature_of(func, final))
-    text = print_source([launch.kernel], DIALECT)
+    text = printed(func, final, ctx).source
     assert "// T.gemm" in text
     assert "cp_async<16>" in text
     assert len(simt.calls(final, "tl::mma")) == text.count("tl::mma")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import printed
+from device_texts import printed
 
 import tilelang.language as T
 
@@ -15,8 +15,8 @@ m, n = T.dynamic("m"), T.dynamic("n")
 pytestmark = pytest.mark.parametrize("arch", ARCHS)
 
 
-def text(func: Any, trace: Any, arch: str) -> str:
-    return printed(func, trace.steps[-1].after, arch)[0]
+def text(func: Any, trace: Any, ctx: Any) -> str:
+    return printed(func, trace.steps[-1].after, ctx).source
 
 
 def test_vectors_of_16_bytes_and_no_needless_predicates(rng: Any, proved: Any, arch: str) -> None:
@@ -27,8 +27,8 @@ def test_vectors_of_16_bytes_and_no_needless_predicates(rng: Any, proved: Any, a
                 B[bx * 64 + i, j] = A[bx * 64 + i, j] * T.float16(2)
 
     args = [rng.standard_normal((256, 64)).astype("float16"), np.zeros((256, 64), "float16")]
-    trace, _ = proved(scaled, args, arch=arch, passes=False)
-    source = text(scaled, trace, arch)
+    trace, ctx = proved(scaled, args, arch=arch, passes=False)
+    source = text(scaled, trace, ctx)
     assert "tl::vec<tl::half_t, 8>" in source
     assert "if (" not in source
 
@@ -97,8 +97,8 @@ def test_atomics(rng: Any, proved: Any, arch: str) -> None:
                 T.atomic_addx4(V[i * 4], A[bx * 16, 4 * (i % 8)])
 
     args = [rng.standard_normal((64, 32)).astype("float32"), np.zeros(32, "float32"), np.zeros(64, "float32")]
-    trace, _ = proved(counted, args, 1e-4, 1e-4, arch=arch, passes=False)
-    assert "tl::atomic_add(" in text(counted, trace, arch)
+    trace, ctx = proved(counted, args, 1e-4, 1e-4, arch=arch, passes=False)
+    assert "tl::atomic_add(" in text(counted, trace, ctx)
 
 
 def test_panels_and_shared_memory_by_liveness(rng: Any, proved: Any, arch: str) -> None:
@@ -130,5 +130,5 @@ def test_offsets_of_large_tensors_have_64_bits(rng: Any, proved: Any, arch: str)
                 B[i, bx * 64 + j] = A[m - 8 + i, bx * 64 + j]
 
     args = [rng.standard_normal((11, 100)).astype("float32"), np.zeros((8, 100), "float32")]
-    trace, _ = proved(rows, args, arch=arch, passes=False)
-    assert "(int64_t)" in text(rows, trace, arch)
+    trace, ctx = proved(rows, args, arch=arch, passes=False)
+    assert "(int64_t)" in text(rows, trace, ctx)

@@ -32,9 +32,9 @@ def row_sum(rows: int, cols: int, threads: int) -> Any:
 @pytest.mark.parametrize(
     ("rows", "cols", "threads"), [(4, 256, 64), (2, 512, 256), (13, 45, 128), (8, 128, 96), (4, 64, 32)]
 )
-def test_sums(rng: Any, check: Any, arch: str, rows: int, cols: int, threads: int) -> None:
+def test_sums(rng: Any, proved: Any, arch: str, rows: int, cols: int, threads: int) -> None:
     args = [rng.standard_normal((rows, cols)).astype("float32"), np.zeros(rows, "float32")]
-    check(row_sum(rows, cols, threads), args, arch=arch)
+    proved(row_sum(rows, cols, threads), args, arch=arch)
 
 
 @pytest.mark.parametrize(("arch", "widest", "barriers"), [("gfx942", 32, 0), ("sm_80", 16, 1)])
@@ -49,6 +49,6 @@ def test_a_row_of_one_wave_needs_no_shared_memory(lower: Any, arch: str, widest:
 
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("stages", [0, 1, 2, 3])
-def test_product(rng: Any, check: Any, arch: str, stages: int) -> None:
+def test_product(rng: Any, proved: Any, arch: str, stages: int) -> None:
     args = [rng.standard_normal(s).astype("float16") for s in ((64, 96), (96, 64))]
-    check(product(64, 64, 96, stages), [*args, np.zeros((64, 64), "float32")], 1e-3, 1e-3, arch=arch, passes=False)
+    proved(product(64, 64, 96, stages), [*args, np.zeros((64, 64), "float32")], 1e-3, 1e-3, arch=arch, passes=False)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import emulated, lowered, printed
+from device_texts import emulated, lowered, printed
 from test_gemm import F8, F8_2, TURNS, notes, operands, product
 
 import tilelang.language as T
@@ -29,8 +29,8 @@ def agree(func: Any, args: list[Any], want: Any, tolerance: float, modes: Any = 
 
 
 def text(func: Any, options: Any = None) -> str:
-    trace, _ = lowered(func, "sm_90a", options)
-    return printed(func, trace.steps[-1].after)[0]
+    trace, ctx = lowered(func, "sm_90a", options)
+    return printed(func, trace.steps[-1].after, ctx).source
 
 
 def exact(args: list[Any], trans: tuple[bool, bool]) -> Any:

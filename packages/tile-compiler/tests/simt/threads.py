@@ -24,8 +24,8 @@ from tilelang.layout import Fragment
 WAVE = 64  # lanes of AMD's
 
 
-def run(func: Any, arguments: Sequence[Any]) -> None:
-    """Execute a lowered function on numpy arrays, in place."""
+def run(func: Any, arguments: Sequence[Any], block: type[Threads] | None = None) -> None:
+    """Execute a lowered function on numpy arrays, in place; `block` is what executes each of its blocks."""
     host = Machine(Lanes("host", ()), None, None, print)
     with np.errstate(all="ignore"):
         bind_arguments(host, func, arguments, {})
@@ -36,12 +36,12 @@ def run(func: Any, arguments: Sequence[Any]) -> None:
                 continue
             grid = [host.integer(extent) for _, extent in kernel.grid]
             for reversed_place in itertools.product(*(range(n) for n in reversed(grid))):
-                _block(host, kernel, reversed_place[::-1])
+                _run_block(host, kernel, reversed_place[::-1], block or Threads)
 
 
-def _block(host: Machine, kernel: tile_ir.Kernel, place: tuple[int, ...]) -> None:
+def _run_block(host: Machine, kernel: tile_ir.Kernel, place: tuple[int, ...], machine: type[Threads]) -> None:
     threads = [int(extent) for _, extent in kernel.threads]
-    block = Threads(Lanes("thread", threads, x_first=True), place, None, print)
+    block = machine(Lanes("thread", threads, x_first=True), place, None, print)
     block.values, block.buffers = dict(host.values), dict(host.buffers)
     for (var, _), coordinate in zip(kernel.grid, place):
         block.bind(var, constant(coordinate, dtype_of_node(var)))
@@ -187,17 +187,21 @@ class Threads(Machine):
     def _multiply(self, mma: MatrixMultiply, *operands: Any) -> None:
         """A matrix instruction, executed on the whole matrices of each wave by its declared meaning."""
         assert mma.lanes == 1 or self.lanes.mask.all(), f"{mma.name} needs whole waves"
-        described = ((mma.c_fragment, mma.c), (mma.a_fragment, mma.a), (mma.b_fragment, mma.b))
         matrices = []
-        for node, (fragment, dtype) in zip(operands, described):
+        for node, fragment in zip(operands, (mma.c_fragment, mma.a_fragment, mma.b_fragment)):
             buffer, place = self._place(node, fragment.local_size)
             values = self.read(buffer, place).reshape(-1, mma.lanes, fragment.local_size)
-            wide = np.int64 if dtype.startswith(("int", "uint")) else np.float64
-            matrices.append(values[(slice(None), *_held(fragment))].astype(wide))
+            matrices.append(values[(slice(None), *_held(fragment))])
         buffer, place = self._place(operands[0], mma.c_fragment.local_size)
-        out = np.zeros((len(matrices[0]), mma.lanes, mma.c_fragment.local_size), matrices[0].dtype)
-        out[(slice(None), *_held(mma.c_fragment))] = [mma.meaning(*wave) for wave in zip(*matrices)]
-        self.write(buffer, place, out.reshape(-1, mma.c_fragment.local_size).astype(buffer.dtype.as_numpy()))
+        products = [self._product(mma, *wave) for wave in zip(*matrices)]
+        out = np.zeros((len(products), mma.lanes, mma.c_fragment.local_size), buffer.dtype.as_numpy())
+        out[(slice(None), *_held(mma.c_fragment))] = products
+        self.write(buffer, place, out.reshape(-1, mma.c_fragment.local_size))
+
+    def _product(self, mma: MatrixMultiply, c: Any, a: Any, b: Any) -> Any:
+        """The new C of one wave, in its own type."""
+        wide = [m.astype(np.int64 if m.dtype.kind in "iu" else np.float64) for m in (c, a, b)]
+        return mma.meaning(*wide).astype(c.dtype)
 
 
 def _held(fragment: Fragment) -> tuple[Any, Any]:

@@ -1,0 +1,93 @@
+"""A function lowered by all passes, printed as CUDA or HIP, and run by the emulator."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from tvm import ir
+from tvm import tirx as tir
+from tvm.sym import Analyzer
+
+from tile_compiler.cfamily.dialect import CUDA as CUDA_TEXT
+from tile_compiler.cfamily.dialect import HIP as HIP_TEXT
+from tile_compiler.cfamily.launches import KernelLaunch, kernel_launches
+from tile_compiler.cfamily.printer import print_kernels
+from tile_compiler.inspect import Trace, run_passes
+from tile_compiler.signature import signature_of
+from tile_compiler.simt.arch import arch_of
+from tile_compiler.simt.context import SimtContext
+from tile_compiler.simt.debug_tables import debug_tables
+from tile_compiler.simt.pipeline import CUDA
+from tile_runtime_cpu import emulator
+from tile_runtime_cpu.emulator.program import Program
+from tilelang.ir import tile_ir
+
+
+def lowered(func: Any, arch: str = "sm_80", options: Any = None) -> tuple[Trace, SimtContext]:
+    """The trace of all passes, and what they decided."""
+    ctx = SimtContext(arch=arch_of(arch), options=options or {})
+    _, trace = run_passes(func, CUDA, ctx)
+    return trace, ctx
+
+
+def copies(args: Sequence[Any]) -> list[Any]:
+    return [a.copy() if isinstance(a, np.ndarray) else a for a in args]
+
+
+class Text(NamedTuple):
+    """A printed function: its source, its launches, what a debugger is told of it, and what it was made for."""
+
+    source: str
+    launches: Sequence[KernelLaunch]
+    program: Program
+    arch: str
+
+
+def printed(func: Any, final: Any, ctx: SimtContext) -> Text:
+    """The text of a lowered function, CUDA or HIP."""
+    launches = kernel_launches(final, signature_of(func, final))
+    amd = ctx.arch.name.startswith("gfx")
+    text = print_kernels([launch.kernel for launch in launches], HIP_TEXT if amd else CUDA_TEXT)
+    return Text(text.text, launches, Program(debug_tables(text, launches, ctx)), ctx.arch.name if amd else "")
+
+
+def emulated(
+    func: Any, args: Sequence[Any], arch: str = "sm_80", mode: str = "early", seed: int = 0, options: Any = None
+) -> list[Any]:
+    """The arguments after the printed text ran in the emulator; any finding of it is an error."""
+    trace, ctx = lowered(func, arch, options)
+    reports, work = launch_text(printed(func, trace.steps[-1].after, ctx), func, args, mode, seed)
+    for report in reports:
+        report.check()
+    return work
+
+
+@functools.lru_cache(maxsize=4)
+def _compiled(source: str, arch: str) -> Any:
+    """A text for the host; tests launch one several times."""
+    return emulator.compile(source, arch=arch)
+
+
+def launch_text(text: Text, func: Any, args: Sequence[Any], mode: str, seed: int) -> tuple[list[Any], list[Any]]:
+    """(reports of the emulator, the arguments afterwards) of the kernels of a text, one after the other."""
+    work = copies(args)
+    known = dict(zip(func.params, work))
+    for param, value in zip(func.params, work):
+        if isinstance(value, np.ndarray):
+            known |= {v: n for v, n in zip(param.ty.shape, value.shape) if isinstance(v, ir.Var)}
+    sizes = {v: tir.const(k, str(v.ty)) for v, k in known.items() if isinstance(k, int)}
+    module = _compiled(text.source, text.arch)
+    reports = []
+    for launch in text.launches:
+        grid = [int(Analyzer().simplify(tile_ir.substitute(e, sizes))) for _, e in launch.kernel.grid]
+        block = [int(e) for _, e in launch.kernel.threads]
+        values = [known[v] for v in (*launch.kernel.params, *launch.kernel.scalars)]
+        shape = (*grid, 1, 1)[:3], (*block, 1, 1)[:3]
+        symbol, shared = launch.kernel.symbol, launch.shared_bytes
+        reports.append(module.launch(symbol, *shape, shared, values, mode=mode, seed=seed, program=text.program))
+        if reports[-1].errors:
+            break
+    return reports, work
