@@ -28,6 +28,9 @@ _COMPARISONS = ("LT", "LE", "GT", "GE", "EQ", "NE")
 
 Touch = tuple[Any, float, float, int]  # SHARED or a global buffer, first byte, last byte, number of the access
 
+ASYNCHRONOUS = ("matrix", "bulk")  # kinds of effects: reads by the asynchronous proxy
+CHANGES = ("write", "async", "atomic")
+
 SHARED = "shared memory"  # of which buffers may share bytes
 
 
@@ -37,7 +40,7 @@ class _State:
     reads by wgmma.
 
     `unfenced`: writes of tiles that asynchronous work reads, by ordinary stores, since the last fence of the proxies;
-    `fenced`: those that a fence but no barrier has followed.
+    `fenced`: those that a fence but no barrier has followed. `storing`: what bulk stores may still read.
     """
 
     reads: set[Touch] = field(default_factory=set)
@@ -47,6 +50,7 @@ class _State:
     reading: set[tuple[Touch, int]] = field(default_factory=set)
     unfenced: set[Touch] = field(default_factory=set)
     fenced: set[Touch] = field(default_factory=set)
+    storing: set[Touch] = field(default_factory=set)
 
     def copy(self) -> _State:
         return _State(*(set(getattr(self, f.name)) for f in fields(self)))
@@ -61,6 +65,11 @@ class _State:
     def fence(self) -> None:
         self.fenced |= self.unfenced
         self.unfenced = set()
+
+    def stored(self) -> None:
+        """Bulk stores have been waited for: that they read is known to the thread that waited."""
+        self.reads |= self.storing
+        self.storing = set()
 
 
 @dataclass
@@ -84,7 +93,8 @@ def insert_barriers(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     byte, as far as that can be evaluated. A statement under a condition that threads disagree on gets its barrier
     before the condition. A use of a copy in flight gets a wait as well. What wgmma reads counts as read at its wait too:
     until then it may happen. Ordinary stores to a tile that wgmma reads are followed by a fence of every thread before
-    the barrier, as asynchronous work sees memory by another way (PTX ISA, "Async proxy").
+    the barrier, as asynchronous work sees memory by another way (PTX ISA, "Async proxy"). A tile
+    that a bulk store reads is written again, and its block ends, after a wait of the thread that started the store.
     """
 
     def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
@@ -130,9 +140,11 @@ class Placer:
 
     def run(self) -> Any:
         tree = self.tree()
-        self.proxied = {self.root(e.buffer) for e in self._inside(tree) if e.kind == "matrix"}
-        self._visit(tree, _State())
-        return self._rebuilt(tree)
+        self.proxied = {self.root(e.buffer) for e in self._inside(tree) if e.kind in ASYNCHRONOUS}
+        state = _State()
+        self._visit(tree, state)
+        end = [run("tl::bulk_wait_read<0>", span=self.kernel.span)] if state.storing else []
+        return tile_ir.sequence([*tile_ir.statements(self._rebuilt(tree)), *end])
 
     def tree(self) -> Node:
         """The kernel's statements; what is known of loops is noted."""
@@ -291,6 +303,8 @@ class Placer:
             state.flying = {(touch, age) for touch, age in state.flying if age <= pending}
         elif name == "tl::fence_proxy_async_shared":
             state.fence()
+        elif name in ("tl::bulk_wait<0>", "tl::bulk_wait_read<0>"):
+            state.stored()
         elif name == "tl::wgmma_commit":
             state.reading = {(touch, age + 1) for touch, age in state.reading}
         elif name.startswith("tl::wgmma_wait<"):
@@ -311,6 +325,8 @@ class Placer:
                 state.reads.add(touch)
                 if effect.kind == "matrix":
                     state.reading.add((touch, 0))
+                elif effect.kind == "bulk":
+                    state.storing.add(touch)
 
     def root(self, buffer: Any) -> Any:
         return self.roots.get(buffer, buffer)
@@ -329,6 +345,9 @@ class Placer:
             out += [run("tl::cp_async_commit", span=node.stmt.span), run("tl::cp_async_wait<0>", span=node.stmt.span)]
             self._written(state, {touch for touch, _ in state.flying})
             state.flying = set()
+        if any(kind in CHANGES and overlap(t, s) for kind, t in touches for s in state.storing):
+            out.append(run("tl::bulk_wait<0>", span=node.stmt.span))
+            state.stored()
         conflict = any(self._conflict(kind, touch, state) for kind, touch in touches)
         if state.unfenced and (conflict or is_barrier(node.stmt)):
             out.append(run("tl::fence_proxy_async_shared", span=node.stmt.span))
@@ -342,11 +361,12 @@ class Placer:
         against = {
             "read": (state.writes, state.atomics),
             "matrix": (state.writes, state.atomics),
+            "bulk": (state.writes, state.atomics),
             "atomic": (state.writes, state.reads),
             "write": (state.writes, state.reads, state.atomics),
             "async": (state.writes, state.reads, state.atomics),
         }[kind]
-        late = (state.unfenced, state.fenced) if kind == "matrix" else ()  # by the same thread too
+        late = (state.unfenced, state.fenced) if kind in ASYNCHRONOUS else ()  # by the same thread too
         return any(self._meet(touch, other) for group in against for other in group) or any(
             overlap(touch, other) for group in late for other in group
         )

@@ -24,7 +24,7 @@ EVERYTHING: Interval = (-math.inf, math.inf)
 class Effect:
     """`kind`: read, write, async (a `cp.async` destination) or atomic; `index` None: all of the buffer.
 
-    Of wgmma: matrix (shared memory, read until a wait), accumulate and operand (registers, in use until a wait), with the
+    bulk: a tile that a bulk store reads, until a wait. Of wgmma: matrix (shared memory, read until a wait), accumulate and operand (registers, in use until a wait), with the
     `shape` of the instruction.
     `together`: a warp reads for all of its threads, whoever names the address, which need not be a multiple of `count`.
     """
@@ -95,6 +95,8 @@ def _called(node: Any, note: Any, visit: Any) -> None:
             note("async" if position == 0 else "read", buffer, indices, width)
         elif name.startswith("tl::tma_load"):  # who waits for its mbarrier comes after it
             continue
+        elif name.startswith("tl::tma_store"):
+            note("bulk", buffer, ())
         elif name.startswith(("tl::ldmatrix", "tl::stmatrix")):
             note("write" if position == 0 else "read", buffer, indices, 128 // bits, True)
         elif name.startswith(("tl::mma", "tl::mfma", "tl::dot4", "tl::shfl", "tl::transpose_quad")):

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from tvm import ir
 from tvm import tirx as tir
 
 from tile_compiler.rewrite import is_call, map_kernels
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.insert_barriers import Node, Placer, Touch, called, is_barrier, leaves, overlap
 from tile_compiler.simt.memory_effects import Effect
+from tile_compiler.simt.operators.barrier import RELEASE
 from tile_compiler.simt.operators.nests import address, run
 from tile_compiler.simt.wgmma_calls import wgmma_call
 from tilelang.ir import tile_ir
@@ -75,7 +77,8 @@ def place_wgmma_waits(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
 
     Groups end in the order in which they were committed: a wait leaves as many of the newest under way as possible.
     Waited for are uses of an accumulator or of A's registers by anything but a wgmma of the same shape on the same
-    accumulator, ordinary stores and copies to shared memory that a wgmma reads, and the end of the kernel. Loops are
+    accumulator, ordinary stores and copies to shared memory that a wgmma reads, the user's arrivals at mbarriers, and the
+    end of the kernel. Loops are
     followed as `insert_barriers` does it; where two ways meet, what either has left under way counts. A wait for shared
     memory comes before the barrier in front of the use, as other warps read that memory as well. Waits that are there
     already count.
@@ -148,6 +151,8 @@ class _Waits(Placer):
                     wait.pending = pending if wait.pending is None else min(wait.pending, pending)
                     wait.end(state, pending)
                     break
+        if state.groups and part.kind == "leaf" and _releases(part.stmt):
+            self.waits.setdefault(id(part), _Wait()).pending = 0
         wait = self.waits.get(id(part), _Wait())
         if wait.pending is not None:
             wait.end(state, wait.pending)
@@ -194,6 +199,11 @@ class _Waits(Placer):
         if wait.pending is None:
             return [stmt, *holds]
         return [run(f"{WAIT}{wait.pending}>", span=node.stmt.span), *holds, stmt]
+
+
+def _releases(stmt: Any) -> bool:
+    """Whether other threads, or copies, may use after a statement what this one has used."""
+    return any(isinstance(n, ir.Call) and RELEASE in tile_ir.attrs_of(n) for n in tile_ir.walk(stmt))
 
 
 def _in_front_of_barrier(parts: list[Node], position: int) -> Node:

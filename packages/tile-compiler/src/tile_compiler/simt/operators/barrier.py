@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from tvm import ir
 from tvm import tirx as tir
 
 from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.simt.lowering import Lowering
 from tile_compiler.simt.operators.nests import run
 from tilelang.ops import MbarrierArrive, MbarrierExpectTx, MbarrierWait, TileOp
+
+RELEASE = "tl.release"  # attribute of a call
 
 
 def barrier_address(region: Any) -> Any:
@@ -28,18 +31,28 @@ def need_barriers(op: TileOp, low: Lowering) -> None:
         )
 
 
+def releasing(stmt: Any) -> Any:
+    """A statement that evaluates a call, marked: the threads let go of what they have used so far.
+
+    T.gemm is synchronous: what of it is still under way ends before such a call (`place_wgmma_waits`).
+    """
+    call = stmt.value
+    return tir.Evaluate(ir.Call(call.op, list(call.args), attrs={RELEASE: 1}, ret_ty=call.ty), span=stmt.span)
+
+
 def lower_arrive(op: MbarrierArrive, low: Lowering) -> Any:
     """`tl.mbarrier_arrive(b)` -> `tl::mbarrier_arrive(&b)`"""
     need_barriers(op, low)
     count = () if op.count == 1 else (tir.const(op.count, "int32"),)
-    return run("tl::mbarrier_arrive", barrier_address(op.barrier), *count, span=low.span)
+    return releasing(run("tl::mbarrier_arrive", barrier_address(op.barrier), *count, span=low.span))
 
 
 def lower_expect(op: MbarrierExpectTx, low: Lowering) -> Any:
     """`tl.mbarrier_expect_tx(b, n)` -> `tl::mbarrier_expect_tx(&b, n)`, or the call that also arrives"""
     need_barriers(op, low)
     name = "tl::mbarrier_arrive_expect_tx" if op.arrive else "tl::mbarrier_expect_tx"
-    return run(name, barrier_address(op.barrier), op.bytes, span=low.span)
+    call = run(name, barrier_address(op.barrier), op.bytes, span=low.span)
+    return releasing(call) if op.arrive else call
 
 
 def lower_wait(op: MbarrierWait, low: Lowering) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tvm import tirx as tir
 
 from tile_compiler.simt.operators.expand import Expansion
 from tile_compiler.simt.operators.nests import is_global, is_shared, nest
+from tile_compiler.simt.operators.store_by_tma import staged_tile, store_by_tma
 from tile_compiler.tileops.site import at, cast, element_type
 from tilelang.ir import tile_ir
 from tilelang.ops import Copy
@@ -16,13 +18,19 @@ from tilelang.ops import Copy
 def expand_copy(op: Copy, to: Expansion) -> Any:
     """`tl.copy(src, dst)` -> `for i, j in T.Parallel: dst[i, j] = cast(src[i, j])`.
 
-    A copy inside one buffer whose regions are not the same goes through a temporary, as all of the source is read
+    In kernels whose tiles come by TMA, tiles leave by it too (`store_by_tma`). A copy inside one buffer whose regions are not the same goes through a temporary, as all of the source is read
     before anything is written.
     """
     if to.share_storage(op.src, op.dst):
         extents = [e for e, _, _ in op.tile_axes()] or [tir.const(1, "int32")]
         held = tile_ir.whole(to.temporary(extents, element_type(op.src), f"{op.src.source.name}_held"))
         return tile_ir.sequence([move(op.src, held, to), move(held, op.dst, to)])
+    stored = store_by_tma(op, to)
+    if stored is not None:
+        return stored
+    tile = staged_tile(op, to)
+    if tile is not None:
+        return tile_ir.sequence([move(op.src, tile, to), store_by_tma(replace(op, src=tile), to)])
     cache = op.eviction_policy if op.eviction_policy in ("evict_first", "evict_last") else None
     return move(op.src, op.dst, to, asynchronous=bool(op.prefer_async), cache=cache)
 

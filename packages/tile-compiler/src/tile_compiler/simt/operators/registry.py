@@ -55,7 +55,7 @@ TWINS: dict[type[ops.TileOp], Twin] = {
     ops.SafeValue: Twin(lower=nothing),
     ops.Scan: Twin(expand_scan, None, lower_scan, lambda op: f"T.cum{op.kind}"),
     ops.SyncThreads: Twin(lower=lower_sync),
-    ops.TmaCopy: Twin(None, tma_rule, lower_tma_copy, lambda op: "T.tma_copy"),
+    ops.TmaCopy: Twin(None, tma_rule, lower_tma_copy, lambda op: "TMA copy"),
 }
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tile_compiler.errors import UnsupportedOnTarget
+from tile_compiler.rewrite import is_call
 from tile_compiler.simt.lowering import Lowering
+from tile_compiler.simt.operators.barrier import releasing
 from tile_compiler.simt.operators.nests import run
-from tilelang.ops import SyncThreads
+from tilelang.ir import tile_ir
+from tilelang.ops import SyncThreads, TmaCopy
 
 
 def lower_sync(op: SyncThreads, low: Lowering) -> Any:
@@ -21,4 +24,7 @@ def lower_sync(op: SyncThreads, low: Lowering) -> Any:
             repair="T.sync_threads() without arguments, where all threads come by",
         )
     name = "tl::sync_threads" if op.count is None else f"tl::sync_threads<{op.barrier}, {op.count}>"
-    return run(name, span=low.span)
+    call = run(name, span=low.span)
+    # Ordinary stores find their own waits; a copy that one thread starts afterwards does not.
+    by_tma = any(is_call(n, TmaCopy.NAME) for n in tile_ir.walk(low.kernel.body))
+    return releasing(call) if by_tma else call
