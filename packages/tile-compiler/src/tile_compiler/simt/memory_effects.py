@@ -24,8 +24,8 @@ EVERYTHING: Interval = (-math.inf, math.inf)
 class Effect:
     """`kind`: read, write, async (a `cp.async` destination) or atomic; `index` None: all of the buffer.
 
-    bulk: a tile that a bulk store reads, until a wait. Of wgmma: matrix (shared memory, read until a wait), accumulate and operand (registers, in use until a wait), with the
-    `shape` of the instruction.
+    bulk: a tile that a bulk store reads until a wait. Of wgmma: matrix (shared memory, read until a wait), accumulate
+    and operand (registers, in use until a wait), with the `shape` of the instruction.
     `together`: a warp reads for all of its threads, whoever names the address, which need not be a multiple of `count`.
     """
 

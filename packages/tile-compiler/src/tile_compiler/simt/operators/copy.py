@@ -18,8 +18,8 @@ from tilelang.ops import Copy
 def expand_copy(op: Copy, to: Expansion) -> Any:
     """`tl.copy(src, dst)` -> `for i, j in T.Parallel: dst[i, j] = cast(src[i, j])`.
 
-    In kernels whose tiles come by TMA, tiles leave by it too (`store_by_tma`). A copy inside one buffer whose regions are not the same goes through a temporary, as all of the source is read
-    before anything is written.
+    In kernels whose tiles come by TMA, tiles leave by it too (`store_by_tma`). A copy inside one buffer whose regions
+    are not the same goes through a temporary, as all of the source is read before anything is written.
     """
     if to.share_storage(op.src, op.dst):
         extents = [e for e, _, _ in op.tile_axes()] or [tir.const(1, "int32")]

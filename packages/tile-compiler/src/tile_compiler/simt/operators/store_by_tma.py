@@ -77,7 +77,8 @@ def _wanted(op: Copy, to: Expansion) -> bool:
 def _shared_with(op: Copy, to: Expansion) -> str | None:
     """Why ordinary accesses of the kernel could meet the store, which nothing orders against them; None if none do."""
     tensor = op.dst.source
-    same = lambda b: to.roots.get(b, b).same_as(to.roots.get(tensor, tensor))  # noqa: E731
+    root: Any = to.roots.get(tensor, tensor)
+    same = lambda b: bool(root.same_as(to.roots.get(b, b)))  # noqa: E731
     for node in tile_ir.walk(to.kernel.body):
         if isinstance(node, ir.TensorLoad) and same(node.source):
             return f"the kernel also reads {tensor.name}"
