@@ -208,6 +208,9 @@ class Printer(Vectors):
             self.statement(node.body)
             self.cache = outside
             return
+        if str(node.attr_key) == tile_ir.GROUP:
+            self.statement(node.body)
+            return
         if str(node.attr_key) != "tl.origin":
             raise self.unsupported(node, f"the attribute {node.attr_key} has no meaning here")
         comment = re.sub(r"\s+", " ", str(getattr(node.value, "value", node.value))).rstrip("\\ ")

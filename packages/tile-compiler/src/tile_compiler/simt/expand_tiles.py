@@ -10,6 +10,7 @@ from tile_compiler.passes.lower_tile_ops import alias_roots, is_tile_operator
 from tile_compiler.ranges import RangeRewriter, Ranges
 from tile_compiler.rewrite import map_kernels
 from tile_compiler.simt.context import SimtContext
+from tile_compiler.simt.materialize_threads import group_kernel
 from tile_compiler.simt.operators.expand import Expansion
 from tile_compiler.simt.operators.nests import is_fragment, nest
 from tile_compiler.simt.operators.registry import twin_of
@@ -62,6 +63,13 @@ class _Expand(RangeRewriter):
         self.divergent = outer or self.uniformity.varies(node.condition)
         new = super().branch(node)
         self.divergent = outer
+        return new
+
+    def attribute(self, node: tir.AttrStmt) -> Any:
+        outer, group = self.kernel, tile_ir.as_thread_group(node)
+        self.kernel = outer if group is None else group_kernel(outer, group)
+        new = super().attribute(node)
+        self.kernel = outer
         return new
 
     def store(self, node: tir.BufferStore) -> Any:

@@ -84,13 +84,22 @@ class _Inference(RangeRewriter):
         self.places: list[tuple[Rule, Any]] = []  # the statement of each rule
         self.views: list[Rule] = []
         self.roots = alias_roots(kernel.body)
+        self.teams = {  # the threads of the group that a fragment belongs to
+            n: group[1]
+            for node in tile_ir.walk(kernel.body)
+            if (group := tile_ir.as_thread_group(node)) is not None
+            for n in tile_ir.walk(node)
+            if isinstance(n, ir.Var) and tile_ir.is_buffer(n) and is_fragment(n)
+        }
 
     def run(self) -> KernelLayouts:
         self._declare()
         self.body(self.kernel.body)
         rules = [r for r in self.found.rules if r is not None]
         defaults: list[Rule] = [
-            _Default("the default", None, u, self.threads) for b, u in self.found.buffers.items() if is_fragment(b)
+            _Default("the default", None, u, self.teams.get(b, self.threads))
+            for b, u in self.found.buffers.items()
+            if is_fragment(b)
         ]
         self.found.solution = self._solved([*rules, *self.views, *defaults])
         for buffer, unknown in self.found.buffers.items():
@@ -118,7 +127,7 @@ class _Inference(RangeRewriter):
         while True:
             known = self._known()
             for unknown in everywhere:
-                known.values[unknown] = replicated(unknown.shape, self.threads)
+                known.values[unknown] = replicated(unknown.shape, self.teams.get(unknown.key, self.threads))
             try:
                 solution = solve(rules, known)
             except LayoutConflict as conflict:
@@ -197,6 +206,13 @@ class _Inference(RangeRewriter):
         loop = Unknown(f"the {what} loop", tuple(int(s or 0) for s in sizes))
         self._note(NestRule(what, nest.span, nest, accesses, loop, self.found.buffers, self.threads), node)
         return node
+
+    def attribute(self, node: tir.AttrStmt) -> Any:
+        outer, group = self.threads, tile_ir.as_thread_group(node)
+        self.threads = outer if group is None else group[1]
+        new = super().attribute(node)
+        self.threads = outer
+        return new
 
     def evaluate(self, node: tir.Evaluate) -> Any:
         if not is_tile_operator(node):

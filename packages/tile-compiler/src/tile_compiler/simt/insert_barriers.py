@@ -31,6 +31,9 @@ Touch = tuple[Any, float, float, int]  # SHARED or a global buffer, first byte, 
 ASYNCHRONOUS = ("matrix", "bulk")  # kinds of effects: reads by the asynchronous proxy
 CHANGES = ("write", "async", "atomic")
 
+Group = tuple[int, int]
+FIRST_OF_GROUPS = 1  # number of the hardware barrier; 0 is that of the block
+
 SHARED = "shared memory"  # of which buffers may share bytes
 
 
@@ -41,6 +44,7 @@ class _State:
 
     `unfenced`: writes of tiles that asynchronous work reads, by ordinary stores, since the last fence of the proxies;
     `fenced`: those that a fence but no barrier has followed. `storing`: what bulk stores may still read.
+    `teams`: the same for each group of threads (`tile_ir.GROUP`), whose work among themselves the block does not see.
     """
 
     reads: set[Touch] = field(default_factory=set)
@@ -51,16 +55,27 @@ class _State:
     unfenced: set[Touch] = field(default_factory=set)
     fenced: set[Touch] = field(default_factory=set)
     storing: set[Touch] = field(default_factory=set)
+    teams: dict[Group, _State] = field(default_factory=dict)
 
     def copy(self) -> _State:
-        return _State(*(set(getattr(self, f.name)) for f in fields(self)))
+        sets = {f.name: set(getattr(self, f.name)) for f in fields(self) if f.name != "teams"}
+        return _State(**sets, teams={group: team.copy() for group, team in self.teams.items()})
 
     def merge(self, other: _State) -> None:
         for f in fields(self):
-            getattr(self, f.name).update(getattr(other, f.name))
+            if f.name != "teams":
+                getattr(self, f.name).update(getattr(other, f.name))
+        for group, team in other.teams.items():
+            self.team(group).merge(team)
+
+    def team(self, group: Group) -> _State:
+        """What the threads of a group have done for themselves."""
+        return self.teams.setdefault(group, _State())
 
     def barrier(self) -> None:
         self.reads, self.writes, self.atomics, self.fenced = set(), set(), set(), set()
+        for team in self.teams.values():
+            team.barrier()
 
     def fence(self) -> None:
         self.fenced |= self.unfenced
@@ -128,6 +143,9 @@ class Placer:
         self.depends_on: dict[int, tuple[Any, ...]] = {}  # by effect: those in its index
         self.touches: dict[tuple[Any, ...], Touch] = {}
         self.accesses: list[tuple[Effect, Any]] = []  # by their numbers: effect, index
+        self.group: Group | None = None  # whose work is looked at
+        self.threads: dict[Group | None, dict[Any, int]] = {None: {v: int(e) for v, e in kernel.threads}}
+        self.groups: list[Group | None] = []  # by the numbers of accesses: who does it
         self.owners: dict[int, Owners | None] = {}
         self.met: dict[tuple[int, int], bool] = {}
         for var, extent in (*kernel.grid, *kernel.threads):
@@ -162,6 +180,13 @@ class Placer:
     def _node(self, stmt: Any) -> Node:
         if isinstance(stmt, tir.SeqStmt):
             return Node("seq", stmt, [self._node(s) for s in tile_ir.statements(stmt)])
+        group = tile_ir.as_thread_group(stmt)
+        if group is not None:
+            inner = stmt.body.then_case if isinstance(stmt.body, tir.IfThenElse) else stmt.body
+            number = tile_ir.statements(inner)[0]
+            self.ranges[number.var] = (0, group[1] - 1)
+            self.threads[group] = {number.var: group[1]}
+            return Node("group", stmt, [self._list(inner)])
         if isinstance(stmt, tir.AttrStmt):
             return Node("scope", stmt, [self._list(stmt.body)])
         inner = isinstance(stmt, tir.For) and bool(stmt.annotations) and REGISTERS in stmt.annotations
@@ -197,6 +222,11 @@ class Placer:
             return tir.While(stmt.condition, parts[0], span=stmt.span)
         if node.kind == "branch":
             return tir.IfThenElse(stmt.condition, parts[0], parts[1] if len(parts) > 1 else None, span=stmt.span)
+        if node.kind == "group":
+            body = parts[0]
+            if isinstance(stmt.body, tir.IfThenElse):
+                body = tir.IfThenElse(stmt.body.condition, body, None, span=stmt.body.span)
+            return tir.AttrStmt(stmt.node, stmt.attr_key, stmt.value, body, span=stmt.span)
         if node.kind == "scope":
             return tir.AttrStmt(stmt.node, stmt.attr_key, stmt.value, parts[0], span=stmt.span)
         return stmt
@@ -215,6 +245,8 @@ class Placer:
                 position += 1
         elif node.kind == "scope":
             self._visit(node.parts[0], state)
+        elif node.kind == "group":
+            self._group(node, state)
         elif node.kind == "loop":
             self._loop(node, state)
         elif node.kind == "while":
@@ -228,6 +260,19 @@ class Placer:
             self._branch(node, state)
         else:
             self._leaf(node, state)
+
+    def _group(self, node: Node, state: Any) -> None:
+        """The work of a group: what its threads do is ordered among them by a barrier of their own."""
+        group = tile_ir.as_thread_group(node.stmt)
+        assert group is not None
+        outer, self.group = self.group, group
+        self._visit(node.parts[0], state.team(group))
+        self.group = outer
+
+    def barrier_of(self, group: Group | None) -> str:
+        """The call that is the barrier of a group, None: of the block."""
+        number = FIRST_OF_GROUPS + list(self.threads).index(group)
+        return "tl::sync_threads" if group is None else f"tl::sync_threads<{number}, {group[1]}>"
 
     def _loop(self, node: Node, state: _State) -> None:
         stmt = node.stmt
@@ -293,7 +338,7 @@ class Placer:
 
     def _leaf(self, node: Node, state: _State) -> None:
         name = called(node.stmt)
-        if name == "tl::sync_threads":
+        if self._joins(name):
             state.barrier()
         elif name == "tl::cp_async_commit":
             state.flying = {(touch, age + 1) for touch, age in state.flying}
@@ -328,6 +373,12 @@ class Placer:
                 elif effect.kind == "bulk":
                     state.storing.add(touch)
 
+    def _joins(self, name: str) -> bool:
+        """Whether a call is a barrier of those whose work is looked at."""
+        if self.group is None:
+            return name == "tl::sync_threads"
+        return name.startswith("tl::sync_threads<") and name.endswith(f" {self.group[1]}>")
+
     def root(self, buffer: Any) -> Any:
         return self.roots.get(buffer, buffer)
 
@@ -339,7 +390,18 @@ class Placer:
         """The synchronization that must come before a statement; the state is as after it."""
         if node.kind in ("seq", "scope"):
             return []
-        touches = [(e.kind, self._touch(e)) for e in node.effects]
+        touches = [(e.kind, self._touch(e)) for e in (self._inside(node) if node.kind == "group" else node.effects)]
+        found = [
+            s for team in (() if node.kind == "group" else state.teams.values()) for s in self._for(node, touches, team)
+        ]
+        found += self._for(node, touches, state)
+        names = [str(s.value.args[0].value) for s in found]
+        if "tl::sync_threads" in names:
+            state.barrier()
+        return [s for n, s in enumerate(found) if names[n] not in names[n + 1 :]]
+
+    def _for(self, node: Node, touches: list[tuple[str, Touch]], state: _State) -> list[Any]:
+        """The synchronization that a statement with these effects needs after what a state has seen."""
         out: list[Any] = []
         if any(overlap(t, f) for _, t in touches for f, _ in state.flying):
             out += [run("tl::cp_async_commit", span=node.stmt.span), run("tl::cp_async_wait<0>", span=node.stmt.span)]
@@ -353,7 +415,7 @@ class Placer:
             out.append(run("tl::fence_proxy_async_shared", span=node.stmt.span))
             state.fence()
         if conflict:
-            out.append(run("tl::sync_threads", span=node.stmt.span))
+            out.append(run(self.barrier_of(self.group), span=node.stmt.span))
             state.barrier()
         return out
 
@@ -377,7 +439,8 @@ class Placer:
             return False
         pair = (a[3], b[3])
         if pair not in self.met:
-            mine, yours = self._owners(a[3]), self._owners(b[3])
+            same = self.groups[a[3]] == self.groups[b[3]]
+            mine, yours = (self._owners(a[3]), self._owners(b[3])) if same else (None, None)
             self.met[pair] = mine is None or yours is None or not apart(mine, yours)
         return self.met[pair]
 
@@ -389,7 +452,7 @@ class Placer:
             size = dtype_of(tile_ir.dtype_name(effect.buffer)).bits // 8
             self.owners[number] = None
             if start is not None and index is not None and not effect.together and size:
-                threads = {v: int(e) for v, e in self.kernel.threads}
+                threads = self.threads[self.groups[number]]
                 end = max(self.offsets[b] + self.sizes[b] for b in self.offsets)
                 found = owners(index, effect.count, size, end - start, threads, self.inner)
                 if found is not None:
@@ -399,11 +462,12 @@ class Placer:
     def _touch(self, effect: Effect) -> Touch:
         """The access of an effect in the present iterations."""
         used = () if effect.index is None or not self.values else self._loops_of(effect)
-        key = (id(effect), *(str(self.values.get(v)) for v in used))
+        key = (id(effect), self.group, *(str(self.values.get(v)) for v in used))
         if key not in self.touches:
             index = None if effect.index is None else self._value(effect.index)
             self.touches[key] = (*self._bytes(effect, index), len(self.accesses))
             self.accesses.append((effect, index))
+            self.groups.append(self.group)
         return self.touches[key]
 
     def _loops_of(self, effect: Effect) -> tuple[Any, ...]:

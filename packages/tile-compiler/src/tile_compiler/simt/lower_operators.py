@@ -16,9 +16,9 @@ from tile_compiler.rewrite import is_call, map_kernels, remake_loop, substitute
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.layout.equations import Rule
 from tile_compiler.simt.lowering import Lowering
-from tile_compiler.simt.materialize_threads import linear_thread
+from tile_compiler.simt.materialize_threads import group_kernel, linear_thread
 from tile_compiler.simt.operators.lower_nest import lower_nest
-from tile_compiler.simt.operators.nests import CACHE, WHAT, int32, is_fragment, run
+from tile_compiler.simt.operators.nests import CACHE, WHAT, int32, is_fragment, run, under
 from tile_compiler.simt.operators.parallel import NestRule
 from tile_compiler.simt.operators.registry import twin_of
 from tile_compiler.simt.operators.vectorized import vector_move
@@ -199,6 +199,9 @@ class _LowerOperators(Guard):
         return tir.IfThenElse(self.expr(node.condition), then_case, else_case, span=node.span)
 
     def attribute(self, node: tir.AttrStmt) -> Any:
+        group = tile_ir.as_thread_group(node)
+        if group is not None:
+            return self._group(node, *group)
         if node.attr_key != tile_ir.LEADER:
             return super().attribute(node)
         leader = first_thread(self.low, self.conditions)
@@ -214,6 +217,23 @@ class _LowerOperators(Guard):
             body = self.body(node.body)
         alone = self.ranges.proves(self.low.tx == leader)
         return body if alone else tir.IfThenElse(self.low.tx == leader, body, None, span=node.span)
+
+    def _group(self, node: tir.AttrStmt, first: int, count: int) -> Any:
+        """The work of a group of threads, which number themselves from 0."""
+        low, outer = self.low, self.kernel
+        kept = low.tx, low.kernel, low.binds, self.conditions
+        thread = tir.Var(f"{low.tx.name}_{first // count}", "int32")
+        self.ranges.iterate(thread, int32(0), int32(count))
+        self.kernel = low.kernel = group_kernel(outer, (first, count), thread)
+        low.tx, low.binds, self.conditions = thread, [], []
+        inside = tile_ir.sequence(tile_ir.statements(self.body(node.body)))
+        number = tir.Bind(thread, kept[0] - first if first else kept[0], span=node.span)
+        body = tile_ir.sequence([number, *low.binds, *tile_ir.statements(inside)])
+        (low.tx, low.kernel, low.binds, self.conditions), self.kernel = kept, outer
+        ends = [kept[0] >= first] if first else []
+        if first + count < int(outer.num_threads or 1):
+            ends.append(kept[0] < first + count)
+        return tile_ir.thread_group(first, count, under(ends, body, node.span), node.span)
 
     def evaluate(self, node: tir.Evaluate) -> Any:
         if is_call(node.value, "tirx.assume"):

@@ -37,6 +37,13 @@ def materialize_threads(func: tir.PrimFunc, ctx: CompileContext) -> tir.PrimFunc
     return map_kernels(func, rule)
 
 
+def group_kernel(kernel: tile_ir.Kernel, group: tuple[int, int], thread: Any = None) -> tile_ir.Kernel:
+    """The kernel as the threads of a group see it: they are the block, numbered from 0 by `thread`."""
+    var = kernel.threads[0][0] if thread is None else thread
+    threads = ((var, tir.const(group[1], "int32")),)
+    return tile_ir.Kernel(kernel.index, kernel.grid, threads, kernel.body, kernel.span)
+
+
 def linear_thread(kernel: tile_ir.Kernel) -> Any:
     """The number of a thread in its block, x fastest; for one axis its variable itself."""
     number: Any = None

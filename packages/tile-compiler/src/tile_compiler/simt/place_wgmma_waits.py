@@ -114,6 +114,7 @@ class _Waits(Placer):
     def __init__(self, kernel: tile_ir.Kernel) -> None:
         super().__init__(kernel)
         self.waits: dict[int, _Wait] = {}
+        self.ends: dict[int, Node] = {}  # by the node of a group: a statement behind its last one
         for call in filter(None, map(wgmma_call, tile_ir.walk(kernel.body))):
             self.tracked |= {r for r in (call.accumulator, call.a_registers) if r is not None}
 
@@ -136,6 +137,17 @@ class _Waits(Placer):
         for position, part in enumerate(node.parts):
             self._before(node.parts, position, state)
             self._visit(part, state)
+
+    def _group(self, node: Node, state: Any) -> None:
+        """T.gemm is done when the work of a group is: others may be waiting for it behind."""
+        own, body = _Pending(), node.parts[0]
+        if id(node) not in self.ends:
+            self.ends[id(node)] = Node("leaf", tile_ir.sequence([]))
+            body.parts.append(self.ends[id(node)])
+        tail = self.ends[id(node)]
+        self._visit(body, own)
+        if any(g != _Group() for g in own.groups):
+            self.waits.setdefault(id(tail), _Wait(0)).end(own, 0)
 
     def _before(self, parts: list[Node], position: int, state: _Pending) -> None:
         """The wait that statement number `position` needs."""

@@ -59,7 +59,10 @@ class Uniformity:
             if node.else_case is not None:
                 self._statement(node.else_case, inside)
         elif isinstance(node, tir.AttrStmt):
-            self._statement(node.body, divergent)
+            inner = node.body
+            if tile_ir.as_thread_group(node) is not None and isinstance(inner, tir.IfThenElse):
+                inner = inner.then_case  # the group is all that there is, as far as it is concerned
+            self._statement(inner, divergent)
         elif isinstance(node, tir.SeqStmt):
             for part in node.seq:
                 self._statement(part, divergent)

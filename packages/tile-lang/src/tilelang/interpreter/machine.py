@@ -48,6 +48,7 @@ class Machine(Evaluator):
         self._loops: list[_Loop] = []
         self._lane: int | None = None  # the one lane that an operator is executed for
         self._barriers: dict[Any, list[Barrier]] = {}  # of each allocation of barriers
+        self._team: Values = np.ones(lanes.count, bool)  # who executes tile operators together
 
     def launch(self, kernel: tile_ir.Kernel, blocks: frozenset[tuple[int, ...]] | None) -> None:
         """Run a kernel's blocks one after the other, the x coordinate fastest, or only those in `blocks`."""
@@ -192,11 +193,19 @@ class Machine(Evaluator):
         kernel = tile_ir.as_kernel(stmt)
         if kernel is not None:
             raise self.error("a kernel inside a kernel")
-        outer = self.lanes.mask
-        if stmt.attr_key == tile_ir.LEADER:
-            self.lanes.mask = np.arange(self.lanes.count) == np.flatnonzero(outer)[0]
-        self.execute(stmt.body)  # other attributes mean nothing here
-        self.lanes.mask = outer if stmt.attr_key == tile_ir.LEADER else self.lanes.mask
+        group = tile_ir.as_thread_group(stmt)
+        if group is None and stmt.attr_key != tile_ir.LEADER:
+            self.execute(stmt.body)  # other attributes mean nothing here
+            return
+        outer, team, lanes = self.lanes.mask, self._team, np.arange(self.lanes.count)
+        if group is None:
+            self.lanes.mask = lanes == np.flatnonzero(outer)[0]
+        else:
+            self._expect_uniform_control("T.ws")
+            self._team = (group[0] <= lanes) & (lanes < sum(group))
+            self.lanes.mask = outer & self._team
+        self.execute(stmt.body)
+        self.lanes.mask, self._team = outer, team
 
     def _evaluate(self, stmt: Any) -> None:
         call = stmt.value
@@ -238,7 +247,7 @@ class Machine(Evaluator):
         return frozenset(self.buffers[b].storage.serial for b in stored if b in self.buffers)
 
     def _expect_uniform_control(self, what: str) -> None:
-        if not self.lanes.mask.all():
+        if not self.lanes.mask[self._team].all():
             active = np.flatnonzero(self.lanes.mask)
             raise self.error(
                 f"{what} is reached by some threads only",

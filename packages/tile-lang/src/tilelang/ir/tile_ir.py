@@ -33,6 +33,7 @@ BARRIER = "shared.barrier"  # mbarriers: elements of uint64 that only calls touc
 
 ARRIVALS = "tl.arrivals"  # annotation of an allocation of barriers: how many arrivals end a phase of each
 LEADER = "tl.leader"  # attribute: of the threads that come by, the first one executes the body
+GROUP = "tl.threads"  # attribute (first, count): the body is the work of these threads alone, as if they were a block
 
 BLOCK_AXES = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 THREAD_AXES = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
@@ -225,6 +226,18 @@ def as_parallel(stmt: Any) -> ParallelNest | None:
         sizes.append(inner.extent)
         inner = inner.body
     return ParallelNest(tuple(loop_vars), tuple(sizes), inner, notes, stmt.span)
+
+
+def thread_group(first: int, count: int, body: Any, span: Any = None) -> Any:
+    """`body` as the work of the threads `first`, `first` + 1, ... alone."""
+    return tir.AttrStmt(tir.const(first, "int32"), GROUP, tir.const(count, "int32"), body, span=span)
+
+
+def as_thread_group(stmt: Any) -> tuple[int, int] | None:
+    """(first, count) of the threads whose work a statement is, or None."""
+    if not (isinstance(stmt, tir.AttrStmt) and stmt.attr_key == GROUP):
+        return None
+    return int(stmt.node), int(stmt.value)
 
 
 # -- walking --------------------------------------------------------------------------------------------------

@@ -136,6 +136,16 @@ from tilelang.language.math import (
     truncmod,
 )
 from tilelang.language.math import const as _literal
+from tilelang.language.roles import (
+    annotate_consumer_reg_alloc,
+    annotate_producer_reg_dealloc,
+    dec_max_nreg,
+    disable_warp_group_reg_alloc,
+    inc_max_nreg,
+    no_set_max_nreg,
+    set_max_nreg,
+    ws,
+)
 from tilelang.language.tile import (
     async_copy,
     clear,
@@ -260,10 +270,6 @@ def __getattr__(name: str) -> Any:
 _LATER = {
     **dict.fromkeys(
         (
-            "ws",
-            "no_set_max_nreg",
-            "disable_warp_group_reg_alloc",
-            "set_max_nreg",
             "wgmma_gemm",
             "ClusterKernel",
             "sync_grid",
@@ -319,9 +325,11 @@ __all__ = [
     "alloc_shared",
     "alloc_var",
     "allocate",
+    "annotate_consumer_reg_alloc",
     "annotate_l2_hit_ratio",
     "annotate_layout",
     "annotate_min_blocks_per_sm",
+    "annotate_producer_reg_dealloc",
     "annotate_safe_value",
     "asin",
     "asinh",
@@ -370,7 +378,9 @@ __all__ = [
     "cummin",
     "cumprod",
     "cumsum",
+    "dec_max_nreg",
     "device_assert",
+    "disable_warp_group_reg_alloc",
     "double",
     "dtype",
     "dtypes",
@@ -416,6 +426,7 @@ __all__ = [
     "hints",
     "if_then_else",
     "import_source",
+    "inc_max_nreg",
     "infinity",
     "int",
     "int1",
@@ -445,6 +456,7 @@ __all__ = [
     "min",
     "min_value",
     "nearbyint",
+    "no_set_max_nreg",
     "parallel",
     "popcount",
     "pow",
@@ -465,9 +477,11 @@ __all__ = [
     "reduce_sum",
     "reinterpret",
     "reshape",
+    "roles",
     "round",
     "rsqrt",
     "serial",
+    "set_max_nreg",
     "shift_left",
     "shift_right",
     "short",
@@ -502,4 +516,5 @@ __all__ = [
     "vectorize",
     "vectorized",
     "view",
+    "ws",
 ]

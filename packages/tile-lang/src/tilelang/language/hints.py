@@ -89,7 +89,7 @@ def annotate_safe_value(values: Mapping[Any, Any]) -> None:
         builder.emit(SafeValue(buffer.region().node(), node).to_stmt(builder.span()))
 
 
-def _hint(name: str, doc: str) -> Callable[..., None]:
+def kernel_hint(name: str, doc: str) -> Callable[..., None]:
     def function(*args: Any, **settings: Any) -> None:
         builder = require_kernel(f"T.{name}")
         text = json.dumps({"args": [repr(a) for a in args], **{k: repr(v) for k, v in settings.items()}})
@@ -100,8 +100,8 @@ def _hint(name: str, doc: str) -> Callable[..., None]:
     return function
 
 
-annotate_l2_hit_ratio = _hint("annotate_l2_hit_ratio", "Which buffers to keep in L2, and how much of them.")
-annotate_min_blocks_per_sm = _hint("annotate_min_blocks_per_sm", "How many blocks should fit one multiprocessor.")
+annotate_l2_hit_ratio = kernel_hint("annotate_l2_hit_ratio", "Which buffers to keep in L2, and how much of them.")
+annotate_min_blocks_per_sm = kernel_hint("annotate_min_blocks_per_sm", "How many blocks should fit one multiprocessor.")
 
 
 def assume(condition: Any) -> None:

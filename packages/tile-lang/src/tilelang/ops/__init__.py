@@ -19,6 +19,7 @@ from tilelang.ops.fill import Fill
 from tilelang.ops.gemm import Gemm, GemmWarpPolicy
 from tilelang.ops.hints import AnnotateLayout, Hint, ImportSource, SafeValue
 from tilelang.ops.reduce import Reduce
+from tilelang.ops.registers import SetMaxNreg
 from tilelang.ops.scan import Scan
 from tilelang.ops.sync import SyncThreads
 from tilelang.ops.tma_copy import TmaCopy
@@ -46,6 +47,7 @@ __all__ = [
     "Reduce",
     "SafeValue",
     "Scan",
+    "SetMaxNreg",
     "SyncThreads",
     "ThreadOp",
     "TileOp",

@@ -19,6 +19,7 @@ from tile_compiler.simt.operators.hints import expand_hint, expand_import_source
 from tile_compiler.simt.operators.lower_gemm import lower_gemm
 from tile_compiler.simt.operators.lower_reduce import lower_reduce
 from tile_compiler.simt.operators.reduce import expand_reduce, reduce_rule
+from tile_compiler.simt.operators.registers import lower_set_max_nreg
 from tile_compiler.simt.operators.scan import expand_scan, lower_scan
 from tile_compiler.simt.operators.sync import lower_sync
 from tile_compiler.simt.operators.tma_copy import lower_tma_copy, tma_rule
@@ -54,6 +55,7 @@ TWINS: dict[type[ops.TileOp], Twin] = {
     ops.Reduce: Twin(expand_reduce, reduce_rule, lower_reduce, lambda op: f"T.reduce_{op.kind}"),
     ops.SafeValue: Twin(lower=nothing),
     ops.Scan: Twin(expand_scan, None, lower_scan, lambda op: f"T.cum{op.kind}"),
+    ops.SetMaxNreg: Twin(lower=lower_set_max_nreg),
     ops.SyncThreads: Twin(lower=lower_sync),
     ops.TmaCopy: Twin(None, tma_rule, lower_tma_copy, lambda op: "TMA copy"),
 }
