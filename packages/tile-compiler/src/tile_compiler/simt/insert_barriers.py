@@ -32,7 +32,7 @@ ASYNCHRONOUS = ("matrix", "bulk")  # kinds of effects: reads by the asynchronous
 CHANGES = ("write", "async", "atomic")
 
 Group = tuple[int, int]
-FIRST_OF_GROUPS = 1  # number of the hardware barrier; 0 is that of the block
+BARRIERS = 16  # that the hardware has; 0 is the block's, groups take the last ones, as users count from the first
 
 SHARED = "shared memory"  # of which buffers may share bytes
 
@@ -271,7 +271,7 @@ class Placer:
 
     def barrier_of(self, group: Group | None) -> str:
         """The call that is the barrier of a group, None: of the block."""
-        number = FIRST_OF_GROUPS + list(self.threads).index(group)
+        number = BARRIERS - list(self.threads).index(group)
         return "tl::sync_threads" if group is None else f"tl::sync_threads<{number}, {group[1]}>"
 
     def _loop(self, node: Node, state: _State) -> None:

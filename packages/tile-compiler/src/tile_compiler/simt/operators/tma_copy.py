@@ -65,7 +65,7 @@ def lower_tma_copy(op: TmaCopy, low: Lowering) -> Any:
     low.ctx.filled.add(str(plan.map.tensor.name))
     low.ctx.report.note(low.span, f"T.tma_copy: {plan.describe()}")
     tensor_map = low.tensor_map(plan.map)
-    hint = f"<tl::{op.eviction_policy}>" if op.eviction_policy else ""
+    hint = f"<tl::{op.eviction_policy}>" if op.eviction_policy in ("evict_first", "evict_last") else ""
     calls = []
     for box in plan.boxes:
         corner = tir.address_of(tir.BufferLoad(tile, [low.simplify(i) for i in box.corner]))

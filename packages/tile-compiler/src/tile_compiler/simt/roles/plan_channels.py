@@ -50,6 +50,8 @@ def plan_channels(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
         return func
 
     def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
+        if any(tile_ir.as_thread_group(n) is not None for n in tile_ir.walk(kernel.body)):
+            return kernel  # the user has given the roles
         planner = _Plan(func, kernel, ctx)
         body = planner.body(kernel.body)
         if not planner.channels:
