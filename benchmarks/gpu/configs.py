@@ -77,7 +77,7 @@ class MlaConfig:
 Config = GemmConfig | GemvConfig | AttentionConfig | MlaConfig
 
 BEST: dict[str | tuple[str, str], tuple[Config, ...]] = {
-    "gemm": (GemmConfig(128, 256, 64, 4),),
+    "gemm": (GemmConfig(128, 256, 64, 4, panel=16),),
     "fp8": (GemmConfig(128, 256, 128, 4),),
     "types": (GemmConfig(128, 256, 128, 4), GemmConfig(128, 256, 64, 4), GemmConfig(128, 256, 32, 4)),
     "gemv": (GemvConfig(2, 2048, 256), GemvConfig(2, 2048, 256, once=False)),
@@ -91,7 +91,7 @@ SWEEPS: dict[str, tuple[Config, ...]] = {
     "gemm": (
         GemmConfig(128, 256, 64, 3),
         GemmConfig(256, 128, 64, 4),
-        GemmConfig(128, 256, 64, 4, panel=16),
+        GemmConfig(128, 256, 64, 4),
         GemmConfig(128, 256, 64, 4, panel=4),
         GemmConfig(128, 192, 64, 4),
         GemmConfig(128, 128, 64, 5),

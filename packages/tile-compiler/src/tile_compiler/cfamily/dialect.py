@@ -7,12 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Dialect:
-    """`header` is the one file that a source includes. `bounds_blocks`: __launch_bounds__ counts blocks (else waves)."""
+    """`header` is the one file that a source includes. `bounds_blocks`: __launch_bounds__ counts blocks (else waves).
+
+    `fast_math`: float32 functions and quotients are the header's approximations.
+    """
 
     name: str
     header: str
     warp_size: int
     bounds_blocks: bool
+    fast_math: bool = False
 
     def launch_bounds(self, threads: int, min_blocks: int | None) -> str:
         """A promise to the compiler: threads of a block, and the least number of blocks on one multiprocessor.

@@ -78,6 +78,7 @@ class Expressions:
         self.reads = 0  # how many values from memory were printed so far: what holds one is data
         self.data: set[Any] = set()  # variables that hold data
         self.indexing = False  # inside an index
+        self.fast = False  # approximations will do for functions and quotients of float32
         self.modular = False  # only the low bits of the result count, as it is stored: sums need no care
 
     # -- what the statements define ----------------------------------------------------------------------------------
@@ -206,6 +207,12 @@ class Expressions:
                 left, right = self.tight(a, UNARY), self.tight(b, UNARY)
                 return f"({element.text})({unsigned}{left} {operator} {unsigned}{right})", UNARY
         return text, level
+
+    def _quotient(self, node: Any) -> Text:
+        element, lanes = self.type_of(node)
+        if self.fast and element == FLOAT32 and lanes == 1:
+            return f"tl::fast::divide({self.text(node.a)}, {self.text(node.b)})", POSTFIX
+        return self._binary(node)
 
     def _fits(self, node: Any, element: ElementType) -> bool:
         (low, high), (least, greatest) = self.intervals(node), element.bounds or (0, 0)
@@ -413,9 +420,12 @@ class Expressions:
         one = float_literal(1.0, wide)[0]
         if name == "sigmoid":
             inner = self.tight(args[0], POSTFIX) if element.kind == "float" else f"({texts[0]})"
-            text, level = f"{one} / ({one} + {function_name('exp', wide.bits)}(-{inner}))", 5
+            below = f"{one} + {function_name('exp', wide.bits, fast=self.fast)}(-{inner})"
+            text, level = f"{one} / ({below})", 5
+            if self.fast and wide.bits == 32:
+                text, level = f"tl::fast::reciprocal({below})", POSTFIX
         elif name in FLOAT_FUNCTIONS:
-            text, level = f"{function_name(name, wide.bits)}({', '.join(texts)})", POSTFIX
+            text, level = f"{function_name(name, wide.bits, fast=self.fast)}({', '.join(texts)})", POSTFIX
         else:
             raise self.unsupported(node, f"no C++ for the call of {name}")
         return (text, level) if element.kind == "float" else (f"{element.text}({text})", POSTFIX)
@@ -434,6 +444,7 @@ _RULES: dict[type, Any] = {
     **dict.fromkeys(_OPERATORS, Expressions._binary),
     prim.LShift: Expressions._shift,
     prim.RShift: Expressions._shift,
+    prim.Div: Expressions._quotient,
     prim.FloorDiv: Expressions._floor_div,
     prim.FloorMod: Expressions._floor_mod,
     prim.Min: Expressions._extreme,

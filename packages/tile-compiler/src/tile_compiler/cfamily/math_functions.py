@@ -12,10 +12,14 @@ exp exp2 exp10 expm1 log log2 log10 log1p sin cos tan sinh cosh tanh asin acos a
 rsqrt pow fmod floor ceil round trunc nearbyint rint fabs copysign hypot fma ldexp
 """.split()
 FLOAT_FUNCTIONS = {name: name for name in _SAME} | {"abs": "fabs"}
+#: Those of float32 that the device headers also have in an approximate form, as `tl::fast::<name>`.
+APPROXIMATE = frozenset("exp exp2 exp10 log log2 log10 sin cos tan sqrt rsqrt pow".split())
 FLOAT_TESTS = ("isnan", "isinf", "isfinite")
 BIT_COUNTS = {"popcount": ("__popc", "__popcll"), "clz": ("__clz", "__clzll")}
 
 
-def function_name(name: str, bits: int) -> str:
-    """C's name of a float function for 32 or 64 bits."""
+def function_name(name: str, bits: int, *, fast: bool = False) -> str:
+    """C's name of a float function for 32 or 64 bits; `fast`: that of its approximation, if there is one."""
+    if fast and bits == 32 and name in APPROXIMATE:
+        return f"tl::fast::{name}"
     return FLOAT_FUNCTIONS[name] + ("f" if bits == 32 else "")

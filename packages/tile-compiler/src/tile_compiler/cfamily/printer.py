@@ -111,6 +111,7 @@ class Printer(Vectors):
         super().__init__(Names([kernel.symbol]))
         self.input = kernel
         self.dialect = dialect
+        self.fast = dialect.fast_math
         self.places: list[tuple[int, str]] = []
         self.declared: list[tuple[str, Any]] = []
         self.placed: list[tuple[int, Any]] = []

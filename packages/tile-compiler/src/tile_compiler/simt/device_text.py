@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tvm import tirx as tir
 
@@ -14,6 +15,8 @@ from tile_compiler.simt.debug_tables import DEBUG, debug_tables
 from tile_compiler.simt.kernel_report import kernel_report
 from tile_compiler.targets.chip import Chip
 from tilelang.ir import tile_ir
+
+FAST_MATH, PRECISE_MATH = "tl.enable_fast_math", "tl.disable_fast_math"
 
 
 def device_text(
@@ -30,6 +33,8 @@ def device_text(
     for launch in launches:
         kernel = kernels[launch.index]
         ctx.report.kernels[launch.index] = kernel_report(func, kernel, launch, ctx, chip, dialect.warp_size)
+    if ctx.options.get(FAST_MATH) and not ctx.options.get(PRECISE_MATH):
+        dialect = replace(dialect, fast_math=True)
     printed = print_kernels([launch.kernel for launch in launches], dialect, ctx.sources)
     tables = debug_tables(printed, launches, ctx)
     return printed.text, [(name, "source", printed.text.encode()), (DEBUG, "json", tables)]

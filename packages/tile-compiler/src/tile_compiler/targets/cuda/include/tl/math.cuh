@@ -106,8 +106,13 @@ TL_DEVICE float exp(float x) { return fast::exp2(x * 1.44269504f); }
 TL_DEVICE float exp10(float x) { return fast::exp2(x * 3.32192809f); }
 TL_DEVICE float log(float x) { return fast::log2(x) * 0.693147181f; }
 TL_DEVICE float log10(float x) { return fast::log2(x) * 0.301029996f; }
-TL_DEVICE float tan(float x) { return __fdividef(fast::sin(x), fast::cos(x)); }
-TL_DEVICE float divide(float a, float b) { return __fdividef(a, b); }
+// div.full: 2 ulp over the whole range, where div.approx gives 0 for large divisors.
+TL_DEVICE float divide(float a, float b) {
+  float r;
+  asm("div.full.ftz.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
+TL_DEVICE float tan(float x) { return fast::divide(fast::sin(x), fast::cos(x)); }
 TL_DEVICE float pow(float a, float b) { return fast::exp2(b * fast::log2(a)); }
 }  // namespace fast
 
