@@ -22,7 +22,8 @@ from tile_compiler.simt.errors import BarrierMismatch, ProductUnderWay, SharedMe
 from tilelang.ir import tile_ir
 
 SYNCHRONIZATION = re.compile(
-    r"tl::(sync_threads|cp_async_wait<\d+>|cp_async_commit|wait_loads<\d+>|mbarrier_\w+|fence_\w+|wgmma_(wait<\d+>|commit|fence)"
+    r"tl::(sync_threads|sync_barrier|arrive_barrier|cp_async_wait<\d+>|cp_async_commit|wait_loads<\d+>|mbarrier_\w+"
+    r"|fence_\w+|wgmma_(wait<\d+>|commit|fence)"
     r"|bulk_(commit|wait<\d+>|wait_read<\d+>))"
 )
 

@@ -27,14 +27,14 @@ def assumed(func: Any) -> list[str]:
     return ctx.report.assumed
 
 
-def refutation(func: Any) -> str:
-    """What the checker says; it must name two lines of the program and a repair."""
+def refutation(func: Any, lines: int = 2) -> str:
+    """What the checker says; it must name two lines of the program, or so many, and a repair."""
     with pytest.raises(ERRORS) as caught:
         check_synchronization(func, SimtContext())
     text = str(caught.value)
     found = re.search(r"found: .*", text)
     assert found is not None
-    assert found[0].count("program.py:") >= 2 or "nothing" in found[0], text
+    assert found[0].count("program.py:") >= lines or "nothing" in found[0], text
     assert "try: " in text
     return text
 
@@ -343,3 +343,32 @@ def test_random_rings() -> None:
         mutant, change = found[int(rng.integers(len(found)))]
         if extent > versions:
             assert refutation(mutant), (versions, extent, change)
+
+
+# -- warps that take turns ------------------------------------------------------------------------------------------------
+
+
+def turns(extent: int, first: bool = True) -> Any:
+    """Two warpgroups of which one goes on while the other waits, by barriers of the hardware."""
+    program = Program(256)
+    tx = program.tx
+    group = tir.floordiv(tx, 128)
+    begin = when(tir.And(tx >= 128, tir.const(extent, "int32") > 0), call("arrive_barrier", 2, 256))
+
+    def turn(k: Any) -> list[Any]:
+        take = call("sync_barrier", 2 + group, 256)
+        again = when(tir.Or(tx < 128, k + 1 < extent), call("arrive_barrier", 3 - group, 256))
+        return [take, call("fence_proxy_async_shared"), again]
+
+    return program.function([*([begin] if first else []), loop("k", extent, turn), call("sync_threads")])
+
+
+@pytest.mark.parametrize("extent", [0, 1, 2, 900])
+def test_turns_come_to_an_end(extent: int) -> None:
+    assert not assumed(turns(extent))
+
+
+def test_turns_that_nobody_passes_on() -> None:
+    assert "warps wait for each other and never go on" in refutation(turns(3, first=False), lines=1)
+    needed = [change.was for mutant, change in mutants(turns(3)) if "barrier" in change.was and refutation(mutant, 1)]
+    assert needed == ["tl::arrive_barrier", "tl::sync_barrier", "tl::arrive_barrier"]

@@ -23,6 +23,7 @@ from tilelang.ir.dtypes import dtype_of
 
 ROLE = "tl.role"  # of an attribute around statements that the producer alone executes
 OFFSET = "tl.offset"
+ASYNCHRONOUS = ("tl::mbarrier", "tl::tma_", "tl::bulk_", "tl::wgmma_", "tl::fence_")  # of CUDA's asynchronous proxy
 _ADDRESS = ("tirx.address_of", "tirx.buffer_data")
 
 
@@ -352,9 +353,7 @@ def is_role(node: Any) -> bool:
 
 def orders(name: str) -> bool:
     """Whether a function of the device header orders accesses, or makes some that are not its caller's."""
-    return "sync" in name or name.startswith(
-        ("tl::wait_loads", "tl::mbarrier", "tl::tma_", "tl::bulk_", "tl::wgmma_", "tl::fence_")
-    )
+    return "sync" in name or name.startswith(("tl::wait_loads", "tl::arrive_", *ASYNCHRONOUS))
 
 
 def _buffer_at(address: Any) -> Any:

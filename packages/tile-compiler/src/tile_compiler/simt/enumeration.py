@@ -12,6 +12,8 @@ from tvm import tirx as tir
 from tile_compiler.rewrite import is_call
 from tile_compiler.simt.block_memory import is_role
 from tile_compiler.simt.checker.asynchronous import Asynchronous
+from tile_compiler.simt.checker.knowledge import WARP
+from tile_compiler.simt.checker.replay import WHOLE
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.errors import SharedMemoryRace
 from tile_compiler.simt.operators.nests import REGISTERS
@@ -116,10 +118,10 @@ class Block(Asynchronous):
         if name == "tl::sync_threads":
             if (self.consumers & ~self.active).any():
                 raise SharedMemoryRace("a barrier that not every thread reaches", at=node.span)
-            self._barrier(self.consumers | (node in self.joint))
+            self._barrier(self.consumers | (node in self.joint), self._site(node))
         elif name.startswith("tl::sync_threads<"):
             self.ctx.report.assume(node.span, "a barrier of a part of the block orders what it is meant to order")
-            self._barrier(self.consumers)
+            self._barrier(self.consumers, self._site(node))
         elif name == "tl::cp_async_commit":
             self.state.commit()
         elif name.startswith("tl::cp_async_wait<"):
@@ -131,13 +133,15 @@ class Block(Asynchronous):
         else:
             self._reads(call, node)
 
-    def _barrier(self, threads: Array) -> None:
+    def _barrier(self, threads: Array, site: int) -> None:
         """All threads of the block meet, or all but the producer."""
         assert self.state is not None
         self.state.barrier()
         if self.state.engines is not None:
             self.now += 1
             self.state.engines.knowledge.join(threads, self.now)
+            size = -(-self.count // WARP) * WARP
+            self.replay.hardware(self.consumers, self.lane, WHOLE, size, True, site)
 
     def _landed(self, flights: list[Flight]) -> None:
         """What `cp.async` has brought counts as written by the threads that waited for it."""
@@ -251,6 +255,7 @@ class Block(Asynchronous):
         assert self.state is not None
         self.loops.append(_Loop([self.state.copy()], True))
         last = None
+        self.undecided += 1
         versions = 1 + max((int(b) for b in _moduli(node)), default=1)
         for number in range(LONGEST):
             if self.state is None:
@@ -267,6 +272,7 @@ class Block(Asynchronous):
             if number >= versions and key == last:
                 break
             last = key
+        self.undecided -= 1
         self.state = None
         self._joined(self.loops.pop().exits)
 
@@ -341,6 +347,7 @@ class Block(Asynchronous):
         """A condition that memory decides for all threads alike: both ways, then what either may have left."""
         assert self.state is not None
         before, private = self.state.copy(), {b: v.copy() for b, v in self.private.items()}
+        self.undecided += 1
         self._statement(node.then_case)
         after, self.state = self.state, before
         if node.else_case is not None:
@@ -349,6 +356,7 @@ class Block(Asynchronous):
             self._statement(node.else_case)
             private = self.private
             self.private = changed
+        self.undecided -= 1
         for buffer, content in private.items():
             if not np.array_equal(content, self.private[buffer]):
                 self.unknown[buffer] = True

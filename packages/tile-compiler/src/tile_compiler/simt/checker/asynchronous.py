@@ -11,7 +11,7 @@ from tvm import tirx as tir
 
 from tile_compiler.rewrite import is_call
 from tile_compiler.signature import TENSOR_MAP
-from tile_compiler.simt.block_memory import BlockMemory, Memory, orders
+from tile_compiler.simt.block_memory import ASYNCHRONOUS, BlockMemory, Memory, orders
 from tile_compiler.simt.checker.descriptors import Product, offsets, swizzled
 from tile_compiler.simt.checker.engines import Batch, Engines
 from tile_compiler.simt.checker.knowledge import WARP, Agents, Knowledge
@@ -23,8 +23,10 @@ from tile_compiler.simt.checker.refutations import (
     no_fence,
     not_ready,
     race,
+    stuck_warps,
     unfenced_registers,
 )
+from tile_compiler.simt.checker.replay import Replay
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.shadow import MANY, Meeting
 from tile_compiler.simt.thread_values import Array, Unknown
@@ -34,9 +36,17 @@ WARPGROUP = 4 * WARP
 
 _LOADS = ("tl::tma_load", "tl::bulk_load")
 _STORES = ("tl::tma_store", "tl::tma_reduce", "tl::bulk_store", "tl::bulk_reduce")
+_HARDWARE = ("tl::sync_barrier", "tl::arrive_barrier")
 _IGNORED = ("tl::mbarrier_inval", "tl::fence")
 _WITHOUT_EFFECT = ("tl::tma_prefetch", "tl::bulk_prefetch", "tl::wgmma_hold", "tl::wgmma_descriptor")
-_NOT_FOLLOWED = ("cluster", "multicast", "mbarrier_try_wait", "mbarrier_test_wait", "cp_async_mbarrier_arrive")
+_NOT_FOLLOWED = (
+    "cluster",
+    "multicast",
+    "mbarrier_try_wait",
+    "arrive_threads",
+    "mbarrier_test_wait",
+    "cp_async_mbarrier_arrive",
+)
 
 
 class Asynchronous(BlockMemory):
@@ -61,7 +71,7 @@ class Asynchronous(BlockMemory):
                 calls.append(node)
         names = [str(c.args[0].value) for c in calls]
         self.initializes = "tl::mbarrier_init" in names
-        self.is_asynchronous = self.produces or any(orders(n) and "sync" not in n for n in names)
+        self.is_asynchronous = self.produces or any(n.startswith(ASYNCHRONOUS) for n in names)
         products = [c for c, n in zip(calls, names) if n.startswith("tl::wgmma_m64")]
         held = [a.args[0].source for c in products for a in c.args[1:3] if is_call(a, "tirx.address_of")]
         self.registers = {self.roots.get(b, b) for b in held}
@@ -69,6 +79,8 @@ class Asynchronous(BlockMemory):
         self.box_bytes: dict[Any, int] = {}
         self.matrices: dict[Any, Array] = {}
         self.joint = _setup(kernel.body)
+        self.replay = Replay()
+        self.undecided = 0  # branches around here that memory decides
         self.trusted = False  # whether the kernel's barriers are assumed to order what they are meant to order
 
     def _allocate(self, node: tir.AllocBuffer) -> None:
@@ -80,7 +92,7 @@ class Asynchronous(BlockMemory):
 
     def _engines(self) -> Engines | None:
         """The state of asynchronous work at the kernel's start, if there is any."""
-        self.trusted = False
+        self.trusted, self.replay, self.undecided = False, Replay(), 0
         if not self.is_asynchronous:
             return None
         agents = Agents(self.count, self.threads, len(self.allocated))
@@ -114,6 +126,8 @@ class Asynchronous(BlockMemory):
         elif name == "tl::sync_warp":
             for warp in np.unique(self.lane[threads] // WARP):
                 engines.knowledge.join(threads & (self.lane // WARP == warp), self.now)
+        elif name in _HARDWARE:
+            self._take_turns(node, stmt, threads, waits=name == _HARDWARE[0])
         elif name.startswith("tl::mbarrier"):
             if not self.trusted or name == "tl::mbarrier_wait":
                 self._at_barrier(name, node, stmt, threads, engines)
@@ -179,6 +193,7 @@ class Asynchronous(BlockMemory):
                 continue
             if name == "tl::mbarrier_wait":
                 self._wait(barrier, who, given, stmt, engines, refute)
+                self.replay.mbarrier(who, self.lane, barrier.number, 0, barrier.ended * barrier.count, site)
                 barrier.sites["wait"] = site
                 continue
             if "expect_tx" in name:
@@ -187,6 +202,7 @@ class Asynchronous(BlockMemory):
             if "arrive" in name:
                 count = 1 if "expect_tx" in name else amount
                 barrier.arrive(who, count, self.now, knowledge, refute)
+                self.replay.mbarrier(who, self.lane, barrier.number, count, 0, site)
                 barrier.sites["arrive"] = site
 
     def _wait(self, barrier: Mbarrier, who: Array, parity: Array, stmt: Any, engines: Engines, refute: Any) -> None:
@@ -199,6 +215,19 @@ class Asynchronous(BlockMemory):
                 engines.knowledge.acquire(these, np.full(engines.agents.count, self.now, np.int32))
                 continue
             barrier.wait(these, int(value), self.now, engines.knowledge, refute)
+
+    def _take_turns(self, node: Any, stmt: Any, threads: Array, waits: bool) -> None:
+        """A barrier of the hardware, by which some warps wait for others."""
+        try:
+            number, size = self._value_of(node.args[1]), int(self.value(node.args[2])[0])
+        except Unknown:
+            self._trust(stmt)
+            return
+        if self.undecided:
+            self._trust(stmt)
+        for which in np.unique(number[threads]):
+            self.trace.append(hash((int(which), size, waits)))
+            self.replay.hardware(threads & (number == which), self.lane, int(which), size, waits, self._site(stmt))
 
     def _divided(self, threads: Array) -> bool:
         return not bool((threads | ~self.consumers).all())
@@ -459,6 +488,9 @@ class Asynchronous(BlockMemory):
         engines = None if self.state is None else self.state.engines
         if engines is None or self.trusted:
             return
+        stuck = self.replay.stuck() if self.replay.turns else []
+        if stuck:
+            raise stuck_warps([self.sites[event.site] for event in stuck])
         for queue in engines.products.values():
             for batch in queue.under_way():
                 site = min(s for _, _, s in batch.accumulators)

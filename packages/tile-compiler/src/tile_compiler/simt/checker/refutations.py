@@ -213,6 +213,18 @@ def not_ready(barrier: Mbarrier, first: Site | None, stmt: Site, visible: str) -
     )
 
 
+def stuck_warps(waits: list[Site]) -> CompileError:
+    """Warps that wait for ever, each at one of these statements."""
+    lines = list(dict.fromkeys(line(w) for w in waits))
+    return BarrierMismatch(
+        "warps wait for each other and never go on",
+        at=waits[0].span,
+        found=f"waits at {', '.join(lines)} when nothing else can happen",
+        expected="every wait at a barrier has its arrivals, which do not wait for what comes after it",
+        repair="as many arrivals as waits, in an order in which one warp can always go on",
+    )
+
+
 def busy_registers(name: str, first: Site, stmt: Site) -> CompileError:
     """Registers of a product that has not been waited for."""
     return ProductUnderWay(
