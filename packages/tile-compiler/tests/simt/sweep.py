@@ -159,10 +159,10 @@ def main() -> int:
         entries = sweep(subject)
         found += entries
         print(subject.name, dict(Counter(e["verdict"] for e in entries)), flush=True)
+        if options.write:  # at once: who ends it early keeps what it has found
+            write(entries, {subject.name})
     gaps = [e for e in found if e["verdict"] == "gap" or missed(e)]
     print(json.dumps({"mutants": len(found), **Counter(e["verdict"] for e in found), "gaps": gaps}, indent=1))
-    if options.write:
-        write(found, {s.name for s in subjects})
     return 1 if gaps else 0
 
 
