@@ -301,6 +301,16 @@ def test_a_store_must_be_read_before_the_block_ends() -> None:
     assert "the block ends while a bulk store is under way" in refutation(func)
 
 
+def test_a_tensor_that_is_stored_in_bulk_and_read_is_assumed_to_be_apart() -> None:
+    program = Stored()
+    tensor, other = program.params[0], program.tensor(128, "D")
+    read = store(other, program.tx, load(tensor, program.tx))
+    ahead = tir.Evaluate(tir.call_extern("int32", "tl::prefetch_tensor_map", program.map))
+    assert not assumed(program.function([ahead, *program.turn(0), store(other, program.tx, load(other, program.tx))]))
+    (text,) = assumed(program.function([*program.turn(0), read]))
+    assert "what bulk stores write of C is not what the block reads or writes otherwise" in text
+
+
 # -- descriptors ----------------------------------------------------------------------------------------------------------
 
 

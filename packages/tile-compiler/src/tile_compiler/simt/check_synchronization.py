@@ -11,6 +11,7 @@ from tvm import ir
 from tvm import tirx as tir
 
 from tile_compiler.rewrite import is_call
+from tile_compiler.signature import TENSOR_MAP
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.enumeration import Block
 from tile_compiler.simt.scenarios import scenarios
@@ -27,7 +28,8 @@ def check_synchronization(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     occurs (`scenarios.py`), conditions that memory decides are taken both ways. Three verdicts. *Refuted* is an error.
     *Unknown*: an address that cannot be evaluated counts as all of its buffer, so it passes only behind a
     barrier, which `insert_barriers` has placed where control is uniform. *Assumed* stands in report and manifest:
-    barriers of a part of the block, functions of the user, threads that write where memory says (in one statement,
+    barriers of a part of the block, warps with programs of their own, functions of the user, tensors that bulk stores
+    write and the block uses otherwise too, threads that write where memory says (in one statement,
     different elements), what a limit left out.
     """
     host = [s for s in tile_ir.statements(func.body) if isinstance(s, tir.Bind)]
@@ -42,6 +44,10 @@ def check_synchronization(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
         if not complete:
             ctx.report.assume(
                 kernel.span, f"other sizes and blocks synchronize like the {len(chosen)} that were checked"
+            )
+        for name in _stored_in_bulk(host, kernel):
+            ctx.report.assume(
+                kernel.span, f"what bulk stores write of {name} is not what the block reads or writes otherwise"
             )
         block = Block(kernel, ctx, tracked)
         for values in chosen:
@@ -70,3 +76,23 @@ def _read_and_written(kernel: tile_ir.Kernel) -> set[Any]:
         elif is_call(node, "tl.atomic_elem"):
             stored.add(node.args[0].args[0].source)
     return {b for b in loaded & stored if str(b.scope()) in tile_ir.GLOBAL}
+
+
+def _stored_in_bulk(host: list[Any], kernel: tile_ir.Kernel) -> list[str]:
+    """The tensors that a kernel writes by bulk stores and uses in another way too: their places are not followed."""
+    maps = {s.var: s.value.args[0].args[0] for s in host if is_call(s.value, TENSOR_MAP)}
+    stored: set[Any] = set()
+    used: set[Any] = set()
+    for node in tile_ir.walk(kernel.body):
+        if isinstance(node, ir.TensorLoad):
+            used.add(node.source)
+        elif isinstance(node, tir.BufferStore):
+            used.add(node.buffer)
+        elif is_call(node, "tirx.call_extern"):
+            name = str(node.args[0].value)
+            named = {maps[a] for a in node.args[1:] if isinstance(a, ir.Var) and a in maps}
+            if name.startswith(("tl::tma_store", "tl::tma_reduce")):
+                stored |= named
+            elif name.startswith("tl::tma_load"):
+                used |= named
+    return sorted(str(b.name) for b in stored & used)
