@@ -146,3 +146,27 @@ def test_impossible_register_limits():
         def main(A: T.Tensor((4,), "float32")):
             with T.Kernel(1, threads=128):
                 T.set_max_nreg(25, 1)
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_the_user_keeps_the_compiler_from_moving_registers(fixed):
+    m, bm, bn, bk = 256, 128, 256, 64
+
+    @T.prim_func
+    def main(A: T.Tensor((m, m), "float16"), B: T.Tensor((m, m), "float16"), C: T.Tensor((m, m), "float16")):
+        with T.Kernel(m // bn, m // bm, threads=256) as (bx, by):
+            if fixed:
+                T.no_set_max_nreg()
+            a = T.alloc_shared((bm, bk), "float16")
+            b = T.alloc_shared((bk, bn), "float16")
+            c = T.alloc_fragment((bm, bn), "float32")
+            T.clear(c)
+            for k in T.Pipelined(m // bk, num_stages=3):
+                T.copy(A[by * bm, k * bk], a)
+                T.copy(B[k * bk, bx * bn], b)
+                T.gemm(a, b, c)
+            T.copy(c, C[by * bm, bx * bn])
+
+    text = tilelang.compile(main, target=HOPPER, execution="emulate").artifact.source
+    assert ("tl::register_limit" in text) != fixed
+    assert text.count("tl::tma_store(") == 1

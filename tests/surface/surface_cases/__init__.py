@@ -13,6 +13,7 @@ from surface_cases import (
     package,
     reductions,
     types,
+    warps,
 )
 from surface_cases.case import CASES, MODES, Case
 

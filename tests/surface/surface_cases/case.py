@@ -44,6 +44,7 @@ class Program:
     want: Sequence[Any]
     rtol: float = 0.0
     atol: float = 0.0
+    arch: str = "sm_80"  # of the mode CUDA
 
     def run(self, mode: str) -> None:
         """Trace, or run and compare with the reference."""
@@ -54,7 +55,7 @@ class Program:
 
         count = len(signature.described(self.func))
         outputs = list(range(len(self.inputs), count))
-        kernel = build(self.func, mode, out_idx=outputs or None)
+        kernel = build(self.func, mode, out_idx=outputs or None, arch=self.arch)
         arguments = [x.copy() if isinstance(x, np.ndarray) else x for x in self.inputs]
         result = kernel(*arguments)
         if not outputs:
@@ -66,9 +67,10 @@ class Program:
             assert_close(have, want, rtol=self.rtol, atol=self.atol)
 
 
-def build(func: Any, mode: str, **options: Any) -> Any:
-    """A kernel of the mode."""
-    return tilelang.compile(func, target=TARGETS.get(mode, "cpu"), execution=EXECUTIONS[mode], **options)
+def build(func: Any, mode: str, arch: str = "sm_80", **options: Any) -> Any:
+    """A kernel of the mode; `arch` is what CUDA means by it."""
+    target = f"cuda -arch={arch}" if mode == CUDA else "cpu"
+    return tilelang.compile(func, target=target, execution=EXECUTIONS[mode], **options)
 
 
 def jit(mode: str, **options: Any) -> Callable[[Any], Any]:

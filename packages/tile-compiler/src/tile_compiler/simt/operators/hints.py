@@ -12,6 +12,9 @@ from tilelang.ops import Hint, ImportSource
 
 def expand_hint(op: Hint, to: Expansion) -> Any:
     """`tl.hint()` -> nothing; `rasterize_grid` follows the wish of `T.use_swizzle`, and the report says what became of it."""
+    if op.kind in ("no_set_max_nreg", "disable_warp_group_reg_alloc"):
+        to.ctx.fixed_registers.add(to.kernel.index)
+        return tile_ir.sequence([])
     panels = Panels.of(op) if op.kind == "use_swizzle" else None
     if panels is None:
         to.ctx.report.note(to.span, f"{op.kind} has no effect on this target")

@@ -41,7 +41,8 @@ def split_roles(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
         consumers = int(kernel.num_threads or 1)
         (thread, _) = kernel.threads[0]
         setup, body = _parts(kernel.body)
-        limit = None if ctx.options.get(NO_REGISTER_LIMITS) else consumer_limit(consumers, kernel, ctx)
+        fixed = ctx.options.get(NO_REGISTER_LIMITS) or kernel.index in ctx.fixed_registers
+        limit = None if fixed else consumer_limit(consumers, kernel, ctx)
         consumer = [*_limit("increase", limit), *tile_ir.statements(_Consumer(consumers).body(body))]
         producer = tile_ir.statements(renewed(_Producer(body).body(body)))
         alone = tir.IfThenElse(tir.EQ(thread, int32(consumers)), tile_ir.sequence(producer), None, span=kernel.span)

@@ -1,0 +1,126 @@
+"""What experts say themselves on sm_90a: mbarriers, bulk copies, fences, warpgroups and their registers (batch 2)."""
+
+import numpy as np
+
+import tilelang.language as T
+from surface_cases.case import Program, case, ints
+
+SHAPE = (16, 32)
+NO_CPU = {"CPU": "mbarriers and bulk copies are sm_90a's: the CPU target refuses the kernel"}
+HOPPER = "sm_90a"
+
+
+def loads(arrive, expect, wait):
+    """A program that loads a tile, with the calls given."""
+
+    @T.prim_func
+    def main(A: T.Tensor(SHAPE, "float32"), B: T.Tensor(SHAPE, "float32")):
+        with T.Kernel(1, threads=32):
+            tile = T.alloc_shared(SHAPE, "float32")
+            full = T.alloc_barrier([1, 32])
+            if T.get_thread_binding() == 0:
+                expect(full[0], 16 * 32 * 4)
+                T.tma_copy(A, tile, barrier=full[0], expect_tx=False)
+            wait(full[0], 0)
+            arrive(full[1])
+            wait(full[1], 0)
+            T.copy(tile, B)
+
+    a = ints(*SHAPE, dtype=np.float32)
+    return Program(main, [a], [a], arch=HOPPER)
+
+
+@case("T.alloc_barrier", "T.mbarrier_arrive", "T.mbarrier_arrive_expect_tx", "T.mbarrier_wait_parity", empty=NO_CPU)
+def barriers():
+    return loads(T.mbarrier_arrive, T.mbarrier_arrive_expect_tx, T.mbarrier_wait_parity)
+
+
+@case("T.barrier_arrive", "T.barrier_wait", "T.mbarrier_expect_tx", empty=NO_CPU)
+def barriers_by_their_other_names():
+    def expect_and_arrive(barrier, size):
+        T.mbarrier_expect_tx(barrier, size)
+        T.barrier_arrive(barrier)
+
+    return loads(T.barrier_arrive, expect_and_arrive, T.barrier_wait)
+
+
+@case("T.tma_copy", "T.tma_store_wait", "T.fence_proxy_async", empty=NO_CPU)
+def a_tile_by_bulk_copies():
+    @T.prim_func
+    def main(A: T.Tensor(SHAPE, "float32"), B: T.Tensor(SHAPE, "float32")):
+        with T.Kernel(1, threads=32):
+            tile = T.alloc_shared(SHAPE, "float32")
+            full = T.alloc_barrier(32)
+            T.tma_copy(A, tile, barrier=full)
+            T.mbarrier_arrive(full)
+            T.mbarrier_wait_parity(full, 0)
+            for i, j in T.Parallel(*SHAPE):
+                tile[i, j] = tile[i, j] + 1
+            T.fence_proxy_async()
+            T.sync_threads()
+            T.tma_copy(tile, B)
+            T.tma_store_wait()
+
+    a = ints(*SHAPE, dtype=np.float32)
+    return Program(main, [a], [a + np.float32(1)], arch=HOPPER)
+
+
+@case("T.tma_store_arrive", empty=NO_CPU)
+def groups_of_stores():
+    @T.prim_func
+    def main(A: T.Tensor(SHAPE, "float32"), B: T.Tensor(SHAPE, "float32")):
+        with T.Kernel(1, threads=32):
+            tile = T.alloc_shared(SHAPE, "float32")
+            T.copy(A, tile)
+            T.fence_proxy_async()
+            T.sync_threads()
+            T.tma_copy(tile, B)
+            T.tma_store_arrive()
+            T.tma_store_wait(1)
+            T.tma_store_wait(0)
+
+    a = ints(*SHAPE, dtype=np.float32)
+    return Program(main, [a], [a], arch=HOPPER)
+
+
+def roles(give, take, hint):
+    """A program of two warpgroups that pass a tile on."""
+
+    @T.prim_func
+    def main(A: T.Tensor(SHAPE, "float32"), B: T.Tensor(SHAPE, "float32")):
+        with T.Kernel(1, threads=256):
+            if hint is not None:
+                hint()
+            tile = T.alloc_shared(SHAPE, "float32")
+            full = T.alloc_barrier(128)
+            with T.ws(1):
+                give()
+                T.copy(A, tile)
+                T.mbarrier_arrive(full)
+            with T.ws(0):
+                take()
+                T.mbarrier_wait_parity(full, 0)
+                T.copy(tile, B)
+
+    a = ints(*SHAPE, dtype=np.float32)
+    return Program(main, [a], [a], arch=HOPPER)
+
+
+@case("T.ws", "T.set_max_nreg", empty=NO_CPU)
+def warpgroups():
+    return roles(lambda: T.set_max_nreg(24, 0), lambda: T.set_max_nreg(240, 1), None)
+
+
+@case("T.inc_max_nreg", "T.dec_max_nreg", "T.no_set_max_nreg", empty=NO_CPU)
+def registers_of_warpgroups():
+    return roles(lambda: T.dec_max_nreg(24), lambda: T.inc_max_nreg(240), T.no_set_max_nreg)
+
+
+@case(
+    "T.annotate_producer_reg_dealloc",
+    "T.annotate_consumer_reg_alloc",
+    "T.disable_warp_group_reg_alloc",
+    empty=NO_CPU,
+)
+def registers_by_annotations():
+    return roles(T.annotate_producer_reg_dealloc, T.annotate_consumer_reg_alloc, T.disable_warp_group_reg_alloc)
