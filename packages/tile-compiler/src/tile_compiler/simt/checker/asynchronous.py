@@ -155,6 +155,9 @@ class Asynchronous(BlockMemory):
     def _value_of(self, node: Any) -> Array:
         return np.broadcast_to(self.value(node), (self.threads,))
 
+    def _warpgroups(self, threads: Array) -> list[int]:
+        return [int(g) for g in np.flatnonzero(np.bincount(self.lane[threads] // WARPGROUP))]
+
     # -- mbarriers --------------------------------------------------------------------------------------------------
 
     def _barriers(self, argument: Any, threads: Array) -> Iterator[tuple[Mbarrier, Array]]:
@@ -379,8 +382,7 @@ class Asynchronous(BlockMemory):
         if name == "tl::wgmma_fence":
             engines.touched = {}
             return
-        groups = [int(g) for g in np.unique(self.lane[threads] // WARPGROUP)]
-        for group in groups:
+        for group in self._warpgroups(threads):
             queue = engines.queue(engines.products, group)
             if name == "tl::wgmma_commit":
                 queue.commit()
@@ -440,8 +442,9 @@ class Asynchronous(BlockMemory):
         key = (extent, k, k_major, swizzle, *strides, first, memory.unit)
         if key not in self.matrices:
             found = swizzled(first + offsets(extent, k, k_major, swizzle, *strides), swizzle) // memory.unit
-            found = np.unique(found)
-            self.matrices[key] = found[found < self.shared_places]
+            held = np.zeros(self.shared_places, bool)
+            held[found[found < self.shared_places]] = True
+            self.matrices[key] = np.flatnonzero(held)
         return memory, self.matrices[key]
 
     # -- registers --------------------------------------------------------------------------------------------------
@@ -452,7 +455,7 @@ class Asynchronous(BlockMemory):
         if self.state is None or self.state.engines is None or not (read | written):
             return
         engines, threads = self.state.engines, self.active
-        for group in (int(g) for g in np.unique(self.lane[threads] // WARPGROUP)):
+        for group in self._warpgroups(threads):
             for batch in engines.queue(engines.products, group).under_way():
                 busy = [(r, s) for r, _, s in batch.accumulators if r in read | written]
                 busy += [(r, s) for r, s in batch.operands if r in written]

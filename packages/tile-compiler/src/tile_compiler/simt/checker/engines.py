@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tile_compiler.simt.checker.footprints import KINDS, Footprints
+from tile_compiler.simt.checker.footprints import Footprints
 from tile_compiler.simt.checker.knowledge import Agents, Knowledge
 from tile_compiler.simt.checker.mbarriers import Mbarrier
 from tile_compiler.simt.thread_values import Array
@@ -132,7 +132,7 @@ class Engines:
         Times are compared with what is known, and with nothing else: all that counts is their order.
         """
         clocks = self.clocks()
-        tracks = self.footprints.tracks
+        tracks = {kind: t for kind, t in self.footprints.tracks.items() if t.used}
         latest = max(int(t.max(initial=0)) for t in (*clocks, self.acted, *(t.time for t in tracks.values())))
         present = np.zeros(latest + 2, np.int32)
         for clock in clocks:
@@ -143,8 +143,8 @@ class Engines:
             return earlier[times].tobytes()
 
         parts: list[Any] = [order(c) for c in clocks]
-        for kind in KINDS:
-            track = tracks[kind]
+        for kind, track in tracks.items():
+            parts.append(kind)
             here = track.agent != -1
             parts += [track.agent.tobytes(), track.members.tobytes(), order(np.where(here, track.time, 0))]
             if kind in ("write", "atomic"):

@@ -26,6 +26,7 @@ class Track:
 
     `agent` is NOBODY, an agent, or MANY with the groups in `members` (see `Agents.groups`); all of them count as late as
     the last, at `time`. `fence`: when all of them had made the access visible to the asynchronous proxy; 0: not yet.
+    `used`: whether anybody ever did; most kernels lack some kinds of access.
     """
 
     def __init__(self, size: int) -> None:
@@ -34,6 +35,7 @@ class Track:
         self.time = np.zeros(size, np.int32)
         self.site = np.full(size, -1, np.int32)
         self.fence = np.zeros(size, np.int32)
+        self.used = False
 
     def _tables(self) -> list[Array]:
         return [self.agent, self.members, self.time, self.site, self.fence]
@@ -41,6 +43,7 @@ class Track:
     def copy(self) -> Track:
         new = Track(0)
         new.agent, new.members, new.time, new.site, new.fence = (t.copy() for t in self._tables())
+        new.used = self.used
         return new
 
     def grow(self, size: int) -> None:
@@ -49,12 +52,16 @@ class Track:
             np.concatenate(pair) for pair in zip(self._tables(), more._tables())
         )
 
+    def nobody(self, place: Array) -> bool:
+        return not self.used or bool((self.agent[place] == NOBODY).all())
+
     def forget(self, place: Array) -> None:
         self.agent[place] = NOBODY
         self.members[place] = 0
 
     def add(self, place: Array, agent: Array, groups: Sequence[tuple[Array, int]], time: int, site: int) -> None:
         """`groups`: (which of the places, bits of the groups that touch them)."""
+        self.used = True
         there = self.agent[place]
         new = np.where((there != NOBODY) & (there != agent), MANY, agent)
         self.agent[place] = new
@@ -72,6 +79,7 @@ class Track:
         self.site = np.where(mine & (self.time >= other.time), self.site, np.where(yours, other.site, self.site))
         self.time = np.maximum(np.where(mine, self.time, 0), np.where(yours, other.time, 0))
         self.members = self.members | other.members
+        self.used = self.used or other.used
         merged = np.where(both & ~same, MANY, np.where(mine, self.agent, other.agent))
         self.agent = merged.astype(np.int16)
 
@@ -109,10 +117,14 @@ class Footprints:
     def known(self, kind: str, place: Array, thread: Array, knowledge: Knowledge) -> Array:
         """Whether each thread knows of everything of this kind at its place."""
         track = self.tracks[kind]
+        if track.nobody(place):
+            return np.ones(len(place), bool)
         return knowledge.by_thread(kind, thread, track.agent[place], track.members[place], track.time[place])
 
     def known_to_warpgroup(self, kind: str, place: Array, group: int, knowledge: Knowledge) -> Array:
         track = self.tracks[kind]
+        if track.nobody(place):
+            return np.ones(len(place), bool)
         return knowledge.by_warpgroup(kind, group, track.agent[place], track.members[place], track.time[place])
 
     def visible(self, kind: str, place: Array, who: Array | int, knowledge: Knowledge, fences: Knowledge) -> Array:
@@ -122,6 +134,8 @@ class Footprints:
         `fences`: what each thread knew at its last fence.
         """
         track = self.tracks[kind]
+        if track.nobody(place):
+            return np.ones(len(place), bool)
         held = track.agent[place], track.members[place]
         fence, time = track.fence[place], track.time[place]
         if isinstance(who, int):
@@ -159,6 +173,8 @@ class Footprints:
         bits = np.uint64(sum(1 << w for w, all_of_it in enumerate(whole) if all_of_it))
         for kind in ("write", "atomic"):
             track = self.tracks[kind]
+            if not track.used:
+                continue
             one = (track.agent >= 0) & threads[np.clip(track.agent, 0, self.agents.lanes - 1)]
             many = (track.agent == MANY) & (track.members & ~bits == 0)
             track.fence[(one | many) & (track.fence == 0)] = time

@@ -122,8 +122,9 @@ class Knowledge:
 
     def by_warpgroup(self, kind: str, group: int, agent: Array, members: Array, time: Array) -> Array:
         """The same for all threads of a warpgroup."""
-        own = self._own()[group * 4 * WARP : (group + 1) * 4 * WARP].min(axis=0)[None]
-        return self._knows(own, group, kind, np.zeros(len(agent), np.intp), agent, members, time)
+        if group not in self._made:
+            self._made[group] = self._own()[group * 4 * WARP : (group + 1) * 4 * WARP].min(axis=0)[None]
+        return self._knows(self._made[group], group, kind, np.zeros(1, np.intp), agent, members, time)
 
     def _own(self) -> Clock:
         """`known`, where a thread knows itself; in a row more what all threads know, for any of them."""
@@ -136,9 +137,11 @@ class Knowledge:
         return np.asarray(self._made["own"])
 
     def _knows(self, rows: Clock, name: Any, kind: str, row: Array, agent: Array, members: Array, time: Array) -> Array:
-        if len(agent) > 1 and all((x == x[0]).all() for x in (row, agent, members, time)):  # as after one bulk copy
-            one = slice(0, 1)
-            return np.repeat(self._knows(rows, name, kind, row[one], agent[one], members[one], time[one]), len(agent))
+        if len(agent) > 1:
+            if all(len(x) == 1 or (x == x[0]).all() for x in (row, time, agent, members)):  # as after one bulk copy
+                one = self._knows(rows, name, kind, row[:1], agent[:1], members[:1], time[:1])
+                return np.broadcast_to(one, agent.shape)
+            row = np.broadcast_to(row, agent.shape)
         fine = (agent < 0) | (time <= rows[row, np.maximum(agent, 0)])
         many = np.flatnonzero(agent == MANY)
         if len(many):
