@@ -65,15 +65,16 @@ def _offsets(content: Ints, threads: int) -> frozenset[int] | None:
         return None
     member = np.zeros((int(content.max()) + 1, threads), bool)
     member[content, np.arange(threads)[:, None]] = True
-    first = frozenset(np.flatnonzero(member[content[0, 0]]).tolist())
-    moved = np.array(sorted(first))
-    if any((a ^ b) not in first for a in first for b in first):
+    moved = np.flatnonzero(member[content[0, 0]])
+    first = frozenset(moved.tolist())
+    if not first.issuperset(np.unique(moved[:, None] ^ moved).tolist()):
         return None
-    counts = member.sum(axis=1)
-    for t in range(threads):
-        for n in set(content[t].tolist()):
-            if counts[n] != len(first) or (moved ^ t).max() >= threads or not member[n][moved ^ t].all():
-                return None
+    shared = member[member.any(axis=1)]
+    partners = shared.argmax(axis=1)[:, None] ^ moved  # of one holder: what is closed says the same of all
+    if (shared.sum(axis=1) != len(first)).any() or partners.max() >= threads:
+        return None
+    if not np.take_along_axis(shared, partners, axis=1).all():
+        return None
     return first
 
 
