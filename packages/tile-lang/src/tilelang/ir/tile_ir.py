@@ -246,7 +246,7 @@ def as_thread_group(stmt: Any) -> tuple[int, int] | None:
 def walk(node: Any) -> Iterator[Any]:
     """Every node below and including `node`, in pre-order of first meeting (statements, expressions, regions)."""
     found: list[Any] = []
-    tvm_ffi.structural_walk(node, lambda n: found.append(n), order="pre")
+    tvm_ffi.structural_walk(node, found.append, order="pre")
     return iter(found)
 
 
