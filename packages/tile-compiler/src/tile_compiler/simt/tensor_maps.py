@@ -199,6 +199,10 @@ class _Planner:
         _need(all(tile_ir.static(e) is not None for e, _, _ in axes), "the tile's extents are not constant")
         _need(bool(axes), "it is a single element")
         _need(axes[-1][1] == rank - 1, f"it takes one element of each row of {self.name}")
+        first = self.tensor.region[-1].min
+        _need(self._multiple(first * self.size, ALIGNMENT), f"it may begin in {self.name} at no multiple of 16 bytes")
+        within = self.loads or all(self.ranges.proves(part.min >= 0) for part in self.tensor.region)
+        _need(within, f"it may begin before {self.name}, which a load may and a store may not")
         self.strides = _strides(tensor)
         _need(self._equal(self.strides[-1], 1), f"elements of a row of {self.name} do not follow each other")
         for stride in self.strides[:-1]:

@@ -21,6 +21,8 @@ from tilelang.layout import placeholders
 from tilelang.layout.fit import expr_of_values
 from tilelang.ops import Reduce
 
+LONG_CHAIN, CHAINS = 16, 4  # steps of one result from which on it is summed in several chains, and in how many
+
 
 @dataclass(frozen=True)
 class Butterfly:
@@ -118,23 +120,52 @@ def _finish(op: Reduce, low: Lowering, combine: Combine, register: Any, partial:
     return store(into, cast(partial, element_type(op.dst)), register, span=low.span)
 
 
+def _chains(register: Ints, count: int, low: Lowering) -> tuple[Ints, int]:
+    """(where each element goes, how many partial results each result has): where warps are few, a result is summed in
+    several chains, as each step waits for the one before it (4 cycles and more, which no other warp fills)."""
+    if not low.ctx.arch.has_wgmma or len(register) < LONG_CHAIN * count:
+        return register, 1
+    seen = np.zeros(count, np.int64)
+    spread = np.empty_like(register)
+    for s, r in enumerate(register):
+        spread[s] = r + count * (seen[r] % CHAINS)
+        seen[r] += 1
+    fits = is_formula(expr_of_values(spread, placeholders(1))) and seen.min() >= CHAINS
+    return (spread, CHAINS) if fits else (register, 1)
+
+
+def _joined(part: Any, count: int, chains: int, combine: Combine) -> list[Any]:
+    """The chains of each result brought together, in pairs."""
+    body, apart = [], chains
+    while apart > 1:
+        apart //= 2
+
+        def join(r: Any, apart: int = apart) -> Any:
+            return store(part, combine.step(load(part, r), load(part, r + count * apart)), r)
+
+        body.append(unrolled("r", count * apart, join))
+    return body
+
+
 def _exchanged(op: Reduce, low: Lowering, pattern: Butterfly, count: int, combine: Combine) -> Any:
-    part = local(count, combine.dtype, f"{op.dst.source.name}_part")
+    register, chains = _chains(pattern.register, count, low)
+    part = local(count * chains, combine.dtype, f"{op.dst.source.name}_part")
     low.temporaries.append(tir.AllocBuffer(part))
     source = low.registers(op.src.source)
-    steps = len(pattern.register)
-    place = expr_of_values(pattern.register, placeholders(1))
+    steps = len(register)
+    place = expr_of_values(register, placeholders(1))
 
     def gather(s: Any) -> Any:
         to = to_tir(place, {"i": s})
         value = combine.prepare(cast(load(source, s), combine.dtype))
         return store(part, combine.step(load(part, to), value), to, span=low.span)
 
-    body = [unrolled("r", count, lambda r: store(part, combine.identity, r))]
+    body = [unrolled("r", count * chains, lambda r: store(part, combine.identity, r))]
     if not is_formula(place):
-        body += [_one(pattern.register, s, part, source, combine) for s in range(steps)]
+        body += [_one(register, s, part, source, combine) for s in range(steps)]
     else:
         body.append(unrolled("s", steps, gather))
+    body += _joined(part, count, chains, combine)
     for mask in [m for m in pattern.masks if m < low.ctx.arch.warp]:
 
         def exchange(r: Any, mask: int = mask) -> Any:
