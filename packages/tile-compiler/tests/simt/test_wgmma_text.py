@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from conftest import lowered, printed
 from test_attention import attention
 from test_gemm import product
 from test_wgmma import BF16, INT8
-from test_wgmma_waits import BY_THREADS, chain
+from test_wgmma_waits import chain, printed_text
 
 
 def text(func: Any) -> str:
-    trace, _ = lowered(func, "sm_90a", BY_THREADS)
-    return printed(func, trace.steps[-1].after)[0]
+    return str(printed_text(func).source)
 
 
 def test_a_pipelined_product(golden: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import launch_text, lowered, printed
+from device_texts import launch_text, lowered, printed
 from test_attention import attention
 from test_wgmma import MODES, agree, exact
 
@@ -20,11 +20,15 @@ SYNC = re.compile(
 )
 
 
+def printed_text(func: Any) -> Any:
+    trace, ctx = lowered(func, "sm_90a", BY_THREADS)
+    return printed(func, trace.steps[-1].after, ctx)
+
+
 def order(func: Any, more: str = "") -> list[str]:
     """The synchronization of the printed text and the products (`product`), and lines that begin with `more`."""
-    trace, _ = lowered(func, "sm_90a", BY_THREADS)
     found = []
-    for line in printed(func, trace.steps[-1].after)[0].splitlines():
+    for line in printed_text(func).source.splitlines():
         call = SYNC.search(line)
         if call:
             found.append(call[1])
@@ -184,11 +188,11 @@ def test_whether_to_clear_may_be_decided_at_run_time(rng: Any, clear: bool) -> N
     agree(product, args, (0 if clear else 2) + exact(args[:2], (False, False)), 1e-4)
 
 
-def faults(source: str, launches: Any, func: Any, args: list[Any]) -> set[str]:
+def faults(text: Any, func: Any, args: list[Any]) -> set[str]:
     """What the emulator finds in a text, products as early and as late as they may be."""
     found: set[str] = set()
     for mode in ("early", "late"):
-        reports, _ = launch_text(source, launches, func, args, mode, 0)
+        reports, _ = launch_text(text, func, args, mode, 0)
         found |= {f.kind for r in reports for f in r.errors}
     return found
 
@@ -201,13 +205,13 @@ def test_every_wait_and_fence_is_needed(rng: Any, kernel: str) -> None:
     else:
         func = chain(3 if kernel == "pipeline" else 0, 5)
         args = [*halves(rng, (64, 320), (320, 64)), np.zeros((64, 64), WIDE)]
-    trace, _ = lowered(func, "sm_90a", BY_THREADS)
-    source, launches = printed(func, trace.steps[-1].after)
-    assert not faults(source, launches, func, args)
+    text = printed_text(func)
+    source = text.source
+    assert not faults(text, func, args)
     places = list(re.finditer(r" *tl::(wgmma_wait<0>|wgmma_fence|fence_proxy_async_shared)\(\);\n", source))
     assert {m[1] for m in places} == {"wgmma_wait<0>", "wgmma_fence", "fence_proxy_async_shared"}
     for place in places:
-        found = faults(source[: place.start()] + source[place.end() :], launches, func, args)
+        found = faults(text._replace(source=source[: place.start()] + source[place.end() :]), func, args)
         expected = {
             "wgmma_fence": {"missing-wgmma-fence"},
             "fence_proxy_async_shared": {"missing-proxy-fence"},
@@ -236,8 +240,7 @@ def test_a_cleared_accumulator_is_not_set_to_zero(rng: Any, clearing: bool) -> N
                 T.gemm(a, b, c)
                 T.copy(c, C[part * 64, 0])
 
-    trace, _ = lowered(product, "sm_90a")
-    source = printed(product, trace.steps[-1].after)[0]
+    source = printed_text(product).source
     assert ("T.fill" in source) != clearing
     assert ("ki > 0" in source) == clearing
     args = [*halves(rng, (192, 64), (64, 64)), np.zeros((192, 64), WIDE)]
