@@ -9,7 +9,9 @@ import pytest
 
 import tilelang
 import tilelang.language as T
+from tilelang import interpreter
 from tilelang.errors import InvalidArgument
+from tilelang.interpreter.errors import InterpreterError
 
 HOPPER = "cuda -arch=sm_90a"
 
@@ -46,17 +48,38 @@ def ring(m: int, n: int, k: int, stages: int) -> Any:
 
 
 @pytest.mark.parametrize(("k", "stages"), [(160, 3), (40, 2), (32, 2)])
-@pytest.mark.parametrize("mode", ["early", "late"])
-def test_a_producer_and_two_consumers(values, monkeypatch, k, stages, mode):
-    monkeypatch.setenv("TILELANG_EMULATE_MODE", mode)
-    kernel = tilelang.compile(ring(128, 72, k, stages), target=HOPPER, execution="emulate")
-    a, b, c = values((128, k), "float16", 1), values((k, 72), "float16", 2), np.zeros((128, 72), "float16")
-    kernel(a, b, c)
-    np.testing.assert_array_equal(c, (a.astype("float32") @ b.astype("float32")).astype("float16"))
-    text = kernel.artifact.source
+def test_a_producer_and_two_consumers(agree, values, k, stages):
+    a, b = values((128, k), "float16", 1), values((k, 72), "float16", 2)
+    want = (a.astype("float32") @ b.astype("float32")).astype("float16")
+    text = agree(ring(128, 72, k, stages), [a, b], want).source
     assert "tl::register_limit_decrease<24>" in text
     assert "tl::register_limit_increase<240>" in text
     assert text.index("tl::wgmma_wait<0>") < text.index("tl::mbarrier_arrive(&empty")
+
+
+@pytest.mark.parametrize("arrives", [(0, 1), (1,), ()])
+def test_the_interpreter_finds_who_waits_for_ever(arrives):
+    """Two groups that wait for each other, one that waits for a group that has ended, and both."""
+
+    @T.prim_func
+    def main(A: T.Tensor((4,), "float32")):
+        with T.Kernel(1, threads=256):
+            bars = T.alloc_barrier([128, 128])
+            with T.ws(0):
+                if 0 in arrives:
+                    T.mbarrier_arrive(bars[0])
+                T.mbarrier_wait_parity(bars[1], 0)
+            with T.ws(1):
+                T.mbarrier_wait_parity(bars[0], 0)
+                if 1 in arrives:
+                    T.mbarrier_arrive(bars[1])
+
+    if len(arrives) == 2:
+        interpreter.run(main, [np.zeros(4, "float32")])
+        return
+    with pytest.raises(InterpreterError, match="a wait for bars that never ends") as caught:
+        interpreter.run(main, [np.zeros(4, "float32")])
+    assert "0 of 128 arrivals" in str(caught.value)
 
 
 def test_the_text_compiles_for_the_device():

@@ -16,6 +16,7 @@ from tilelang.interpreter.expressions import Evaluator, constant, dtype_of_node
 from tilelang.interpreter.lanes import Lanes, RaceTracker
 from tilelang.interpreter.memory import Buffer, Storage
 from tilelang.interpreter.numerics import Values
+from tilelang.interpreter.teams import Deadlock, Turns
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of
 from tilelang.ops import DeviceAssert, Print, SyncThreads, ThreadOp, TileOp, parse
@@ -47,6 +48,7 @@ class Machine(Evaluator):
         self.hook, self.output = hook, output
         self._loops: list[_Loop] = []
         self._lane: int | None = None  # the one lane that an operator is executed for
+        self.turns: Turns | None = None  # with other groups of threads
         self._barriers: dict[Any, list[Barrier]] = {}  # of each allocation of barriers
         self._team: Values = np.ones(lanes.count, bool)  # who executes tile operators together
 
@@ -82,10 +84,36 @@ class Machine(Evaluator):
 
     def _sequence(self, stmt: Any) -> None:
         before = set(self.buffers)
-        for part in tile_ir.statements(stmt):
-            self.execute(part)
+        parts = tile_ir.statements(stmt)
+        while parts:
+            roles = list(itertools.takewhile(lambda part: tile_ir.as_thread_group(part) is not None, parts))
+            if len(roles) > 1 and self.turns is None:
+                self._together(roles)
+            else:
+                self.execute(parts[0])
+            parts = parts[max(1, len(roles) if self.turns is None else 1) :]
         for var in self.buffers.keys() - before:
             del self.buffers[var]
+
+    def _together(self, roles: list[Any]) -> None:
+        """Groups of threads whose work stands side by side: who waits for another lets it run."""
+
+        def work(stmt: Any) -> Callable[[Turns], None]:
+            member = Machine(self.lanes, self.block, self.hook, self.output)
+            member.values, member.buffers, member.safe_values = dict(self.values), dict(self.buffers), self.safe_values
+            member._barriers, member.span, outer = self._barriers, self.span, self.lanes.mask
+
+            def run(turns: Turns) -> None:
+                member.turns, member.lanes.mask = turns, outer
+                member.execute(stmt)
+
+            return run
+
+        if not self.lanes.mask.any():
+            return
+        outer = self.lanes.mask
+        Turns([work(stmt) for stmt in roles]).run()
+        self.lanes.mask = outer
 
     def _bind(self, stmt: Any) -> None:
         self.bind(stmt.var, self.value(stmt.value))
@@ -366,13 +394,27 @@ class Machine(Evaluator):
     def wait(self, barrier: Any, parity: Any) -> None:
         parities = np.broadcast_to(self.value(parity), (self.lanes.count,))
         for found, lanes in self._active_barriers(barrier):
-            if not all(found.passed(int(p)) for p in parities[lanes]):
+            wanted = sorted({int(p) for p in parities[lanes]})
+            if not self._passes(found, wanted):
                 raise self.error(
                     f"a wait for {barrier.source.name} that never ends",
                     found=found.describe(),
                     expected="arrivals and copies that end the phase, before the wait in the order of the program",
                     repair="arrive at the barrier, or wait for the phase before: its parity is (k // stages) % 2",
                 )
+
+    def _passes(self, barrier: Barrier, parities: list[int]) -> bool:
+        """Whether a wait ends, after other groups have run as far as that needs."""
+        over = lambda: all(barrier.passed(p) for p in parities)  # noqa: E731
+        if over() or self.turns is None:
+            return over()
+        mask, self_lanes = self.lanes.mask, self.lanes
+        try:
+            self.turns.until(over)
+        except Deadlock:
+            return False
+        self_lanes.mask = mask
+        return True
 
     def _active_barriers(self, barrier: Any) -> list[tuple[Barrier, Values]]:
         """Each barrier that active lanes name, with these lanes."""
