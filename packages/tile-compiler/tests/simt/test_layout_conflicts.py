@@ -24,7 +24,7 @@ def values(rng: Any, *shapes: tuple[int, ...], dtype: str = "float32") -> list[A
 
 
 @pytest.mark.parametrize(("rows", "cols", "threads"), [(64, 64, 128), (30, 20, 96), (7, 100, 48), (5, 3, 128)])
-def test_a_transposed_read(rng: Any, lower: Any, rows: int, cols: int, threads: int) -> None:
+def test_a_transposed_read(rng: Any, rows: int, cols: int, threads: int) -> None:
     @T.prim_func
     def transposed(A: T.Tensor((rows, cols), "float32"), B: T.Tensor((cols, rows), "float32")):
         with T.Kernel(1, threads=threads):
@@ -36,7 +36,7 @@ def test_a_transposed_read(rng: Any, lower: Any, rows: int, cols: int, threads: 
                 b[i, j] += a[j, i]
             T.copy(b, B)
 
-    agree(transposed, lower, values(rng, (rows, cols), (cols, rows)), (1, 1, 1), 0)
+    agree(transposed, "sm_80", values(rng, (rows, cols), (cols, rows)), 0)
 
 
 @pytest.mark.parametrize(("n", "threads"), [(512, 128), (300, 96), (1000, 48)])
@@ -54,12 +54,12 @@ def test_rotated_reversed_and_gathered_reads(rng: Any, lower: Any, n: int, threa
             T.copy(b, B)
 
     args = [*values(rng, (n,)), rng.permutation(n).astype("int32"), np.zeros(n, "float32")]
-    agree(moved, lower, args, (1, 1, 1), 1e-6)
+    agree(moved, "sm_80", args, 1e-6)
     assert any("a goes through shared memory, as T.copy at" in note for note in notes(lower, moved))
 
 
 @pytest.mark.parametrize("shape", [(16, 64), (10, 33)])
-def test_writes_elsewhere_keep_what_they_do_not_touch(rng: Any, lower: Any, shape: tuple[int, int]) -> None:
+def test_writes_elsewhere_keep_what_they_do_not_touch(rng: Any, shape: tuple[int, int]) -> None:
     rows, cols = shape
 
     @T.prim_func
@@ -74,7 +74,7 @@ def test_writes_elsewhere_keep_what_they_do_not_touch(rng: Any, lower: Any, shap
                     b[i, (j + 5) % cols] = a[i, j]
             T.copy(b, B)
 
-    agree(scattered, lower, values(rng, shape, shape), (1, 1, 1), 0)
+    agree(scattered, "sm_80", values(rng, shape, shape), 0)
 
 
 @pytest.mark.parametrize("policies", [("Square", "FullRow"), ("FullCol", "FullRow")])
@@ -95,7 +95,7 @@ def test_two_products_that_want_one_result_differently(rng: Any, lower: Any, pol
             T.copy(c, C)
 
     args = [*values(rng, (64, k), (k, 64), dtype="float16"), np.zeros((64, 64), "float32")]
-    agree(product, lower, args, (1, 1, 1), 1e-4)
+    agree(product, "sm_80", args, 1e-4)
     found = notes(lower, product)
     assert any("c is copied to a fragment of its own, as T.gemm at" in note for note in found)
     assert any("goes through shared memory" in note for note in found)
@@ -126,7 +126,7 @@ def test_scores_become_an_operand_after_softmax(rng: Any, lower: Any, rows: int)
             T.copy(out, O)
 
     args = [*values(rng, (rows, 32), (64, 32), dtype="float16"), np.zeros((rows, 32), "float32")]
-    agree(attend, lower, args, (1, 1, 1), 5e-3)
+    agree(attend, "sm_80", args, 5e-3)
     assert any("weights goes through shared memory" in n or "acc_s goes through" in n for n in notes(lower, attend))
 
 
