@@ -10,8 +10,8 @@ from tvm import tirx as tir
 
 from tile_compiler.rewrite import remake_loop, renewed, substitute
 from tile_compiler.simt.context import SimtContext
-from tile_compiler.simt.operators.nests import load, run, store
-from tile_compiler.simt.pipeline_schedule import Piece, Schedule, inlined, mentions
+from tile_compiler.simt.operators.nests import is_shared, load, run, store
+from tile_compiler.simt.pipeline_schedule import Piece, Schedule, inlined, mentions, touched
 from tile_compiler.simt.plan_pipeline import Version, merged
 from tile_compiler.simt.roles.channels import Channel
 from tile_compiler.simt.roles.order import Step, overlap
@@ -126,12 +126,13 @@ class SpecializedLoop:
             )
             zero, last = loop.min, loop.min + loop.extent - 1
             first = self._emit([Step(p, 0) for p in order.first], at=zero)
-            steady = [*schedule.binds, *self._emit(order.steady, turns=self.turns)]
+            turns = self.turns if self._apart(order.steady) else None
+            steady = [*schedule.binds, *self._emit(order.steady, turns=turns)]
             final = self._emit([Step(p, 0) for p in order.last], at=last)
             some = loop.extent > 0
             out = [
                 *schedule.declared,
-                *(self.turns.begin(loop.extent > 1) if self.turns else []),
+                *(turns.begin(loop.extent > 1) if turns else []),
                 _under(some, first, loop.span),
                 remake_loop(loop, extent=loop.extent - 1, body=tile_ir.sequence(steady)),
                 _under(some, final, loop.span),
@@ -154,6 +155,14 @@ class SpecializedLoop:
         for use in self.carried:
             out += use.channel.release(number, self.thread)
         return [_under(self.loop.extent > 0, out, self.loop.span)]
+
+    def _apart(self, steps: Sequence[Step]) -> bool:
+        """Whether warpgroups need nothing of each other from the first product of `steps` to the last: who waits at a
+        barrier for the other one cannot wait for its turn as well."""
+        issued = [n for n, s in enumerate(steps) if s.piece.place in self.products]
+        written = {b for p in self.rest for b in touched(p.stmt)[1] if is_shared(b)}
+        inside = [s.piece for s in steps[issued[0] : issued[-1] + 1]]
+        return not any(mentions(p) & written for p in inside)
 
     # -- one list of steps ------------------------------------------------------------------------------------
 
