@@ -163,4 +163,4 @@ def renewed(body: Any) -> Any:
 
 def is_call(node: Any, *names: str) -> bool:
     """Whether `node` calls one of the operators `names` (full names such as `tirx.if_then_else`)."""
-    return isinstance(node, ir.Call) and getattr(node.op, "name", "") in names
+    return type(node) is ir.Call and getattr(node.op, "name", "") in names

@@ -42,7 +42,7 @@ class ThreadValues:
         self.private: dict[Any, Array] = {}
         self.unknown: dict[Any, bool] = {}  # private arrays whose content is not known: whether threads may differ
         self.followed: set[Any] = set()
-        self._ready: dict[Any, Callable[[], Array]] = {}
+        self._ready: dict[int, tuple[Any, Callable[[], Array]]] = {}  # by identity: == of expressions is slow
 
     def follow(self, buffer: Any) -> None:
         """Keep the content of a private array, if it is small and of integers."""
@@ -85,11 +85,11 @@ class ThreadValues:
 
     def value(self, node: Any) -> Array:
         """An integer or boolean expression for all threads (length 1 if it is the same for all); Unknown otherwise."""
-        ready = self._ready.get(node)
+        ready = self._ready.get(hash(node))
         if ready is None:
-            ready = self._ready[node] = self._closure(node)
+            ready = self._ready[hash(node)] = (node, self._closure(node))
         try:
-            return ready()
+            return ready[1]()
         except Unknown as unknown:
             raise Unknown(unknown.varying or self._varies(node)) from None
 

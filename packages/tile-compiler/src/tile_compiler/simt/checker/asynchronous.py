@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from tvm import tirx as tir
 from tile_compiler.rewrite import is_call
 from tile_compiler.signature import TENSOR_MAP
 from tile_compiler.simt.block_memory import ASYNCHRONOUS, BlockMemory, Memory, orders
-from tile_compiler.simt.checker.descriptors import Product, offsets, swizzled
+from tile_compiler.simt.checker.descriptors import Matrix, Product, places
 from tile_compiler.simt.checker.engines import Batch, Engines
 from tile_compiler.simt.checker.knowledge import WARP, Agents, Knowledge
 from tile_compiler.simt.checker.mbarriers import Mbarrier
@@ -77,7 +77,6 @@ class Asynchronous(BlockMemory):
         self.registers = {self.roots.get(b, b) for b in held}
         self.mentioned: dict[Any, tuple[frozenset[Any], frozenset[Any]]] = {}
         self.box_bytes: dict[Any, int] = {}
-        self.matrices: dict[Any, Array] = {}
         self.joint = _setup(kernel.body)
         self.replay = Replay()
         self.undecided = 0  # branches around here that memory decides
@@ -309,7 +308,7 @@ class Asynchronous(BlockMemory):
         return memory, np.arange(first, min(first + -(-size // memory.unit), self.shared_places))
 
     def _overwrites(self, memory: Memory, place: Array, thread: int, stmt: Any, engines: Engines) -> None:
-        who = np.full(len(place), thread)
+        who = np.asarray([thread])
         for kind, track in engines.footprints.tracks.items():
             unknown = ~engines.footprints.known(kind, place, who, engines.knowledge)
             if unknown.any():
@@ -332,9 +331,9 @@ class Asynchronous(BlockMemory):
         for thread in np.flatnonzero(threads):
             memory, place = self._bytes(node.args[2], int(thread), int(size[thread]))
             self.trace.append(hash((site, int(thread), place.tobytes())))
-            self._fetches(memory, place, np.full(len(place), thread), stmt, engines)
+            self._fetches(memory, place, np.asarray([thread]), stmt, engines)
             warp = int(thread) // WARP
-            known = engines.footprints.known("fetch", place, np.full(len(place), thread), engines.knowledge)
+            known = engines.footprints.known("fetch", place, np.asarray([thread]), engines.knowledge)
             bits = 1 << (engines.agents.warps + warp)
             engines.footprints.note("fetch", place, engines.agents.stores(warp), bits, self.now, site, known)
             engines.acted[engines.agents.stores(warp)] = self.now
@@ -382,22 +381,40 @@ class Asynchronous(BlockMemory):
         if name == "tl::wgmma_fence":
             engines.touched = {}
             return
-        for group in self._warpgroups(threads):
+        groups = self._warpgroups(threads)
+        if not name.startswith(("tl::wgmma_commit", "tl::wgmma_wait<")):
+            self._multiply(name, node, stmt, groups, engines)
+            return
+        for group in groups:
             queue = engines.queue(engines.products, group)
             if name == "tl::wgmma_commit":
                 queue.commit()
-            elif name.startswith("tl::wgmma_wait<"):
+            else:
                 done = queue.wait(int(name[15:-1]))
                 for warp in range(group * 4, group * 4 + 4):
                     mine = threads & (self.lane // WARP == warp)
                     engines.knowledge.learn(mine, engines.agents.products(warp), done)
-            else:
-                self._multiply(name, node, stmt, group, engines)
 
-    def _multiply(self, name: str, node: Any, stmt: Any, group: int, engines: Engines) -> None:
-        product, site = Product.of(name), self._site(stmt)
+    def _multiply(self, name: str, node: Any, stmt: Any, groups: list[int], engines: Engines) -> None:
+        product = Product.of(name)
         accumulator = self._register(node.args[1])
         operand = self._register(node.args[2]) if product.from_registers else None
+        sides = ((2, 64, product.k_major[0]), (3, product.n, product.k_major[1]))[product.from_registers :]
+        matrices = [self._matrices(node.args[n], extent, product.k, k_major, groups) for n, extent, k_major in sides]
+        for group, matrix in zip(groups, zip(*matrices)):
+            self._multiply_by(product, accumulator, operand, matrix, stmt, group, engines)
+
+    def _multiply_by(
+        self,
+        product: Product,
+        accumulator: Any,
+        operand: Any,
+        matrices: Iterable[Matrix],
+        stmt: Any,
+        group: int,
+        engines: Engines,
+    ) -> None:
+        site = self._site(stmt)
         queue = engines.queue(engines.products, group)
         shape = (product.n, product.k)
         for batch in queue.under_way():
@@ -411,10 +428,8 @@ class Asynchronous(BlockMemory):
                 before = engines.touched[held]
                 raise unfenced_registers(str(held.name), None if before < 0 else self.sites[before], self.sites[site])
         bits = 0b1111 << 4 * group
-        sides = ((2, 64, product.k_major[0]), (3, product.n, product.k_major[1]))
-        for position, extent, k_major in sides[product.from_registers :]:
-            memory, place = self._matrix(node.args[position], extent, product.k, k_major, group)
-            self.trace.append(hash((site, group, position, place.tobytes())))
+        for memory, place, number in matrices:
+            self.trace.append(hash((site, group, number)))
             self._fetches(memory, place, group, stmt, engines)
             known = engines.footprints.known_to_warpgroup("fetch", place, group, engines.knowledge)
             engines.footprints.note("fetch", place, MANY, bits, self.now, site, known)
@@ -426,26 +441,25 @@ class Asynchronous(BlockMemory):
         buffer = argument.args[0].source
         return self.roots.get(buffer, buffer)
 
-    def _matrix(self, node: Any, extent: int, k: int, k_major: bool, group: int) -> tuple[Memory, Array]:
-        """The places of a matrix that a descriptor says; all of the buffer if it cannot be evaluated."""
+    def _matrices(self, node: Any, extent: int, k: int, k_major: bool, groups: list[int]) -> list[Matrix]:
+        """For each warpgroup the matrix that a descriptor says; all of the buffer if it cannot be evaluated."""
         start, leading, stride = node.args[1:4]
         memory = self.memories[start.args[0].source]
         assert memory.base is not None
         swizzle = int(str(node.args[0].value).removeprefix("tl::wgmma_descriptor<").rstrip(">"))
         try:
-            element = int(self._value_of(start.args[0].indices[0])[group * WARPGROUP])
-            advance = int(self._value_of(node.args[4])[group * WARPGROUP]) if len(node.args) > 4 else 0
+            element = self._value_of(start.args[0].indices[0])
+            advance = self._value_of(node.args[4]) if len(node.args) > 4 else np.zeros(self.threads, np.int64)
             strides = (int(self.value(leading)[0]), int(self.value(stride)[0]))
         except Unknown:
-            return memory, memory.base + np.arange(-(-memory.elements * memory.width // memory.unit))
-        first = memory.base * memory.unit + element * memory.bits // 8 + advance
-        key = (extent, k, k_major, swizzle, *strides, first, memory.unit)
-        if key not in self.matrices:
-            found = swizzled(first + offsets(extent, k, k_major, swizzle, *strides), swizzle) // memory.unit
-            held = np.zeros(self.shared_places, bool)
-            held[found[found < self.shared_places]] = True
-            self.matrices[key] = np.flatnonzero(held)
-        return memory, self.matrices[key]
+            whole = memory.base + np.arange(-(-memory.elements * memory.width // memory.unit))
+            return [Matrix(memory, whole, hash(whole.tobytes()))] * len(groups)
+        found = []
+        for thread in (g * WARPGROUP for g in groups):
+            first = memory.base * memory.unit + int(element[thread]) * memory.bits // 8 + int(advance[thread])
+            form = (extent, k, k_major, swizzle, *strides)
+            found.append(Matrix(memory, *places(form, first, memory.unit, self.shared_places)))
+        return found
 
     # -- registers --------------------------------------------------------------------------------------------------
 

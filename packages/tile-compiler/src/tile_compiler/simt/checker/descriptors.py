@@ -8,9 +8,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
+from tile_compiler.simt.block_memory import Memory
 from tile_compiler.simt.thread_values import Array
 
 STEP = 32  # bytes along k of one instruction
@@ -30,6 +32,7 @@ class Product:
     k_major: tuple[bool, bool]
 
     @staticmethod
+    @lru_cache(maxsize=256)
     def of(name: str) -> Product:
         """`tl::wgmma_m64k16_f32_f16<128, tl::k_major, tl::mn_major>` as facts."""
         found = _NAME.fullmatch(name)
@@ -59,3 +62,23 @@ def offsets(extent: int, k: int, k_major: bool, swizzle: int, leading: int, stri
 def swizzled(address: Array, swizzle: int) -> Array:
     """The XOR of the 16-byte chunk within a row and the row within a group."""
     return address ^ ((address >> 3) & (swizzle - CHUNK)) if swizzle else address
+
+
+@lru_cache(maxsize=1024)
+def places(form: tuple[int, int, bool, int, int, int], first: int, unit: int, count: int) -> tuple[Array, int]:
+    """Which of `count` places of `unit` bytes the matrix of this form (see `offsets`) has that starts at byte `first`;
+    a number that is equal for equal places."""
+    held = np.zeros(count, bool)
+    found = swizzled(first + offsets(*form), form[3]) // unit
+    held[found[found < count]] = True
+    place = np.flatnonzero(held)
+    place.setflags(write=False)
+    return place, hash(place.tobytes())
+
+
+class Matrix(NamedTuple):
+    """What a product reads of shared memory; `number` is equal for equal places."""
+
+    memory: Memory
+    place: Array
+    number: int

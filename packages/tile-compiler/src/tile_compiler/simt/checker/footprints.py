@@ -59,13 +59,16 @@ class Track:
         self.agent[place] = NOBODY
         self.members[place] = 0
 
-    def add(self, place: Array, agent: Array, groups: Sequence[tuple[Array, int]], time: int, site: int) -> None:
-        """`groups`: (which of the places, bits of the groups that touch them)."""
+    def add(
+        self, place: Array, agent: Array, groups: Sequence[tuple[Array | slice, int]], time: int, site: int
+    ) -> None:
+        """`agent`: of each place, or one; `groups`: (which of the places, bits of the groups that touch them)."""
         self.used = True
         there = self.agent[place]
         new = np.where((there != NOBODY) & (there != agent), MANY, agent)
         self.agent[place] = new
-        self.agent[place[self.agent[place] != new]] = MANY  # several at one place in this statement
+        if len(agent) > 1:
+            self.agent[place[self.agent[place] != new]] = MANY  # several at one place in this statement
         for which, bits in groups:
             self.members[place[which]] |= np.uint64(bits)
         self.time[place], self.site[place], self.fence[place] = time, site, 0
@@ -154,18 +157,17 @@ class Footprints:
         track.forget(place[self.known(kind, place, thread, knowledge)])
         if (thread < 0).any():
             everyone = (1 << self.agents.warps) - 1
-            track.add(place, np.full(len(place), MANY), [(np.ones(len(place), bool), everyone)], time, site)
+            track.add(place, np.asarray([MANY]), [(slice(None), everyone)], time, site)
             return
         warp = thread // WARP
-        groups = [(warp == w, 1 << int(w)) for w in np.unique(warp)]
+        groups: list[tuple[Array | slice, int]] = [(warp == w, 1 << int(w)) for w in np.unique(warp)]
         track.add(place, thread, groups, time, site)
 
     def note(self, kind: str, place: Array, agent: int, members: int, time: int, site: int, known: Array) -> None:
         """An asynchronous access by `agent`, or by MANY: the groups of the bits `members`."""
         track = self.tracks[kind]
         track.forget(place[known])
-        every = np.ones(len(place), bool)
-        track.add(place, np.full(len(place), agent), [(every, members)], time, site)
+        track.add(place, np.asarray([agent]), [(slice(None), members)], time, site)
 
     def fence(self, threads: Array, time: int) -> None:
         """Threads make what they wrote visible to the asynchronous proxy."""

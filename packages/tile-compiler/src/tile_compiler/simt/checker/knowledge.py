@@ -115,7 +115,8 @@ class Knowledge:
     # -- questions ----------------------------------------------------------------------------------------------
 
     def by_thread(self, kind: str, thread: Array, agent: Array, members: Array, time: Array) -> Array:
-        """Whether each thread knows of the access of `agent` (MANY: the groups in `members`) at its time."""
+        """Whether each thread (or one, for all) knows of the access of `agent` (MANY: the groups in `members`) at its
+        time."""
         own = self._own()
         row = np.where(thread < 0, self.agents.lanes, thread)
         return self._knows(own, "own", kind, row, agent, members, time)
@@ -137,16 +138,19 @@ class Knowledge:
         return np.asarray(self._made["own"])
 
     def _knows(self, rows: Clock, name: Any, kind: str, row: Array, agent: Array, members: Array, time: Array) -> Array:
-        if len(agent) > 1:
-            if all(len(x) == 1 or (x == x[0]).all() for x in (row, time, agent, members)):  # as after one bulk copy
-                one = self._knows(rows, name, kind, row[:1], agent[:1], members[:1], time[:1])
-                return np.broadcast_to(one, agent.shape)
-            row = np.broadcast_to(row, agent.shape)
+        alike = len(agent) > 1 and all(len(x) == 1 or (x == x[0]).all() for x in (row, time, agent, members))
+        if alike:  # as after one bulk copy
+            one = self._knows(rows, name, kind, row[:1], agent[:1], members[:1], time[:1])
+            return np.broadcast_to(one, agent.shape)
         fine = (agent < 0) | (time <= rows[row, np.maximum(agent, 0)])
         many = np.flatnonzero(agent == MANY)
         if len(many):
             of_groups = self._groups(rows, name, kind)
-            for number in range(of_groups.shape[1]):
+            if len(row) == 1:
+                fine[many] = _all_known(of_groups[row[0]], members[many], time[many])
+                return fine
+            touching = int(np.bitwise_or.reduce(members[many]))
+            for number in (n for n in range(of_groups.shape[1]) if touching >> n & 1):
                 there = (members[many] >> np.uint64(number)) & np.uint64(1) != 0
                 fine[many] &= ~there | (time[many] <= of_groups[row[many], number])
         return fine
@@ -158,3 +162,16 @@ class Knowledge:
             groups = self.agents.groups(kind)
             self._made[name, kind] = np.stack([rows[:, list(g)].min(axis=1) for g in groups], axis=1)
         return np.asarray(self._made[name, kind])
+
+
+def _all_known(of_groups: Clock, members: Array, time: Array) -> Array:
+    """Whether all groups in `members` are known of at `time`, by one who knows `of_groups`: sets are few, places many."""
+    fine = np.ones(len(members), bool)
+    left = np.arange(len(members))
+    while len(left):
+        first = int(members[left[0]])
+        same = members[left] == first
+        slowest = of_groups[[n for n in range(len(of_groups)) if first >> n & 1]].min(initial=ALWAYS)
+        fine[left[same]] = time[left[same]] <= slowest
+        left = left[~same]
+    return fine
