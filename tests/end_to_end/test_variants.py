@@ -7,6 +7,7 @@ are compared with float64.
 from __future__ import annotations
 
 import mmap
+import re
 from typing import Any
 
 import numpy as np
@@ -21,12 +22,12 @@ from tilelang.options import PassConfigKey
 SM_80 = "cuda -arch=sm_80"
 
 
-def matmul(m: Any, n: Any, k: Any, block: tuple[int, int, int] = (32, 32, 16)) -> Any:
+def matmul(m: Any, n: Any, k: Any, block: tuple[int, int, int] = (32, 32, 16), threads: int = 32) -> Any:
     bm, bn, bk = block
 
     @T.prim_func
     def gemm(A: T.Tensor((m, k), "float16"), B: T.Tensor((k, n), "float16"), C: T.Tensor((m, n), "float32")):
-        with T.Kernel(T.ceildiv(n, bn), T.ceildiv(m, bm), threads=32) as (bx, by):
+        with T.Kernel(T.ceildiv(n, bn), T.ceildiv(m, bm), threads=threads) as (bx, by):
             a, b = T.alloc_shared((bm, bk), "float16"), T.alloc_shared((bk, bn), "float16")
             c = T.alloc_fragment((bm, bn), "float32")
             T.clear(c)
@@ -87,6 +88,37 @@ def test_misaligned_tensors_take_the_general_variant() -> None:
     agrees(kernel, shifted(a), shifted(b, 3), shifted(c))
     assert [v.guard is None for v in kernel.manifest.variants] == [False, True]
     agrees(kernel, *operands(32, 32, 32, seed=2))
+
+
+def added(lane_bytes: int, count: int) -> Any:
+    dtype = {2: "float16", 4: "float32"}[lane_bytes]
+    add = {2: T.atomic_addx2, 4: T.atomic_addx4}[count]
+
+    @T.prim_func
+    def added(A: T.Tensor((64 * count,), dtype), S: T.Tensor((64 * count,), dtype)):
+        with T.Kernel(3, threads=64):
+            for i in T.Parallel(64):
+                add(S[i * count], A[i * count])
+
+    return added
+
+
+@pytest.mark.parametrize(
+    ("target", "lane_bytes", "count"),
+    [("cuda -arch=sm_80", 2, 2), ("cuda -arch=sm_90a", 4, 4), ("hip -mcpu=gfx90a", 2, 2), ("hip -mcpu=gfx942", 2, 2)],
+)
+def test_atomics_on_several_neighbours_need_their_alignment(target: str, lane_bytes: int, count: int) -> None:
+    """An address that is aligned to one element takes single additions; every order gives the same integers."""
+    kernel = tilelang.compile(added(lane_bytes, count), target=target, execution="emulate")
+    values = np.random.default_rng(0).integers(-9, 10, 64 * count)
+    a = torch.from_numpy(values.astype(f"f{lane_bytes}"))
+    for number, place in enumerate([torch.zeros_like, lambda x: shifted(torch.zeros_like(x))], 1):
+        s = place(a)
+        kernel(a, s)
+        np.testing.assert_array_equal(s.double().numpy(), 3.0 * values)
+        assert len(kernel.manifest.variants) == number
+    assert [v.guard is None for v in kernel.manifest.variants] == [False, True]
+    assert f"tl::atomic_add_x{count}(" in kernel.get_kernel_source()
 
 
 def test_prepare_fixes_the_variant_and_still_refuses_nothing() -> None:
@@ -168,13 +200,22 @@ def test_promises_of_the_user_are_no_part_of_the_guard() -> None:
     assert torch.equal(a, b)
 
 
-def test_what_a_specialization_fixes_is_no_parameter() -> None:
+@pytest.mark.parametrize("target", [SM_80, "hip -mcpu=gfx90a", "hip -mcpu=gfx942"])
+def test_what_a_specialization_fixes_is_no_parameter(target: str) -> None:
     """The same text with sizes given: no dimension is passed, and none stands in the body."""
-    source = emulated(matmul(64, 32, 48)).get_kernel_source()
-    head = source[source.index("gemm_kernel(") : source.index(") {")]
+
+    m, n, k = T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
+    names, texts = re.compile(r"\b[mnk]\b"), []
+    for shape in ((64, 32, 48), (m, 32, 48), (m, n, k)):
+        kernel = tilelang.compile(matmul(*shape, threads=64), target=target, execution="emulate")
+        agrees(kernel, *operands(64, 32, 48))
+        texts.append(kernel.get_kernel_source())
+    fixed, open_m, anything = texts
+    head = fixed[fixed.index("gemm_kernel(") : fixed.index(") {")]
     assert "int" not in head
-    assert "int m" in emulated(matmul(T.dynamic("m"), 32, 48)).get_kernel_source()
-    assert "int n" not in emulated(matmul(T.dynamic("m"), 32, 48)).get_kernel_source()
+    assert set(names.findall(fixed)) == set()
+    assert set(names.findall(open_m)) == {"m"}
+    assert set(names.findall(anything)) == {"m", "n", "k"}
 
 
 # -- more than 2^31 elements ------------------------------------------------------------------------------------

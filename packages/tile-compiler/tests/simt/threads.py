@@ -13,6 +13,7 @@ import numpy as np
 from tvm import ir
 
 from tile_compiler.instructions import MatrixMultiply, declared
+from tile_compiler.rewrite import is_call
 from tilelang.interpreter.arguments import bind_arguments
 from tilelang.interpreter.expressions import constant, dtype_of_node
 from tilelang.interpreter.lanes import Lanes
@@ -20,6 +21,7 @@ from tilelang.interpreter.machine import Machine
 from tilelang.interpreter.memory import Buffer
 from tilelang.ir import tile_ir
 from tilelang.layout import Fragment
+from tilelang.ops.atomic import ELEMENT
 
 WAVE = 64  # lanes of AMD's
 
@@ -70,6 +72,10 @@ class Threads(Machine):
 
     def value(self, node: Any) -> Any:
         is_extern = isinstance(node, ir.Call) and str(getattr(node.op, "name", "")) == "tirx.call_extern"
+        if is_call(node, ELEMENT) and isinstance(node.args[0].args[0].indices[-1], ir.prim.Ramp):
+            place = node.args[0].args[0]
+            first = [*place.indices[:-1], place.indices[-1].base]
+            return self._add_several(place.source, first, node.args[1], int(place.indices[-1].lanes))
         if is_extern and str(node.args[0].value).startswith("tl::"):
             return self._header(str(node.args[0].value), node.args[1:])
         return super().value(node)
@@ -103,15 +109,28 @@ class Threads(Machine):
         elif name == "tl::to_tf32":
             bits = np.asarray(self.value(args[0]), np.float32).view(np.uint32)
             return ((bits + 0x1000) & 0xFFFFE000).astype(np.uint32).view(np.float32)
+        elif name in ("tl::atomic_add_x2", "tl::atomic_add_x4"):
+            target = args[0].args[0]
+            return self._add_several(target.source, target.indices, args[1], int(name[-1]))
         elif name.startswith("tl::atomic_"):
             target = args[0].args[0]
             indices = [self.value(i) for i in target.indices]
-            return self.atomic(self.buffer(target.source), indices, name[11:], self.value(args[1]))
+            op = name[11:].partition("<")[0]
+            return self.atomic(self.buffer(target.source), indices, op, self.value(args[1]))
         elif name == "tl::shfl_xor":
             value = np.broadcast_to(self.value(args[0]), (self.lanes.count,))
             return value[np.arange(self.lanes.count) ^ int(self.value(args[1])[0])]
         else:
             raise AssertionError(f"no meaning for {name}")
+        return np.zeros(1, np.int32)
+
+    def _add_several(self, buffer: Any, first: Sequence[Any], value: Any, count: int) -> Any:
+        """Neighbours from `first` on, one after the other; what the hardware does at once must be aligned."""
+        *rows, start = [self.value(i) for i in first]
+        assert (np.broadcast_to(start, (self.lanes.count,))[self.lanes.mask] % count == 0).all()
+        values = np.broadcast_to(self.value(value), (self.lanes.count, count))
+        for lane in range(count):
+            self.atomic(self.buffer(buffer), [*rows, start + lane], "add", values[:, lane])
         return np.zeros(1, np.int32)
 
     def _cp_async(self, size: int, dst: Any, src: Any, valid: Any) -> None:

@@ -127,9 +127,8 @@ def neighbours(buffer: Any, indices: Sequence[Any], var: Any, ranges: Ranges) ->
         return 1, True
     rest = found[1]
     for width in WIDTHS:
-        if per_byte(buffer) <= width <= VECTOR_BITS // kind.bits and _aligned(
-            buffer, indices, rest, var, width, ranges
-        ):
+        fits = per_byte(buffer) <= width <= VECTOR_BITS // kind.bits
+        if fits and aligned(buffer, rest, indices[-1], width, ranges):
             return width, True
     return 1, True
 
@@ -140,20 +139,24 @@ def per_byte(buffer: Any) -> int:
     return 1 if kind.kind == "bool" else kind.per_byte
 
 
-def _aligned(buffer: Any, indices: Sequence[Any], rest: Any, var: Any, width: int, ranges: Ranges) -> bool:
-    size = buffer.ty.shape[-1]
-    if not _multiple(rest, width, ranges):
+def aligned(buffer: Any, first: Any, last: Any, width: int, ranges: Ranges) -> bool:
+    """Whether `width` neighbours from index `first` on lie at a multiple of their size, in bounds all or none.
+
+    `last` is the index of the last of them, or one that covers them all.
+    """
+    size, rank = buffer.ty.shape[-1], len(buffer.ty.shape)
+    if not _multiple(first, width, ranges):
         return False
     if is_shared(buffer):
         return True  # its layout answers the rest
     if buffer in ranges.any_address:
         return False
-    steps = list(buffer.ty.strides)[:-1] if buffer.ty.strides else ([size] if len(indices) > 1 else [])
+    steps = list(buffer.ty.strides)[:-1] if buffer.ty.strides else ([size] if rank > 1 else [])
     if not all(_multiple(s, width, ranges) for s in steps):
         return False
     if _multiple(size, width, ranges):
         return True
-    return ranges.proves(indices[-1] < size) and ranges.proves(indices[-1] >= 0)
+    return ranges.proves(last < size) and ranges.proves(last >= 0)
 
 
 def _multiple(value: Any, width: int, ranges: Ranges) -> bool:

@@ -42,6 +42,16 @@ class Arch:
         """Whether loads can go from global memory straight to shared memory, four bytes a lane (CDNA3)."""
         return self.name == "gfx942"
 
+    def atomic_neighbours(self, dtype: str) -> int:
+        """How many neighbours in global memory one atomic addition updates at most, each by itself; 1 for none.
+
+        PTX ISA, "red" (pairs of f16 since sm_60, the others of sm_90); CDNA2 and CDNA3 ISA, `GLOBAL_ATOMIC_PK_ADD_*`.
+        """
+        if self.number >= 90:
+            return {"float32": 4, "float16": 4, "bfloat16": 4}.get(dtype, 1)
+        pairs = {"float16", "bfloat16"} if self.name == "gfx942" else {"float16"}
+        return 2 if dtype in pairs else 1
+
     @property
     def has_fp8_mma(self) -> bool:
         return self.number >= 89

@@ -355,6 +355,8 @@ class _Counter(ThreadValues):
             elif kind == "read" and short == "cp_async":  # zeros are not read
                 self.mask = self._where(node.args[-1])
             count = max(1, size // _itemsize(target.source)) if size else 1
+            if kind == "atomic" and short.endswith(("_x2", "_x4")):
+                count = int(short[-1])
             self._access(kind, target.source, target.indices, stmt, count=count, asynchronous=short in _ASYNCHRONOUS)
             self.mask = outer
 

@@ -21,6 +21,9 @@ def lower_atomics(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
 
     before:     T.tl.atomic_elem(address_of(H[v]), 1)   {op: add, memory_order: release}
     after:      T.call_extern("int32", "tl::atomic_add<tl::release>", address_of(H[v]), 1)
+
+    before:     T.tl.atomic_elem(address_of(S[v : v + 4]), part[0:4])   {op: add}
+    after:      T.call_extern("float32", "tl::atomic_add_x4", address_of(S[v]), part[0:4])
     """
 
     def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
@@ -35,5 +38,10 @@ def _lowered(node: Any) -> Any:
         return node
     attrs = tile_ir.attrs_of(node)
     op, order = str(attrs["op"]), str(attrs.get("memory_order", "relaxed"))
+    target = node.args[0].args[0]
+    last = target.indices[-1]
+    if isinstance(last, ir.prim.Ramp):
+        first = tir.address_of(tir.BufferLoad(target.source, [*target.indices[:-1], last.base]))
+        return tir.call_extern(str(node.ty), f"tl::atomic_{op}_x{int(last.lanes)}", first, node.args[1])
     name = f"tl::atomic_{_FUNCTIONS.get(op, op)}" + ("" if order == "relaxed" else f"<tl::{order}>")
     return tir.call_extern(str(node.ty), name, *(node.args[:1] if op == "load" else node.args))

@@ -9,7 +9,7 @@ from tvm import ir
 from tvm import tirx as tir
 
 from tile_compiler.errors import UnsupportedOnTarget, where
-from tile_compiler.passes.bounds import UNSAFE, Guard, safe_values
+from tile_compiler.passes.bounds import UNSAFE, safe_values
 from tile_compiler.passes.lower_tile_ops import is_tile_operator
 from tile_compiler.ranges import Ranges
 from tile_compiler.rewrite import is_call, map_kernels, remake_loop, substitute
@@ -18,6 +18,7 @@ from tile_compiler.simt.layout.equations import Rule
 from tile_compiler.simt.lowering import Lowering
 from tile_compiler.simt.materialize_threads import group_kernel, linear_thread
 from tile_compiler.simt.operators.lower_nest import lower_nest
+from tile_compiler.simt.operators.neighbour_atomics import JoiningGuard
 from tile_compiler.simt.operators.nests import CACHE, WHAT, int32, is_fragment, run, under
 from tile_compiler.simt.operators.parallel import NestRule
 from tile_compiler.simt.operators.registry import twin_of
@@ -85,10 +86,10 @@ def _check_no_fragments(body: Any, span: Any) -> None:
             )
 
 
-class _LowerOperators(Guard):
+class _LowerOperators(JoiningGuard):
     def __init__(self, func: tir.PrimFunc, kernel: tile_ir.Kernel, ctx: SimtContext) -> None:
-        super().__init__(Ranges.of_kernel(func, kernel), safe_values(kernel.body))
-        self.ctx, self.kernel = ctx, kernel
+        super().__init__(Ranges.of_kernel(func, kernel), safe_values(kernel.body), ctx)
+        self.kernel = kernel
         self.sites = iter(ctx.layouts[kernel.index].rules)
         tx = kernel.threads[0][0]
         if len(kernel.threads) > 1:
@@ -181,7 +182,7 @@ class _LowerOperators(Guard):
         linear = turn * threads + self.low.tx
         self.ranges.define(number, linear)
         with self.ranges.given(number < total):
-            inner = Guard(self.ranges, self.safe).body(substitute(nest.body, values))
+            inner = JoiningGuard(self.ranges, self.safe, self.ctx).body(substitute(nest.body, values))
         body = tile_ir.sequence([tir.Bind(number, linear), tir.IfThenElse(number < total, inner, None)])
         return tir.For(turn, int32(0), turns, tir.ForKind.SERIAL, body, annotations={"tl.registers": 1})
 

@@ -9,12 +9,12 @@ from typing import Any
 from tvm import tirx as tir
 
 from tile_compiler.instructions.warpgroup_multiply import WARPGROUP
-from tile_compiler.passes.bounds import Guard
 from tile_compiler.ranges import Ranges
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.distribution import Distribution
 from tile_compiler.simt.kernel_layouts import KernelLayouts
 from tile_compiler.simt.layout.equations import Rule
+from tile_compiler.simt.operators.neighbour_atomics import JoiningGuard
 from tile_compiler.simt.operators.nests import local
 from tile_compiler.simt.tensor_maps import MapFacts
 from tile_compiler.simt.uniformity import Uniformity
@@ -107,4 +107,4 @@ class Lowering:
 
     def guard(self, stmt: Any) -> Any:
         """`stmt` with conditions on the accesses that may leave their buffer."""
-        return Guard(self.ranges, self.safe).body(stmt)
+        return JoiningGuard(self.ranges, self.safe, self.ctx).body(stmt)

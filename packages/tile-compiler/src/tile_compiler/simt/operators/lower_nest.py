@@ -19,6 +19,7 @@ from tile_compiler.simt.lowering import Lowering
 from tile_compiler.simt.operators.exchange_lanes import QuadStore
 from tile_compiler.simt.operators.interior import interior
 from tile_compiler.simt.operators.load_to_lds import straight_to_lds
+from tile_compiler.simt.operators.neighbour_atomics import NestAdditions
 from tile_compiler.simt.operators.nests import (
     ASYNC,
     CACHE,
@@ -67,6 +68,7 @@ class _Nest:
         self.nest = rule.nest
         self._bound: dict[Any, Any] = {}
         self.axis, self.width = self._vector()
+        self.additions = NestAdditions(rule, low, self.width, lambda a: self._access_width(a, self.axis))
 
     def _access_width(self, access: WideAccess, axis: int) -> int:
         layout = self.low.layout(access.buffer) if is_shared(access.buffer) else None
@@ -339,6 +341,12 @@ class _Nest:
             else:
                 before.append(tir.BufferStore(part, self._guarded_load(access.buffer, indices, predicates), lanes))
             parts.append((access, part, access.is_write))
+        for addition in self.additions.found:
+            part = addition.part(width)
+            before.append(tir.AllocBuffer(part))
+            indices = [substitute(i, base) for i in addition.access.indices]
+            after.extend(addition.updates(part, width, indices, owned, self.low))
+            parts.append((addition.access, part, True))
         u = tir.Var("u", "int32")
         self.low.ranges.iterate(u, int32(0), int32(width))
         moving = {**base, self.nest.loop_vars[self.axis]: base[self.nest.loop_vars[self.axis]] + u}
@@ -419,6 +427,10 @@ class _Nest:
             return node
 
         def on_effect(node: Any) -> Any:
+            added = self.additions.of(node)
+            part = None if added is None else part_of(added.access.buffer, added.access.indices, True)
+            if part is not None:
+                return tir.BufferStore(part, node.value.args[1], [u], span=node.span)
             return under(owned, node, node.span) if owned and _has_effect(node) else node
 
         self._bound = {n.var: n.value for n in tile_ir.walk(self.nest.body) if isinstance(n, tir.Bind)}

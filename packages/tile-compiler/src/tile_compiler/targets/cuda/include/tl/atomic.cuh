@@ -156,16 +156,21 @@ TL_DEVICE void atomic_add_x2(T* p, vec<T, 2> v) {
   atomic_add(p + 1, v[1]);
 }
 
-TL_DEVICE void atomic_add_x2(half_t* p, vec<half_t, 2> v) {
-  uint32_t both = v[0].bits | (uint32_t)v[1].bits << 16;
-  asm volatile("red.add.noftz.f16x2 [%0], %1;" ::"l"(p), "r"(both) : "memory");
-}
+// An instruction that may meet either memory needs a loop for the shared one; kernels know their pointers, and drop it.
+#define TL_ATOMIC_PACKED_X2(name, type, packed)                                                              \
+  TL_DEVICE void name(type* p, vec<type, 2> v) {                                                             \
+    uint32_t both = v[0].bits | (uint32_t)v[1].bits << 16;                                                   \
+    if (__isGlobal(p)) {                                                                                     \
+      asm volatile("red.global.add.noftz." packed " [%0], %1;" ::"l"(__cvta_generic_to_global(p)), "r"(both) \
+                   : "memory");                                                                              \
+    } else {                                                                                                 \
+      asm volatile("red.add.noftz." packed " [%0], %1;" ::"l"(p), "r"(both) : "memory");                     \
+    }                                                                                                        \
+  }
+TL_ATOMIC_PACKED_X2(atomic_add_x2, half_t, "f16x2")
 
 #if TL_ARCH >= 900
-TL_DEVICE void atomic_add_x2(bfloat16_t* p, vec<bfloat16_t, 2> v) {
-  uint32_t both = v[0].bits | (uint32_t)v[1].bits << 16;
-  asm volatile("red.add.noftz.bf16x2 [%0], %1;" ::"l"(p), "r"(both) : "memory");
-}
+TL_ATOMIC_PACKED_X2(atomic_add_x2, bfloat16_t, "bf16x2")
 
 // The vector form is of global memory only; sums of this kind are never kept in shared memory by the compiler, but
 // user code may, hence the question.
@@ -180,6 +185,8 @@ TL_DEVICE void atomic_add_x2(float* p, vec<float, 2> v) {
 }
 #endif
 
+#undef TL_ATOMIC_PACKED_X2
+
 template <class T>
 TL_DEVICE void atomic_add_x4(T* p, vec<T, 4> v) {
   vec<T, 2> low, high;
@@ -189,6 +196,21 @@ TL_DEVICE void atomic_add_x4(T* p, vec<T, 4> v) {
 }
 
 #if TL_ARCH >= 900
+#define TL_ATOMIC_PACKED_X4(name, type, packed)                                                                      \
+  TL_DEVICE void name(type* p, vec<type, 4> v) {                                                                     \
+    if (__isGlobal(p)) {                                                                                             \
+      uint32_t low = v[0].bits | (uint32_t)v[1].bits << 16, high = v[2].bits | (uint32_t)v[3].bits << 16;            \
+      asm volatile("red.global.add.noftz.v2." packed " [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(p)), "r"(low), \
+                   "r"(high)                                                                                         \
+                   : "memory");                                                                                      \
+    } else {                                                                                                         \
+      for (int i = 0; i < 4; ++i) atomic_add(p + i, v[i]);                                                           \
+    }                                                                                                                \
+  }
+TL_ATOMIC_PACKED_X4(atomic_add_x4, half_t, "f16x2")
+TL_ATOMIC_PACKED_X4(atomic_add_x4, bfloat16_t, "bf16x2")
+#undef TL_ATOMIC_PACKED_X4
+
 TL_DEVICE void atomic_add_x4(float* p, vec<float, 4> v) {
   if (__isGlobal(p)) {
     asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(p)), "f"(v[0]), "f"(v[1]),
