@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from tvm import ir
+from tvm import tirx as tir
 
 import tilelang.language as T
 from tile_compiler import pipeline
@@ -10,6 +12,7 @@ from tile_compiler.inspect import run_passes
 from tile_compiler.simt import pipeline as simt_pipeline
 from tile_compiler.stage_borders import GONE
 from tile_compiler.targets.cpu.plugin import TARGET
+from tilelang.ir import tile_ir
 
 
 @T.prim_func
@@ -48,3 +51,11 @@ def test_a_pass_that_does_nothing_is_named(name, left):
 
 def test_every_promise_belongs_to_a_pass():
     assert set(GONE) <= {n for n, _ in (*pipeline.CPU, *simt_pipeline.CUDA)}
+
+
+@pytest.mark.parametrize("kinds", [(ir.Var,), (ir.Call, ir.Var), (tir.BufferStore, ir.TensorLoad), (tir.IntImm,)])
+def test_a_walk_of_some_classes_meets_what_a_whole_walk_meets(kinds):
+    found = list(tile_ir.walk(kernel.body, *kinds))
+    whole = [n for n in tile_ir.walk(kernel.body) if isinstance(n, kinds)]
+    assert whole
+    assert [hash(n) for n in found] == [hash(n) for n in whole]

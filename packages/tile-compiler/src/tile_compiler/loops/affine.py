@@ -16,7 +16,7 @@ Pattern = Literal["uniform", "contiguous", "strided"]
 
 def depends(node: Any, variables: set[Any]) -> bool:
     """Whether `node` mentions one of `variables`."""
-    return any(isinstance(n, ir.Var) and n in variables for n in tile_ir.walk(node))
+    return any(n in variables for n in tile_ir.walk(node, ir.Var))
 
 
 def linear(value: Any, var: Any) -> tuple[int, Any] | None:

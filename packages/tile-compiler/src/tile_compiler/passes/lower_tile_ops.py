@@ -63,8 +63,8 @@ def is_tile_operator(stmt: Any) -> bool:
 def alias_roots(body: Any) -> dict[Any, Any]:
     """alias -> the buffer that owns its storage."""
     roots: dict[Any, Any] = {}
-    for node in tile_ir.walk(body):
-        if isinstance(node, tir.DeclBuffer) and is_call(node.data, "tirx.buffer_data"):
+    for node in tile_ir.walk(body, tir.DeclBuffer):
+        if is_call(node.data, "tirx.buffer_data"):
             owner = node.data.args[0]
             roots[node.buffer] = roots.get(owner, owner)
     return roots

@@ -540,7 +540,7 @@ def _waits(stmt: Any) -> bool:
             is_call(n, "tirx.call_extern")
             and str(n.args[0].value).startswith(("tl::sync", "tl::cp_async", "tl::wgmma"))
         )
-        for n in tile_ir.walk(stmt)
+        for n in tile_ir.walk(stmt, ir.Call)
     )
 
 

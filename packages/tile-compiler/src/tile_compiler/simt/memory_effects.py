@@ -178,7 +178,7 @@ def tracked_buffers(kernel: tile_ir.Kernel) -> set[Any]:
     loaded: set[Any] = set()
     stored: set[Any] = set()
     found: set[Any] = set()
-    for node in tile_ir.walk(kernel.body):
+    for node in tile_ir.walk(kernel.body, tir.AllocBuffer, ir.TensorLoad, tir.BufferStore):
         if isinstance(node, tir.AllocBuffer) and is_shared(node.buffer):
             found.add(node.buffer)
         elif isinstance(node, ir.TensorLoad) and is_global(node.source):

@@ -301,7 +301,7 @@ def touched(node: Any) -> tuple[set[Any], set[Any]]:
     """(buffers that a statement may read, buffers that it may write)."""
     reads: set[Any] = set()
     writes: set[Any] = set()
-    for n in tile_ir.walk(node):
+    for n in tile_ir.walk(node, ir.TensorLoad, tir.BufferStore, tir.Evaluate, ir.Call):
         if isinstance(n, ir.TensorLoad):
             reads.add(n.source)
         elif isinstance(n, tir.BufferStore):
@@ -323,7 +323,7 @@ def mentions(piece: Piece) -> set[Any]:
 
 
 def _named(node: Any) -> Iterator[Any]:
-    for n in tile_ir.walk(node):
+    for n in tile_ir.walk(node, ir.Var, tir.BufferStore, tir.AllocBuffer):
         if isinstance(n, ir.Var) and tile_ir.is_buffer(n):
             yield n
         elif isinstance(n, (tir.BufferStore, tir.AllocBuffer)):

@@ -23,7 +23,7 @@ class Uniformity:
 
     def varies(self, node: Any) -> bool:
         """Whether an expression may differ between threads."""
-        for part in tile_ir.walk(tir.Evaluate(node)):
+        for part in tile_ir.walk(tir.Evaluate(node), ir.Var, ir.Call):
             if isinstance(part, ir.Var) and part in self.varying:
                 return True
             if is_call(part, "tirx.call_extern", "tl.atomic_elem"):
@@ -43,8 +43,8 @@ class Uniformity:
                     self._mark(node.buffer)
         elif isinstance(node, tir.Evaluate):
             if is_call(node.value, "tirx.call_extern"):
-                for part in tile_ir.walk(node.value):
-                    if isinstance(part, ir.TensorLoad) and str(part.source.scope()) in tile_ir.PRIVATE:
+                for part in tile_ir.walk(node.value, ir.TensorLoad):
+                    if str(part.source.scope()) in tile_ir.PRIVATE:
                         self._mark(part.source)
         elif isinstance(node, tir.For):
             varying = self.varies(node.extent) or self.varies(node.min)

@@ -243,10 +243,13 @@ def as_thread_group(stmt: Any) -> tuple[int, int] | None:
 # -- walking --------------------------------------------------------------------------------------------------
 
 
-def walk(node: Any) -> Iterator[Any]:
-    """Every node below and including `node`, in pre-order of first meeting (statements, expressions, regions)."""
+def walk(node: Any, *kinds: type) -> Iterator[Any]:
+    """Every node below and including `node`, in pre-order of first meeting (statements, expressions, regions).
+
+    `kinds`: those of these classes only; what is not asked for costs nothing.
+    """
     found: list[Any] = []
-    tvm_ffi.structural_walk(node, found.append, order="pre")
+    tvm_ffi.structural_walk(node, (kinds, found.append) if kinds else found.append, order="pre")
     return iter(found)
 
 

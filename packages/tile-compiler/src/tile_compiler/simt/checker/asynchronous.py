@@ -64,7 +64,7 @@ class Asynchronous(BlockMemory):
         self.first_of: dict[Any, int] = {}  # the number of the first mbarrier of a buffer
         self.initializes = False
         calls: list[Any] = []
-        for node in tile_ir.walk(kernel.body):
+        for node in tile_ir.walk(kernel.body, tir.AllocBuffer, ir.Call):
             if isinstance(node, tir.AllocBuffer) and str(node.buffer.scope()) == tile_ir.BARRIER:
                 self._allocate(node)
             elif is_call(node, "tirx.call_extern"):
@@ -165,7 +165,7 @@ class Asynchronous(BlockMemory):
         assert self.state.engines is not None
         place = argument.args[0]
         index = self._value_of(place.indices[0])
-        for number in np.unique(index[threads]):
+        for number in _distinct(index[threads]):
             yield self.state.engines.barriers[self.first_of[place.source] + int(number)], threads & (index == number)
 
     def _at_barrier(self, name: str, node: Any, stmt: Any, threads: Array, engines: Engines) -> None:
@@ -208,7 +208,7 @@ class Asynchronous(BlockMemory):
                 barrier.sites["arrive"] = site
 
     def _wait(self, barrier: Mbarrier, who: Array, parity: Array, stmt: Any, engines: Engines, refute: Any) -> None:
-        for value in np.unique(parity[who]):
+        for value in _distinct(parity[who]):
             these = who & (parity == value)
             assert barrier.ended is not None
             if barrier.ended % 2 == value and barrier.outstanding >= 0 and not self.produces and self._divided(these):
@@ -227,7 +227,7 @@ class Asynchronous(BlockMemory):
             return
         if self.undecided:
             self._trust(stmt)
-        for which in np.unique(number[threads]):
+        for which in _distinct(number[threads]):
             self.trace.append(hash((int(which), size, waits)))
             self.replay.hardware(threads & (number == which), self.lane, int(which), size, waits, self._site(stmt))
 
@@ -483,7 +483,7 @@ class Asynchronous(BlockMemory):
         if node not in self.mentioned:
             read: set[Any] = set()
             written: set[Any] = set()
-            for n in tile_ir.walk(node):
+            for n in tile_ir.walk(node, tir.BufferStore, ir.TensorLoad, ir.Call):
                 if isinstance(n, tir.BufferStore):
                     written.add(self.roots.get(n.buffer, n.buffer))
                 elif isinstance(n, ir.TensorLoad):
@@ -522,6 +522,11 @@ class Asynchronous(BlockMemory):
                 raise at_exit("a bulk copy", self.sites[site], self.kernel, repair)
 
 
+def _distinct(values: Array) -> list[int]:
+    """The few different numbers that threads have."""
+    return sorted(set(values.tolist()))
+
+
 def _setup(body: Any) -> set[Any]:
     """The block's barriers that a producer takes part in: those that directly follow the initialization of mbarriers."""
     stmts = tile_ir.statements(body)
@@ -537,4 +542,4 @@ def _setup(body: Any) -> set[Any]:
 
 
 def _calls(stmt: Any, *names: str) -> bool:
-    return any(is_call(n, "tirx.call_extern") and str(n.args[0].value) in names for n in tile_ir.walk(stmt))
+    return any(is_call(n, "tirx.call_extern") and str(n.args[0].value) in names for n in tile_ir.walk(stmt, ir.Call))

@@ -82,7 +82,7 @@ def _parts(body: Any) -> tuple[list[Any], Any]:
 
 def _initializes(stmt: Any) -> bool:
     names = ("tl::mbarrier_init", "tl::fence_mbarrier_init")
-    calls = (n for n in tile_ir.walk(stmt) if is_call(n, "tirx.call_extern"))
+    calls = (n for n in tile_ir.walk(stmt, ir.Call) if is_call(n, "tirx.call_extern"))
     return any(str(n.args[0].value) in names for n in calls)
 
 
