@@ -63,12 +63,20 @@ def operands(values: Any) -> Any:
 @pytest.mark.parametrize(("m", "n", "k"), [(128, 128, 64), (100, 72, 40)])
 def test_a_product_is_stored_by_one_thread(agree, operands, m, n, k, staged):
     a, b, c = operands(m, n, k, "float16")
-    artifact = agree(product(m, n, k, staged), [a, b], c)
+    hints = {} if staged else {"prefer_instruction": "tma"}
+    artifact = agree(product(m, n, k, staged, **hints), [a, b], c)
     text = artifact.source
     assert text.count("tl::tma_store(") == 1
     assert "*__restrict__ C" not in text
     assert text.index("tl::fence_proxy_async_shared") < text.rindex("tl::sync_threads()") < text.index("tl::tma_store")
     assert text.index("tl::tma_store") < text.index("tl::bulk_wait_read<0>")
+
+
+def test_elements_of_two_bytes_are_stored_in_whole_sectors_by_their_threads(agree, operands):
+    a, b, c = operands(64, 64, 64, "float16")
+    text = agree(product(64, 64, 64, False), [a, b], c).source
+    assert "tl::tma_store" not in text
+    assert "tl::transpose_quad" in text
 
 
 def test_wide_elements_are_stored_by_their_threads_unless_they_lie_in_shared_memory(agree, operands):
