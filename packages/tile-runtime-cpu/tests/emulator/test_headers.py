@@ -24,7 +24,7 @@ def preprocessed_names(folder):
     text = re.sub(r"namespace detail \{.*?\n\}  // namespace detail", "", text, flags=re.S)
     text = re.sub(r"//[^\n]*", "", text).replace("\\\n", "\n")
     names = set(re.findall(r"TL_DEVICE [\w:<>, ]*?[&*]? ?(\w+)\((?!\))", text)) | set(
-        re.findall(r"TL_DEVICE [\w:*]+ (\w+)\(\)", text)
+        re.findall(r"TL_DEVICE [\w:* ]+ (\w+)\(\)", text)
     )
     names |= {
         n
