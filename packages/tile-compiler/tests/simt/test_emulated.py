@@ -69,12 +69,12 @@ def test_softmax(rng: Any, arch: str, cols: int) -> None:
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("subject", KERNELS, ids=[s.name for s in KERNELS])
 def test_kernels_of_the_sweep(subject: Subject, arch: str) -> None:
-    """Right in the first place, before anything is left out of them: three schedules, copies early and late."""
+    """Right in the first place, before anything is left out of them: three schedules (gfx90a: one), copies early and late."""
     func = subject.make()
     args = subject.arguments(func)
     want = [a.copy() for a in args]
     interpreter.run(func, want)
-    with Sweep(seeds=(1, 2, 3)).over(f"{subject.name}[{arch}]"):
+    with Sweep(seeds=(1, 2, 3) if arch != "gfx90a" else (1,)).over(f"{subject.name}[{arch}]"):
         for got, right in zip(emulated(func, args, arch), want):
             np.testing.assert_allclose(got.astype("float64"), right.astype("float64"), 5e-3, 5e-3)
 

@@ -96,11 +96,11 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
     largest_part = fmaxf(largest_other, largest_part);
     largest = fmaxf(largest, largest_part);
     // T.Parallel (line 39)
-    rescale = exp2f((before - largest) * 0.12751743f);
+    rescale = tl::fast::exp2((before - largest) * 0.12751743f);
     // T.Parallel (line 41)
     #pragma unroll
     for (int c = 0; c < 32; ++c) {
-      scores[c] = exp2f(scores[c] * 0.12751743f - largest * 0.12751743f);
+      scores[c] = tl::fast::exp2(scores[c] * 0.12751743f - largest * 0.12751743f);
     }
     float tile_sum_part;
     // T.reduce_sum (line 43)
@@ -156,7 +156,7 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
   // T.Parallel (line 51)
   #pragma unroll
   for (int c = 0; c < 64; ++c) {
-    out[c] = out[c] / total;
+    out[c] = tl::fast::divide(out[c], total);
   }
   // T.copy (line 53)
   #pragma unroll

@@ -185,12 +185,13 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
     // T.Parallel (line 39)
     #pragma unroll
     for (int c = 0; c < 4; ++c) {
-      rescale[c] = exp2f((before[c] - largest[c]) * 0.12751743f);
+      rescale[c] = tl::fast::exp2((before[c] - largest[c]) * 0.12751743f);
     }
     // T.Parallel (line 41)
     #pragma unroll
     for (int c = 0; c < 64; ++c) {
-      scores[c] = exp2f(scores[c] * 0.12751743f - largest[(c >> 5) * 2 + ((c & 3) >> 1)] * 0.12751743f);
+      scores[c] =
+          tl::fast::exp2(scores[c] * 0.12751743f - largest[(c >> 5) * 2 + ((c & 3) >> 1)] * 0.12751743f);
     }
     float tile_sum_part[4];
     // T.reduce_sum (line 43)
@@ -255,7 +256,7 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
   // T.Parallel (line 51)
   #pragma unroll
   for (int c = 0; c < 128; ++c) {
-    out[c] = out[c] / total[(c >> 6) * 2 + ((c & 3) >> 1)];
+    out[c] = tl::fast::divide(out[c], total[(c >> 6) * 2 + ((c & 3) >> 1)]);
   }
   alignas(16) tl::half_t O_part[8];
   // T.copy (line 53)

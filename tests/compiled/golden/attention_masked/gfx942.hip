@@ -167,11 +167,11 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
     largest_part = fmaxf(largest_other, largest_part);
     largest = fmaxf(largest, largest_part);
     // T.Parallel (line 42)
-    rescale = exp2f((largest_before - largest) * 0.18033688f);
+    rescale = tl::fast::exp2((largest_before - largest) * 0.18033688f);
     // T.Parallel (line 44)
     #pragma unroll
     for (int c = 0; c < 32; ++c) {
-      scores[c] = exp2f((scores[c] - largest) * 0.18033688f);
+      scores[c] = tl::fast::exp2((scores[c] - largest) * 0.18033688f);
     }
     float tile_sum_part;
     // T.reduce_sum (line 46)
@@ -236,7 +236,7 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
   // T.Parallel (line 56)
   #pragma unroll
   for (int c = 0; c < 32; ++c) {
-    out[c] = out[c] / total;
+    out[c] = tl::fast::divide(out[c], total);
   }
   // T.copy (line 58)
   if (bx < 62) {

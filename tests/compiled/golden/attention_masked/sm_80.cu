@@ -185,12 +185,12 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
     // T.Parallel (line 42)
     #pragma unroll
     for (int c = 0; c < 2; ++c) {
-      rescale[c] = exp2f((largest_before[c] - largest[c]) * 0.18033688f);
+      rescale[c] = tl::fast::exp2((largest_before[c] - largest[c]) * 0.18033688f);
     }
     // T.Parallel (line 44)
     #pragma unroll
     for (int c = 0; c < 32; ++c) {
-      scores[c] = exp2f((scores[c] - largest[(c & 3) >> 1]) * 0.18033688f);
+      scores[c] = tl::fast::exp2((scores[c] - largest[(c & 3) >> 1]) * 0.18033688f);
     }
     float tile_sum_part[2];
     // T.reduce_sum (line 46)
@@ -250,7 +250,7 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
   // T.Parallel (line 56)
   #pragma unroll
   for (int c = 0; c < 32; ++c) {
-    out[c] = out[c] / total[(c & 3) >> 1];
+    out[c] = tl::fast::divide(out[c], total[(c & 3) >> 1]);
   }
   alignas(16) tl::half_t O_part[8];
   alignas(16) tl::half_t O_part_1[8];
