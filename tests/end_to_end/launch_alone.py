@@ -43,6 +43,9 @@ class Tensor:
         return KDL_CUDA, 0
 
 
+SIZES = (8, 8, 8, 4, 4)  # of the kernel's arguments in bytes: three tensors, two extents
+
+
 class Library:
     """libcuda as far as it is needed, for one device of sm_80."""
 
@@ -50,10 +53,10 @@ class Library:
         self.launched: list[tuple[tuple[int, ...], bytes]] = []
         self.cuLaunchKernelEx = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(self._launch)
 
-    def _launch(self, config: int, kernel: int, _: int, extra: int) -> int:
-        words = struct.unpack("<5Q", ctypes.string_at(extra, 40))
-        size = ctypes.c_uint64.from_address(words[3]).value
-        self.launched.append((struct.unpack("<6I", ctypes.string_at(config, 24)), ctypes.string_at(words[1], size)))
+    def _launch(self, config: int, kernel: int, params: int, _: int) -> int:
+        places = struct.unpack(f"<{len(SIZES)}Q", ctypes.string_at(params, 8 * len(SIZES)))
+        arguments = b"".join(ctypes.string_at(place, size) for place, size in zip(places, SIZES))
+        self.launched.append((struct.unpack("<6I", ctypes.string_at(config, 24)), arguments))
         return 0
 
     def __getattr__(self, name: str) -> Any:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import timeit
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -128,11 +127,6 @@ def test_from_tvm_to_a_launch_in_a_process_without_it(tmp_path: Path) -> None:
     command = [sys.executable, "-c", WITHOUT_TVM, str(cache.folder)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.returncode) == ("good\n", 0), done.stderr
-
-
-def fastest(call: Callable[[], object]) -> float:
-    """Microseconds of one call, the best of several hundred short runs: what the machine can do undisturbed."""
-    return min(timeit.repeat(call, number=50, repeat=300)) / 50 * 1e6
 
 
 def test_scalars_reach_the_kernel(artifact: Maker) -> None:
