@@ -49,9 +49,9 @@ def staged_tile(op: Copy, to: Expansion) -> Any | None:
 
     The threads of a matrix instruction hold two neighbours of a row each, four threads side by side: of elements of
     one byte they write a quarter of a sector. Elements of two bytes are exchanged between lanes first
-    (`exchange_lanes`), so that whole sectors are written: direct stores were 1 to 3 % faster for products of 4096 to 8192
-    rows on the H200, and these are staged only where the user writes `prefer_instruction="tma"`. Only for copies that
-    nothing stands around: then the tile's memory is that of tiles which are done with.
+    (`exchange_lanes`), so that whole sectors are written; staging them gained nothing on the H200 (docs/performance), so
+    it is done only where the user writes `prefer_instruction="tma"`. Only for copies that nothing stands around: then
+    the tile's memory is that of tiles which are done with.
     """
     source, dtype = op.src.source, tile_ir.dtype_name(op.dst.source)
     if not (is_fragment(source) and is_global(op.dst.source)) or not _wanted(op, to):
