@@ -7,7 +7,7 @@ import pytest
 from tvm import tirx as tir
 
 from tile_compiler.targets.cpu.features import V3, V4_BF16_VNNI
-from tile_compiler.targets.cpu.gemm import GemmSpec, Operand, balanced, choose_instruction, emit_gemm, packed_layout
+from tile_compiler.targets.cpu.gemm import GemmSpec, Operand, balanced, choose_instruction, emit_gemm
 from tile_compiler.targets.cpu.lowered import LoweredLaunch
 from tilelang.interpreter import numerics
 from tilelang.ir.dtypes import DType, dtype_of
@@ -159,31 +159,6 @@ def test_operands_inside_larger_buffers(run, scratch, host):
     expected[1 : 1 + m, 2 : 2 + n] += arrays[0][1, 2 : 2 + m, 1 : 1 + k] @ arrays[1][2 : 2 + k, 1 : 1 + n]
     run(launch, host, *arrays)
     np.testing.assert_allclose(arrays[2], expected, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_packed_operand(dtype, run, scratch, host):
-    """B that the caller copied into the packed layout is used as it is."""
-    m, n, k = 20, 64, 24
-    nr, group = packed_layout(dtype, host)
-    kind = dtype_of(dtype)
-    a, b = matrix(m, k, kind, 0), matrix(k, n, kind, 1)
-    packed = b.reshape(k // group, group, n // nr, nr).transpose(2, 0, 3, 1).reshape(n // nr, k // group, nr * group)
-    a_out, a_copy, a_op = declare(scratch, m, k, dtype, False)
-    rows = n // nr * (k // group)
-    b_out, b_copy, _ = declare(scratch, rows, nr * group, dtype, False)
-    tile = tir.decl_buffer([tir.const(x, "int64") for x in packed.shape], dtype, "packed", scope="shared")
-    view = tir.DeclBuffer(tile, data=tir.buffer_data(scratch.placed[-1][0]))
-    c_out, _, c_op = declare(scratch, m, n, "float32", False)
-    spec = GemmSpec(m, n, k, a_op, Operand(tile, (ZERO, ZERO, ZERO), 1, 2), c_op, host, scratch, True, b_packed=True)
-    i, j = tir.Var("i", "int64"), tir.Var("j", "int64")
-    write = tir.For(j, ZERO, tir.const(n, "int64"), tir.ForKind.SERIAL, tir.BufferStore(c_out, c_op.at(i, j), [i, j]))
-    write = tir.For(i, ZERO, tir.const(m, "int64"), tir.ForKind.SERIAL, write)
-    body = tir.SeqStmt([view, a_copy, b_copy, emit_gemm(spec), write])
-    launch = LoweredLaunch("tile_main", (a_out, b_out, c_out), (), tuple(scratch.placed), scratch.size, (), (), body)
-    c = np.zeros((m, n), np.float32)
-    run(launch, host, a, np.ascontiguousarray(packed), c)
-    np.testing.assert_allclose(c, a.astype("f4") @ b.astype("f4"), rtol=1e-5, atol=1e-4)
 
 
 def test_instruction_choice():

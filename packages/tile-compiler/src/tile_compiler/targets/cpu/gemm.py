@@ -100,8 +100,7 @@ class GemmSpec:
     """One tile GEMM. `a` is M x K, `b` K x N, `c` M x N.
 
     `clear_accum`: C is overwritten instead of added to (an expression or a bool). `scratch(dtype, shape)` makes an
-    on-chip buffer for the time of the GEMM. `b_packed`: `b.buffer` has the shape [N / nr][K / group][nr * group] of
-    `packed_layout`, and `b.origin` is the place of its first element.
+    on-chip buffer for the time of the GEMM.
     """
 
     m: int
@@ -113,7 +112,6 @@ class GemmSpec:
     features: CpuFeatures
     scratch: Callable[[str, Sequence[int]], Any]
     clear_accum: Any = False
-    b_packed: bool = False
 
 
 def choose_instruction(a: str, b: str, c: str, features: CpuFeatures) -> MultiplyAccumulate:
@@ -151,18 +149,6 @@ def register_tile(op: MultiplyAccumulate, features: CpuFeatures, m: int, n: int)
     return rows, max(1, min(wide, columns))
 
 
-def packed_layout(dtype: str, features: CpuFeatures, transpose: bool = False) -> tuple[int, int]:
-    """(nr, group) of B operands that `emit_gemm(b_packed=True)` takes: [N / nr][K / group][nr][group] elements.
-
-    The layout does not depend on whether the source is transposed.
-    """
-    del transpose
-    op = choose_instruction(dtype, dtype, "int32" if dtype_facts(dtype).is_integer else "float32", features)
-    if dtype_facts(dtype).bits == 64:
-        op = FMA_F64
-    return 2 * op.lanes(features), op.group
-
-
 def emit_gemm(spec: GemmSpec) -> Stmt:
     """The statements of one tile GEMM."""
     return _Emitter(spec).emit()
@@ -174,8 +160,6 @@ class _Emitter:
         self.op = choose_instruction(spec.a.dtype, spec.b.dtype, spec.c.dtype, spec.features)
         self.lanes = self.op.lanes(spec.features)
         rows, self.nv = register_tile(self.op, spec.features, spec.m, spec.n)
-        if spec.b_packed:
-            self.nv = 2
         self.row_blocks = balanced(spec.m, rows)
         self.width = self.nv * self.lanes
         self.groups = -(-spec.k // self.op.group)
@@ -245,14 +229,6 @@ class _Emitter:
         """(statements, address of a panel, bytes between its k groups, whether rows are padded to whole vectors)"""
         spec, op, width = self.spec, self.op, self.width
         b, unit = spec.b, op.unit_bytes
-        if spec.b_packed:
-            origin = list(b.origin)
-            return (
-                [],
-                lambda p: tir.address_of(tir.BufferLoad(b.buffer, [origin[0] + p, *origin[1:]])),
-                width * unit,
-                True,
-            )
         same = _holds(b.dtype, op.b) or (self._flips and dtype_facts(b.dtype).bits <= 8)
         along_k = b.row_stride == 1 and b.col_stride != 1
         stmts: list[Stmt] = []
