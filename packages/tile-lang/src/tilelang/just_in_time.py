@@ -143,20 +143,32 @@ class LazyKernel(_Jitted):
         bound = self.signature.bind(*args, **kwargs)
         bound.apply_defaults()
         options, target = self.options(), targets.resolve(self.target)
-        identity = self.source_identity()
-        values = fingerprint.of_values(bound.arguments)
-        key = None
-        if identity is not None and values is not None:
-            key = digest(
-                "lazy", identity, values, repr(self.out_idx), str(target), repr(options), fingerprint.toolchain()
-            )
-            known = self._kernels.get(key)
-            if known is not None:
-                return known
+        key = self._key(bound, target, options)
+        known = None if key is None else self._kernels.get(key)
+        if known is not None:
+            return known
         kernel = self._from_disk(key, bound, target, options) or self._compile(bound, target, options, key)
         if key is not None:
             self._kernels[key] = kernel
         return kernel
+
+    def origin(self, *args: Any, **kwargs: Any) -> str:
+        """Where a call with these sizes would take its kernel from: "loaded", "cache" or "compile". Compiles nothing."""
+        bound = self.signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        options, target = self.options(), targets.resolve(self.target)
+        key = self._key(bound, target, options)
+        if key in self._kernels:
+            return "loaded"
+        return "compile" if self._from_disk(key, bound, target, options) is None else "cache"
+
+    def _key(self, bound: inspect.BoundArguments, target: Target, options: Options) -> str | None:
+        """The level-1 key; None where function or arguments have no identity that outlives the process."""
+        identity = self.source_identity()
+        values = fingerprint.of_values(bound.arguments)
+        if identity is None or values is None:
+            return None
+        return digest("lazy", identity, values, repr(self.out_idx), str(target), repr(options), fingerprint.toolchain())
 
     def _from_disk(
         self, key: str | None, bound: inspect.BoundArguments, target: Target, options: Options

@@ -1,0 +1,7 @@
+"""From a kernel's name and numbers to something that launches: prebuilt if it was shipped, else compiled."""
+
+from .resolve import Resolved, resolve
+from .spec import KernelSpec
+from .target import Target, target_of
+
+__all__ = ["KernelSpec", "Resolved", "Target", "resolve", "target_of"]

@@ -1,0 +1,99 @@
+"""Prebuilt kernels: wheels that hold `.tile` files and an index of what each one is.
+
+A data-only wheel `tile-ops-prebuilt-<vendor>` names its package, which holds no code, by an entry
+point of the group `tile_ops.prebuilt`. Beside its `__init__.py` lies `index.json`:
+
+    {"format": 1, "version": "<tile_ops version>", "kernels": {<KernelSpec.key>: {"file", "sha256", "source", "spec"}}}
+
+`source` is the digest of the `kernels.py` that the kernel was made from, `sha256` that of the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tile_ops.errors import KernelUnavailable
+from tile_runtime.artifact import Artifact
+
+from .spec import KernelSpec
+from .target import Target
+
+GROUP = "tile_ops.prebuilt"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Folder:
+    """One wheel's kernels."""
+
+    path: Path
+    version: str
+    kernels: dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Prebuilt:
+    """A kernel that was shipped: where it lies and for which architecture it was compiled."""
+
+    path: Path
+    sha256: str
+    arch: str
+
+    def load(self) -> Artifact:
+        """The artifact. Raises KernelUnavailable if the file is not the one that was shipped."""
+        content = self.path.read_bytes()
+        found = hashlib.sha256(content).hexdigest()
+        if found != self.sha256:
+            raise KernelUnavailable(
+                f"{self.path} is damaged: its sha256 is {found}, the index says {self.sha256}; install the wheel again"
+            )
+        return Artifact.from_bytes(content)
+
+
+def find(spec: KernelSpec, target: Target) -> tuple[Prebuilt | None, str]:
+    """The shipped kernel that runs on `target`, and why there is none."""
+    folders = _folders(os.environ.get("TILE_OPS_PREBUILT", ""))
+    if not folders:
+        return None, "no prebuilt kernels are installed"
+    reason = "not among the prebuilt kernels"
+    for arch in target.runs():
+        key = spec.key(arch)
+        for folder in folders:
+            entry = folder.kernels.get(key)
+            if entry is None:
+                continue
+            if entry["source"] != spec.source_digest():
+                reason = f"the prebuilt one in {folder.path} was made from another {spec.family}/kernels.py"
+                continue
+            return Prebuilt(folder.path / entry["file"], entry["sha256"], arch), ""
+    return None, reason
+
+
+@cache
+def _folders(named: str) -> tuple[Folder, ...]:
+    """The folders of installed wheels; those that TILE_OPS_PREBUILT names (separated as in PATH) come first."""
+    paths = [Path(part) for part in named.split(os.pathsep) if part]
+    paths += [Path(str(entry.load().__file__)).parent for entry in importlib.metadata.entry_points(group=GROUP)]
+    return tuple(_read(path) for path in paths)
+
+
+def _read(path: Path) -> Folder:
+    import tile_ops
+
+    try:
+        index = json.loads((path / "index.json").read_text())
+    except (OSError, ValueError) as error:
+        raise KernelUnavailable(f"{path} holds no index of prebuilt kernels: {error}") from None
+    if index.get("format") != FORMAT or index.get("version") != tile_ops.__version__:
+        raise KernelUnavailable(
+            f"the prebuilt kernels in {path} are of format {index.get('format')}, version {index.get('version')}; "
+            f"tile_ops {tile_ops.__version__} needs format {FORMAT} and its own version: install both at one version"
+        )
+    return Folder(path, index["version"], index["kernels"])

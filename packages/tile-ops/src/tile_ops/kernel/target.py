@@ -1,0 +1,84 @@
+"""What a call's kernels are for: the tensor's device, or the GPU that the emulator plays."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+
+from tile_ops.errors import WrongDevice
+from tile_runtime import registry
+
+#: What the emulator plays where TILELANG_DEFAULT_TARGET names no GPU.
+EMULATED = "cuda -arch=sm_80"
+
+
+@dataclass(frozen=True)
+class Target:
+    """`kind` is cpu, cuda or hip; `arch` is "x86-64-v4", "sm_90a", "gfx942"; `execution` as the language has it."""
+
+    kind: str
+    arch: str
+    execution: str = "device"
+
+    @property
+    def device(self) -> str:
+        """The runtime that launches such kernels."""
+        return {"cpu": "cpu", "cuda": "cuda", "hip": "rocm"}[self.kind]
+
+    def text(self) -> str:
+        """As `tilelang.compile(target=...)` reads it. A CPU's level is that of this machine and stays unsaid."""
+        return "cpu" if self.kind == "cpu" else f"{self.kind} -{'arch' if self.kind == 'cuda' else 'mcpu'}={self.arch}"
+
+    def runs(self) -> tuple[str, ...]:
+        """Architectures whose prebuilt kernels run here, best first."""
+        if self.kind == "cpu":
+            levels = ("x86-64-v4+bf16+vnni", "x86-64-v4", "x86-64-v3")
+            return levels[levels.index(self.arch) :] if self.arch in levels else ()
+        if self.kind == "hip":
+            return (self.arch,)
+        number = int("".join(c for c in self.arch if c.isdigit()))
+        # A binary for sm_XY runs on the same X with a higher Y (CUDA programming guide, binary compatibility).
+        older = [f"sm_{n}" for n in (89, 86, 80) if n <= number and n // 10 == number // 10]
+        return (self.arch, *(arch for arch in older if arch != self.arch))
+
+    def __str__(self) -> str:
+        name = f"cpu ({self.arch})" if self.kind == "cpu" else self.text()
+        return name + ("" if self.execution == "device" else ", emulated")
+
+
+def target_of(*tensors: torch.Tensor | None) -> Target:
+    """The target of a call on these tensors. Raises WrongDevice if they lie on several devices."""
+    device: torch.device | None = None
+    for tensor in tensors:
+        if tensor is None:
+            continue
+        if device is None:
+            device = tensor.device
+        elif tensor.device != device:
+            raise WrongDevice(
+                f"the operands lie on {device} and {tensor.device}; move them to one device: .to('{device}')"
+            )
+    assert device is not None
+    execution = os.environ.get("TILELANG_EXECUTION", "device") if device.type == "cpu" else "device"
+    named = os.environ.get("TILELANG_DEFAULT_TARGET", "") if execution == "emulate" else ""
+    return _target(device.type, device.index, execution, named)
+
+
+@cache
+def _target(kind: str, index: int | None, execution: str, named: str) -> Target:
+    if execution == "emulate":
+        words = (named if named.startswith(("cuda", "hip")) else EMULATED).split()
+        default = "sm_80" if words[0] == "cuda" else "gfx942"
+        return Target(words[0], words[1].partition("=")[2] if len(words) > 1 else default, "emulate")
+    if kind == "cpu":
+        return Target("cpu", registry.device("cpu").arch(), execution)
+    if kind == "cuda" and torch.version.hip is not None:
+        name = torch.cuda.get_device_properties(index or 0).gcnArchName
+        return Target("hip", name.partition(":")[0])
+    if kind == "cuda":
+        major, minor = torch.cuda.get_device_capability(index)
+        return Target("cuda", f"sm_{major}{minor}" + ("a" if major == 9 else ""))
+    raise WrongDevice(f"tile_ops runs on cpu and cuda tensors; these are on {kind}")

@@ -1,0 +1,29 @@
+"""Which kernel normalizes a problem."""
+
+from __future__ import annotations
+
+from tile_ops.kernel import KernelSpec, Target
+from tile_ops.operator import Plan
+
+from .problem import NormProblem
+
+#: Elements of a row that a block holds in registers: 128 threads of 64 float32.
+RESIDENT = 8192
+
+
+def plan(problem: NormProblem, target: Target) -> Plan:
+    """Rows up to RESIDENT elements are read once and kept in registers; longer ones are read twice, tile by tile."""
+    columns = max(32, 1 << max(0, problem.columns - 1).bit_length())
+    resident = columns <= RESIDENT
+    columns = min(columns, RESIDENT)
+    rows = max(1, 1024 // columns) if target.kind == "cpu" else max(1, 4096 // columns)
+    spec = KernelSpec.of(
+        "normalization",
+        "rms_norm" if resident else "rms_norm_long",
+        dtype=problem.dtype,
+        block_rows=rows,
+        block_columns=columns,
+        activation=problem.activation,
+    )
+    why = f"rows of {problem.columns} " + ("stay in registers" if resident else "are read twice")
+    return Plan.of({"forward": spec}, why, "rule: RESIDENT in normalization/configs.py")

@@ -1,0 +1,146 @@
+"""Operators: how a call becomes a problem, a problem a plan, and how both are explained.
+
+api.py       the public function; hands its arguments to a torch.library operator
+problem.py   the call as a frozen value: dtypes, shapes, flags; refuses what is wrong
+configs.py   (problem, target) -> Plan: which kernels, with which tiles, and why
+kernels.py   the kernels, in tile language
+reference.py the slow, obvious version
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Generic, TypeVar
+
+from .kernel import KernelSpec, Resolved, Target, resolve
+from .kernel.resolve import loaded, origin
+
+P = TypeVar("P")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Kernels of a call by their role, the reason for the choice, and numbers that the call needs (splits, tiles).
+
+    `source` is where the choice comes from: the table's row, or the rule that made it.
+    """
+
+    kernels: tuple[tuple[str, KernelSpec], ...]
+    why: str
+    source: str
+    numbers: tuple[tuple[str, int], ...] = ()
+
+    @classmethod
+    def of(cls, kernels: Mapping[str, KernelSpec], why: str, source: str, **numbers: int) -> Plan:
+        return cls(tuple(kernels.items()), why, source, tuple(numbers.items()))
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A plan whose kernels are loaded: `chosen["forward"](q, k, v, out)`, `chosen.numbers["splits"]`."""
+
+    kernels: dict[str, Resolved]
+    numbers: dict[str, int]
+
+    def __getitem__(self, role: str) -> Resolved:
+        return self.kernels[role]
+
+
+@dataclass(frozen=True)
+class KernelExplanation:
+    """One kernel of a call: its spec, where it comes from ("prebuilt", "cache", "compile"), how often it has run."""
+
+    role: str
+    spec: KernelSpec
+    origin: str
+    reason: str
+    launches: int
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a call would run."""
+
+    operator: str
+    target: Target
+    problem: Any
+    why: str
+    source: str
+    kernels: tuple[KernelExplanation, ...]
+
+    @property
+    def launches(self) -> int:
+        """How often kernels of this plan have run in this process."""
+        return sum(kernel.launches for kernel in self.kernels)
+
+    def __str__(self) -> str:
+        lines = [f"{self.operator} on {self.target}: {self.why} ({self.source})"]
+        lines += [f"  {k.role}: {k.spec}, from {k.origin} ({k.reason})" for k in self.kernels]
+        return "\n".join(lines)
+
+
+class Operator(Generic[P]):
+    """`problem(*args)` takes what the public function takes and refuses what it cannot do; `plan(problem, target)`
+    is pure. `device_of(*args)` names the target.
+
+    Attach it to the public function with `@OPERATOR.public`: then `tile_ops.explain(function, *args)` knows it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        problem: Callable[..., P],
+        plan: Callable[[P, Target], Plan],
+        target: Callable[..., Target],
+    ) -> None:
+        self.name = name
+        self.problem = problem
+        self.plan = lru_cache(maxsize=4096)(plan)
+        self.target = target
+        self._chosen: dict[tuple[P, Target], Chosen] = {}
+
+    def choose(self, problem: P, target: Target) -> Chosen:
+        """The plan for a problem with its kernels loaded. Raises KernelUnavailable."""
+        found = self._chosen.get((problem, target))
+        if found is None:
+            plan = self.plan(problem, target)
+            kernels = {role: resolve(spec, target) for role, spec in plan.kernels}
+            found = self._chosen[problem, target] = Chosen(kernels, dict(plan.numbers))
+        return found
+
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """What the call would run; launches and compiles nothing."""
+        problem, target = self.problem(*args, **kwargs), self.target(*args, **kwargs)
+        plan = self.plan(problem, target)
+        kernels = []
+        for role, spec in plan.kernels:
+            known = loaded(spec, target)
+            kernels.append(KernelExplanation(role, spec, *origin(spec, target), known.launches if known else 0))
+        return Explanation(self.name, target, problem, plan.why, plan.source, tuple(kernels))
+
+    def public(self, function: F) -> F:
+        """Marks `function` as the operator's public form."""
+        _OPERATORS[function] = (self, inspect.signature(function))
+        return function
+
+
+_OPERATORS: dict[Callable[..., Any], tuple[Operator[Any], inspect.Signature]] = {}
+
+
+def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
+    """Which kernels `function(*args, **kwargs)` would run, from where (prebuilt, cache, compile) and why.
+
+    Runs nothing. Raises what the call itself would raise, and TypeError for a function that is no operator.
+    """
+    try:
+        operator, signature = _OPERATORS[function]
+    except (KeyError, TypeError):
+        names = ", ".join(sorted(f.__name__ for f in _OPERATORS))
+        raise TypeError(f"{function!r} is no operator of tile_ops; these are: {names}") from None
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    return operator.explain(**bound.arguments)

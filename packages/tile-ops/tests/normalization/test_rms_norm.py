@@ -1,0 +1,90 @@
+"""RMSNorm agrees with its reference on every way to run it, and is a torch operator."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+import tile_ops
+from tile_ops.errors import WrongDtype, WrongShape, WrongValue
+from tile_ops.normalization import reference
+
+
+def operands(shape, dtype, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    x = 3 * torch.randn(shape, generator=generator)
+    return x.to(dtype), torch.randn(shape[-1:], generator=generator).to(dtype)
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 128), (5, 160), (2, 300)])
+@pytest.mark.parametrize("activation", [None, "silu"])
+def test_agrees_with_the_reference(way, ran, close, shape, activation):
+    x, weight = operands(shape, torch.float16)
+    found = ran(tile_ops.rms_norm, x, weight, activation=activation)
+    close(found, reference.rms_norm(x, weight, activation=activation), reference.TOLERANCES["float16"])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_element_types(way, ran, close, dtype):
+    x, weight = operands((4, 96), dtype)
+    found = ran(tile_ops.rms_norm, x, weight, eps=1e-3)
+    close(found, reference.rms_norm(x, weight, eps=1e-3), reference.TOLERANCES[str(dtype).removeprefix("torch.")])
+
+
+def test_rows_too_long_for_registers(way, ran, close):
+    x, weight = operands((3, 8704), torch.float16)
+    close(ran(tile_ops.rms_norm, x, weight), reference.rms_norm(x, weight), reference.TOLERANCES["float16"])
+
+
+def test_squares_may_exceed_float16(ran, close):
+    x, weight = operands((4, 64), torch.float16)
+    x = 1e4 * x.clamp(-2, 2)
+    close(ran(tile_ops.rms_norm, x, weight), reference.rms_norm(x, weight), reference.TOLERANCES["float16"])
+
+
+def test_strided_operands(ran, close):
+    x, weight = operands((6, 8, 64), torch.float32)
+    x = x.transpose(0, 1)
+    close(ran(tile_ops.rms_norm, x, weight), reference.rms_norm(x, weight), reference.TOLERANCES["float32"])
+
+
+def test_empty():
+    assert tile_ops.rms_norm(torch.empty(0, 64), torch.ones(64)).shape == (0, 64)
+    assert tile_ops.rms_norm(torch.empty(3, 0), torch.ones(0)).shape == (3, 0)
+
+
+def test_is_a_torch_operator():
+    arguments = (*operands((4, 64), torch.float16), 1e-6, "silu")
+    torch.library.opcheck(torch.ops.tile_ops.rms_norm.default, arguments)
+
+
+def test_compiles_as_one_graph(close):
+    x, weight = operands((4, 64), torch.float32)
+    compiled = torch.compile(lambda x: 2 * tile_ops.rms_norm(x, weight), fullgraph=True, backend="aot_eager")
+    close(compiled(x), 2 * reference.rms_norm(x, weight), reference.TOLERANCES["float32"])
+
+
+def test_autocast(close):
+    x, weight = operands((4, 64), torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = tile_ops.rms_norm(x, weight)
+    assert found.dtype == torch.bfloat16
+    close(found, reference.rms_norm(x, weight), reference.TOLERANCES["bfloat16"])
+
+
+@pytest.mark.parametrize(
+    ("x", "weight", "options", "error", "text"),
+    [
+        (torch.ones(2, 64), torch.ones(63), {}, WrongShape, "weight has shape (63,), x has 64 channels"),
+        (torch.ones(2, 64), torch.ones(64).half(), {}, WrongDtype, "x is torch.float32, weight torch.float16"),
+        (torch.ones(2, 64).int(), torch.ones(64).int(), {}, WrongDtype, "must be one of float16"),
+        (torch.ones(2, 64), torch.ones(64), {"activation": "gelu"}, WrongValue, "activation is 'gelu'"),
+        (torch.ones(2, 64), torch.ones(64), {"eps": -1.0}, WrongValue, "eps is -1.0"),
+        (torch.tensor(1.0), torch.ones(1), {}, WrongShape, "x has no dimension"),
+    ],
+)
+def test_refuses(x, weight, options, error, text):
+    with pytest.raises(error, match=re.escape(text)):
+        tile_ops.rms_norm(x, weight, **options)
