@@ -112,6 +112,8 @@ class Thread:
             return hash((str(node.source.name), place)) % 5
         if is_call(node, "tirx.address_of"):
             return (str(node.args[0].source.name), self.value(node.args[0].indices[0]))
+        if is_call(node, "tirx.call_extern") and str(node.args[0].value) == "tl::uniform":
+            return self.value(node.args[1])
         a, b = self.value(node.a), self.value(node.b)
         return int(_OPERATIONS[type(node).__name__](a, b))
 

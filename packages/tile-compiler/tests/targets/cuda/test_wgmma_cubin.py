@@ -83,8 +83,7 @@ def test_products_run_beside_each_other(tile: Any, threads: int, trans: Any, sta
     assert len(products) == tile[2] // 16 * (tile[0] * 128 // threads // 64)
     # The descriptor of A and that of B: an addition to the low word and a constant high word each.
     assert len(body) <= 6 * len(products)
-    # A slot of three versions is found in ordinary registers and moved to uniform ones, between products that are under way.
-    assert not any(n.startswith(("SHFL", "IMAD", "MOV")) for n in body)
+    assert not any(n.startswith(("R2UR", "SHFL", "IMAD", "MOV")) for n in body)
 
 
 def test_the_log_tells_of_products_that_cannot() -> None:

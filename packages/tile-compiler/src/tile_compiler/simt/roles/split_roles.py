@@ -27,11 +27,13 @@ def split_roles(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     before:     threads = (tx: 256)
                 for k in K: producer: P(k);  C(k);  sync_threads
     after:      threads = (tx: 288)
-                if tx < 256: for k in K: C(k);  sync_threads<1, 256>
+                if uniform(tx / 32) < 8: for k in K: C(k);  sync_threads<1, 256>
                 else if tx == 256: for k in K: P(k)
 
     The producer keeps the loops, conditions and scalars that its statements need: what it executes is the same
-    sequence of waits and copies, so that each wait finds its phase. Where one block fills a multiprocessor, the producer is
+    sequence of waits and copies, so that each wait finds its phase. Warps, not threads, are asked for their role: the
+    assembler then knows that those of a warp stay together, and computes what they share (slots, descriptors) once for
+    all of them instead of moving it there between products. Where one block fills a multiprocessor, the producer is
     a warpgroup that hands its registers to the consumers (PTX ISA, `setmaxnreg`).
     """
 
@@ -47,9 +49,9 @@ def split_roles(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
         producer = tile_ir.statements(renewed(_Producer(body).body(body)))
         alone = tir.IfThenElse(tir.EQ(thread, int32(consumers)), tile_ir.sequence(producer), None, span=kernel.span)
         other = [*_limit("decrease", None if limit is None else PRODUCER_REGISTERS), alone]
-        split = tir.IfThenElse(
-            thread < consumers, tile_ir.sequence(consumer), tile_ir.sequence(other), span=kernel.span
-        )
+        warp = tir.call_extern("int32", "tl::uniform", tir.floordiv(thread, int32(WARP)))
+        computes = warp < int32(consumers // WARP)
+        split = tir.IfThenElse(computes, tile_ir.sequence(consumer), tile_ir.sequence(other), span=kernel.span)
         extra = WARP if limit is None else WARPGROUP
         registers = "" if limit is None else f", {limit} registers for a consumer and {PRODUCER_REGISTERS} for the rest"
         ctx.report.note(
