@@ -17,7 +17,9 @@ import torch
 import tilelang
 import tilelang.language as T
 from tile_runtime.expression import evaluate
-from tilelang.options import PassConfigKey
+from tilelang.kernel import build
+from tilelang.options import PassConfigKey, make_options
+from tilelang.target import Target
 
 SM_80 = "cuda -arch=sm_80"
 
@@ -258,3 +260,22 @@ def test_the_first_variant_counts_in_int32_and_its_guard_says_so() -> None:
         assert evaluate(guard, {"m": m, "n": 64}, {}, {"A": 0, "B": 0}) == holds
     later = emulated(rows_from(T.dynamic("m"), T.dynamic("n")), pass_configs={PassConfigKey.TL_VARIANT: 1})
     assert "(int64_t)" in later.get_kernel_source()
+
+
+def test_a_built_artifact_holds_all_levels_and_their_ptx() -> None:
+    options = make_options(pass_configs={"tl.embed_ptx": True})
+    artifact = build(matmul(T.dynamic("m"), T.dynamic("n"), T.dynamic("k")), Target("cuda", "sm_80"), options)
+    variants = artifact.manifest.variants
+    assert len(variants) == 3
+    assert variants[-1].guard is None
+    for launch in (launch for variant in variants for launch in variant.launches):
+        assert b".target sm_80" in artifact.read(launch.binary.removesuffix("cubin") + "ptx")
+    small = artifact.stripped()
+    assert {b.kind for b in small.manifest.binaries} == {"cubin", "ptx", "elf"}
+    assert small.manifest.variants == variants
+
+
+def test_ptx_for_one_architecture_alone_is_refused() -> None:
+    options = make_options(pass_configs={"tl.embed_ptx": True})
+    with pytest.raises(NotImplementedError, match="the PTX of sm_90a is for sm_90a alone"):
+        build(matmul(64, 32, 32), Target("cuda", "sm_90a"), options)

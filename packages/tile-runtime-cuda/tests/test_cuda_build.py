@@ -26,6 +26,8 @@ def test_a_cubin_needs_neither_gpu_nor_driver(arch: str) -> None:
     assert built.data[:4] == b"\x7fELF"
     assert built.compiler.startswith("nvrtc ")
     assert built.resources["scale"]["registers"] <= 16
+    assert f".target {arch}".encode() in built.ptx
+    assert built.ptx.endswith(b"\0")
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on PATH")

@@ -24,7 +24,7 @@ from tile_runtime.manifest import Manifest
 from tile_runtime.packed_arguments import narrow_bits
 from tile_runtime_cuda import plugin, profile
 from tile_runtime_cuda.driver import Driver
-from tile_runtime_cuda.launch import LaunchError, load, runs_on
+from tile_runtime_cuda.launch import LaunchError, compiles_for, load, runs_on
 
 from .fake_cuda import OnDevice, OnSecond, RecordingDriver, tensor
 
@@ -311,6 +311,42 @@ def test_a_refused_binary_and_an_absent_device() -> None:
 )
 def test_which_binary_runs_where(binary: str, found: str, runs: bool) -> None:
     assert runs_on(binary, found) is runs
+
+
+@pytest.mark.parametrize(
+    ("ptx", "found", "compiles"),
+    [
+        ("sm_89", "sm_90a", True),
+        ("sm_89", "sm_120a", True),
+        ("sm_89", "sm_89", True),
+        ("sm_89", "sm_86", False),
+        ("sm_90a", "sm_100a", False),
+    ],
+)
+def test_which_ptx_compiles_for_which_device(ptx: str, found: str, compiles: bool) -> None:
+    assert compiles_for(ptx, found) is compiles
+
+
+@pytest.mark.parametrize(
+    ("capability", "given"), [((8, 9), b"\x7fELF"), ((8, 0), b"\x7fELF"), ((12, 0), b".version 9.5\0")]
+)
+def test_ptx_goes_to_a_newer_device_alone(capability: tuple[int, int], given: bytes) -> None:
+    binaries = [{"file": "k.cubin", "kind": "cubin"}, {"file": "k.ptx", "kind": "ptx"}]
+    manifest = add_manifest(binaries=binaries, target={"kind": "cuda", "arch": "sm_89"})
+    artifact = Artifact(Manifest.from_json(manifest), {"k.cubin": b"\x7fELF", "k.ptx": b".version 9.5\0"})
+    library, read = RecordingDriver(capability=capability, devices=1), []
+    library.do_cuLibraryLoadData = lambda out, code, *rest: (
+        read.append(code.value),
+        setattr(out._obj, "value", 0x1000),
+    )
+    kernel = load(artifact, Driver(library))
+    assert read == [given.rstrip(b"\0")]
+    if capability == (8, 0):
+        with pytest.raises(DeviceUnavailable, match="was compiled for sm_89, device 0 is sm_80"):
+            kernel(tensor(64), tensor(64), 1.0)
+    else:
+        kernel(tensor(64), tensor(64), 1.0)
+        assert len(library.launched) == 1
 
 
 def test_a_call_without_a_gpu_names_the_ways_to_run_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,12 +65,7 @@ class JITKernel:
         return self._loaded
 
     def _joined(self, artifact: Artifact) -> Artifact:
-        """With the kernel compiled for more calls, from the cache or by the compiler."""
-        level = len(artifact.manifest.variants)
-        more = compiled(self.prim_func, self.target, self.options.with_config(PassConfigKey.TL_VARIANT, level))
-        join = getattr(targets.compiler_for(self.target.kind).load(), "join", Artifact.joined)
-        joined: Artifact = join(artifact, more)
-        return joined
+        return joined(artifact, self.prim_func, self.target, self.options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if kwargs:
@@ -141,9 +136,9 @@ class JITKernel:
 
         It holds all variants of the kernel: those that no call has needed yet are compiled now.
         """
-        artifact = self.artifact
-        while self._func is not None and is_partial(artifact.manifest) and options_allow_variants(self.options):
-            artifact = self._joined(artifact)
+        artifact: Artifact = self.artifact
+        if self._func is not None:
+            artifact = completed(artifact, lambda: self.prim_func, self.target, self.options)
         artifact.save(path)
 
     export_library = export
@@ -324,6 +319,31 @@ def compiled(func: Any, target: Target, options: Options) -> Artifact:
         artifact = entry.load().compile(func, target=target, options=options, key=key)
         cache.put(key, artifact)
     return artifact
+
+
+def joined(artifact: Artifact, func: Any, target: Target, options: Options) -> Artifact:
+    """With the kernel compiled for more calls, from the cache or by the compiler."""
+    level = len(artifact.manifest.variants)
+    more = compiled(func, target, options.with_config(PassConfigKey.TL_VARIANT, level))
+    join = getattr(targets.compiler_for(target.kind).load(), "join", Artifact.joined)
+    together: Artifact = join(artifact, more)
+    return together
+
+
+def completed(artifact: Artifact, func: Callable[[], Any], target: Target, options: Options) -> Artifact:
+    """With all variants of the kernel: it serves every call where there is no compiler. `func` gives the traced function."""
+    while is_partial(artifact.manifest) and options_allow_variants(options):
+        artifact = joined(artifact, func(), target, options)
+    return artifact
+
+
+def build(func: Any, target: Target, options: Options) -> Artifact:
+    """A traced function as an artifact with all variants, for a device that need not be here; nothing is loaded."""
+    check_target(target, options)
+    from tilelang.ir.verify import verify
+
+    verify(func)
+    return completed(compiled(func, target, options), lambda: func, target, options)
 
 
 def compile(

@@ -43,6 +43,7 @@ class PassConfigKey(str, enum.Enum):
     TL_LAYOUT_VISUALIZATION_ENABLE = "tl.layout_visualization_enable"
     TL_LAYOUT_VISUALIZATION_FORMATS = "tl.layout_visualization_formats"
     TL_DEVICE_COMPILE_FLAGS = "tl.device_compile_flags"
+    TL_EMBED_PTX = "tl.embed_ptx"
     TIR_DISABLE_VECTORIZE = "tir.disable_vectorize"
     TIR_USE_ASYNC_COPY = "tir.use_async_copy"
     TIR_MERGE_STATIC_SMEM = "tir.merge_static_smem"

@@ -34,12 +34,16 @@ class BuildError(TileRuntimeError, RuntimeError):
 
 @dataclass(frozen=True)
 class Cubin:
-    """A binary for one architecture. `resources`: kernel name -> registers, stack, spills, shared, barriers (ints)."""
+    """A binary for one architecture. `resources`: kernel name -> registers, stack, spills, shared, barriers (ints).
+
+    `ptx` is the text it was made of, with a zero byte at its end as the driver wants it; nvcc leaves none.
+    """
 
     data: bytes
     arch: str
     compiler: str
     log: str
+    ptx: bytes
     resources: dict[str, dict[str, int]] = field(default_factory=dict)
 
     @property
@@ -68,8 +72,8 @@ def build(
     if compiler not in ("nvrtc", "nvcc"):
         raise BuildError(f"no compiler {compiler!r} for CUDA; expected 'nvrtc' or 'nvcc'")
     run = _with_nvrtc if compiler == "nvrtc" else _with_nvcc
-    data, log, version = run(source, arch, headers or {}, options)
-    return Cubin(data, arch, version, log, resources_of(log))
+    data, ptx, log, version = run(source, arch, headers or {}, options)
+    return Cubin(data, arch, version, log, ptx, resources_of(log))
 
 
 def check_arch(arch: str) -> None:
@@ -87,7 +91,9 @@ def check_arch(arch: str) -> None:
 # -- the two compilers ---------------------------------------------------------------------------------------------
 
 
-def _with_nvrtc(source: str, arch: str, headers: Mapping[str, str], options: Sequence[str]) -> tuple[bytes, str, str]:
+def _with_nvrtc(
+    source: str, arch: str, headers: Mapping[str, str], options: Sequence[str]
+) -> tuple[bytes, bytes, str, str]:
     try:
         library = nvrtc.library()
     except nvrtc.NotFound as error:
@@ -98,13 +104,15 @@ def _with_nvrtc(source: str, arch: str, headers: Mapping[str, str], options: Seq
         names = ", ".join(f"sm_{number}" for number in known)
         raise BuildError(f"NVRTC {library.version} does not build for {arch}; it builds for {names}")
     flags = [f"--gpu-architecture={arch}", "--std=c++17", "-default-device", "--ptxas-options=-v", *options]
-    data, log = library.compile(source, SOURCE_NAME, headers, flags)
+    data, ptx, log = library.compile(source, SOURCE_NAME, headers, flags)
     if data is None:
         raise BuildError(explained(f"NVRTC {library.version}", log, source))
-    return data, log, f"nvrtc {library.version}"
+    return data, ptx, log, f"nvrtc {library.version}"
 
 
-def _with_nvcc(source: str, arch: str, headers: Mapping[str, str], options: Sequence[str]) -> tuple[bytes, str, str]:
+def _with_nvcc(
+    source: str, arch: str, headers: Mapping[str, str], options: Sequence[str]
+) -> tuple[bytes, bytes, str, str]:
     program = shutil.which("nvcc")
     if program is None:
         raise BuildError("nvcc is not on PATH; install a CUDA toolkit, or compile with NVRTC")
@@ -121,7 +129,7 @@ def _with_nvcc(source: str, arch: str, headers: Mapping[str, str], options: Sequ
             raise BuildError(explained("nvcc", log, source))
         version = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
         release = re.search(r"V(\d+\.\d+\.\d+)", version)
-        return (folder / "kernel.cubin").read_bytes(), log, f"nvcc {release[1] if release else ''}".strip()
+        return (folder / "kernel.cubin").read_bytes(), b"", log, f"nvcc {release[1] if release else ''}".strip()
 
 
 # -- logs ----------------------------------------------------------------------------------------------------------

@@ -64,7 +64,11 @@ def load(artifact: Artifact, driver: Driver) -> LoadedKernel:
 
 
 class Libraries:
-    """The loaded binaries of one kernel, unloaded with it."""
+    """The loaded binaries of one kernel, unloaded with it.
+
+    A cubin `k.cubin` may have its PTX beside it as `k.ptx`: that is what a driver gets whose first device the cubin does
+    not run on.
+    """
 
     def __init__(self, artifact: Artifact, driver: Driver) -> None:
         self._artifact, self._driver = artifact, driver
@@ -76,14 +80,28 @@ class Libraries:
         kinds = {b.file: b.kind for b in manifest.binaries}
         if kinds[launch.binary] != "cubin":
             raise LoadError(f"{manifest.name}: {launch.binary} is of kind {kinds[launch.binary]}; CUDA launches cubins")
+        file = self._chosen(launch.binary, kinds)
         try:
-            if launch.binary not in self._handles:
-                self._handles[launch.binary] = self._driver.load(self._artifact.read(launch.binary))
-            return self._driver.kernel(self._handles[launch.binary], launch.symbol)
+            if file not in self._handles:
+                self._handles[file] = self._driver.load(self._artifact.read(file))
+            return self._driver.kernel(self._handles[file], launch.symbol)
         except DriverError as error:
             raise LoadError(
-                f"{manifest.name}: {launch.symbol} of {launch.binary} (for {manifest.target.arch}): {error}"
+                f"{manifest.name}: {launch.symbol} of {file} (for {manifest.target.arch}): {error}"
             ) from error
+
+    def _chosen(self, cubin: str, kinds: dict[str, str]) -> str:
+        """The cubin, or the PTX beside it where that runs on the first device and the cubin does not."""
+        text = cubin.removesuffix(".cubin") + ".ptx"
+        arch, device = self._artifact.manifest.target.arch, self._driver.arch(0)
+        return text if kinds.get(text) == "ptx" and not runs_on(arch, device) and compiles_for(arch, device) else cubin
+
+    def run_on(self, device: str) -> bool:
+        """Whether what was loaded runs on a device of this architecture."""
+        arch = self._artifact.manifest.target.arch
+        return any(
+            compiles_for(arch, device) if file.endswith(".ptx") else runs_on(arch, device) for file in self._handles
+        )
 
     def __del__(self) -> None:
         for handle in self._handles.values():
@@ -253,11 +271,11 @@ class CudaBackend:
 
     def _make_ready(self, launch: Launch, kernel: int, ready: Ready) -> Callable[[int, int], None]:
         """The first launch on a device: does the binary run there, may it have its shared memory?"""
-        name, driver, manifest = self._manifest.name, self._driver, self._manifest
+        name, driver, manifest, libraries = self._manifest.name, self._driver, self._manifest, self.libraries
 
         def make_ready(device: int, shared: int) -> None:
             found = driver.arch(device)
-            if not runs_on(manifest.target.arch, found):
+            if not libraries.run_on(found):
                 raise DeviceUnavailable(
                     f"{name} was compiled for {manifest.target.arch}, device {device} is {found}: compile it for that"
                 )
@@ -318,6 +336,17 @@ def runs_on(binary: str, device: str) -> bool:
     if wanted is None or found is None or wanted[1] != found[1]:
         return False
     return wanted[2] == found[2] if wanted[3] == "a" else int(wanted[2]) <= int(found[2])
+
+
+def compiles_for(ptx: str, device: str) -> bool:
+    """Whether the driver can compile PTX of one architecture for a device of another: the same or a newer one.
+
+    Programming guide, "PTX Compatibility"; PTX of `sm_90a` and the like is for that architecture alone.
+    """
+    wanted, found = _CAPABILITY.fullmatch(ptx), _CAPABILITY.fullmatch(device)
+    if wanted is None or found is None or wanted[3]:
+        return False
+    return (int(wanted[1]), int(wanted[2])) <= (int(found[1]), int(found[2]))
 
 
 def late_stream(device: int) -> int:

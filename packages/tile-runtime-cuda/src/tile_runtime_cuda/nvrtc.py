@@ -40,8 +40,8 @@ class Nvrtc:
 
     def compile(
         self, source: str, name: str, headers: Mapping[str, str], options: Sequence[str]
-    ) -> tuple[bytes | None, str]:
-        """(cubin or None, log). The headers are handed over in memory; nothing is read from disk."""
+    ) -> tuple[bytes | None, bytes, str]:
+        """(cubin or None, the PTX it was made of, log). The headers are handed over in memory; nothing is read from disk."""
         program = ctypes.c_void_p()
         texts = _strings(headers.values())
         self._call(
@@ -56,7 +56,9 @@ class Nvrtc:
         try:
             status = self._handle.nvrtcCompileProgram(program, ctypes.c_int(len(options)), _strings(options))
             log = self._bytes("nvrtcGetProgramLog", program).rstrip(b"\0").decode(errors="replace")
-            return (None if status else self._bytes("nvrtcGetCUBIN", program)), log
+            if status:
+                return None, b"", log
+            return self._bytes("nvrtcGetCUBIN", program), self._bytes("nvrtcGetPTX", program), log
         finally:
             self._call("nvrtcDestroyProgram", ctypes.byref(program))
 

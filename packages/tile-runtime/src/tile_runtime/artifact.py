@@ -117,6 +117,13 @@ class Artifact:
         manifest["binaries"].append({"file": name, "kind": "elf"})
         return Artifact(Manifest.from_json({**manifest, "native": name}), {**self.files, name: data})
 
+    def stripped(self) -> Artifact:
+        """What launching needs: without source, report and tables for debuggers."""
+        manifest = self.manifest.to_json()
+        used = [b for b in manifest["binaries"] if b["kind"] not in ("source", "json", "text")]
+        files = {b["file"]: self.files[b["file"]] for b in used}
+        return Artifact(Manifest.from_json({**manifest, "binaries": used, "source": None, "report": None}), files)
+
     def to_bytes(self) -> bytes:
         """The `.tile` file."""
         text = self.manifest.to_text().encode()

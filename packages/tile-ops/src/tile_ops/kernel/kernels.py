@@ -12,9 +12,16 @@ from functools import cache
 from typing import Any
 
 import tilelang
+import tilelang.kernel
+import tilelang.target
+from tile_runtime.artifact import Artifact
+from tilelang.errors import TileLangError
+from tilelang.options import make_options
 
 from .spec import KernelSpec
 from .target import Target
+
+_REFUSALS = ("TL203", "TL206")  # UnsupportedOnTarget, SharedMemoryOverflow (docs/errors.md)
 
 
 def compile_kernel(spec: KernelSpec, target: Target) -> Any:
@@ -28,9 +35,24 @@ def cached(spec: KernelSpec, target: Target) -> bool:
     return bool(jitted.origin(**dict(spec.arguments)) != "compile")
 
 
-def trace(spec: KernelSpec) -> Any:
-    """The traced function of a spec: what `nox -s prebuild` lowers for every architecture."""
-    return _function(spec.family, spec.function)(**dict(spec.arguments))
+class Unsupported(Exception):
+    """An architecture cannot hold a kernel: too much shared memory, say."""
+
+
+def build(spec: KernelSpec, kind: str, arch: str, *, ptx: bool = False) -> Artifact:
+    """The kernel with all its variants, for an architecture that need not be here; with `ptx`, for newer ones too.
+
+    Raises Unsupported.
+    """
+    configs = {**dict(spec.pass_configs), **({"tl.embed_ptx": True} if ptx else {})}
+    options = make_options(execution="device", pass_configs=configs)
+    func = _function(spec.family, spec.function)(**dict(spec.arguments))
+    try:
+        return tilelang.kernel.build(func, tilelang.target.Target(kind, arch), options)
+    except TileLangError as error:
+        if error.code in _REFUSALS:
+            raise Unsupported(error.message) from error
+        raise
 
 
 @cache

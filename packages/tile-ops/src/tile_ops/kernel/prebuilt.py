@@ -3,9 +3,11 @@
 A data-only wheel `tile-ops-prebuilt-<vendor>` names its package, which holds no code, by an entry
 point of the group `tile_ops.prebuilt`. Beside its `__init__.py` lies `index.json`:
 
-    {"format": 1, "version": "<tile_ops version>", "kernels": {<KernelSpec.key>: {"file", "sha256", "source", "spec"}}}
+    {"format": 1, "version": "<tile_ops version>",
+     "kernels": {<KernelSpec.key>: {"file", "sha256", "source", "family", "spec", "arch"}}}
 
-`source` is the digest of the `kernels.py` that the kernel was made from, `sha256` that of the file.
+`source` is the digest of the family's `kernels.py` that the kernel was made from, `sha256` that of the file. What writes
+such a folder is `tile_ops.prebuild`.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from .target import Target
 
 GROUP = "tile_ops.prebuilt"
 FORMAT = 1
+INDEX = "index.json"
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ def _read(path: Path) -> Folder:
     import tile_ops
 
     try:
-        index = json.loads((path / "index.json").read_text())
+        index = json.loads((path / INDEX).read_text())
     except (OSError, ValueError) as error:
         raise KernelUnavailable(f"{path} holds no index of prebuilt kernels: {error}") from None
     if index.get("format") != FORMAT or index.get("version") != tile_ops.__version__:

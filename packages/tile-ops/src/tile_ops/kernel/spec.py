@@ -40,7 +40,7 @@ class KernelSpec:
 
     def source_digest(self) -> str:
         """sha256 of the file that writes the kernel: a prebuilt kernel made from other text is not this one."""
-        return _digest(self.family)
+        return source_digest(self.family)
 
     def __str__(self) -> str:
         values = ", ".join(f"{name}={value!r}" for name, value in self.arguments)
@@ -48,7 +48,8 @@ class KernelSpec:
 
 
 @cache
-def _digest(family: str) -> str:
+def source_digest(family: str) -> str:
+    """sha256 of a family's `kernels.py`."""
     found = importlib.util.find_spec(f"tile_ops.{family}")  # finds the folder without loading kernels.py
     assert found is not None
     assert found.origin is not None

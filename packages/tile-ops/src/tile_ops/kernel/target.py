@@ -40,8 +40,11 @@ class Target:
         if self.kind == "hip":
             return (self.arch,)
         number = int("".join(c for c in self.arch if c.isdigit()))
-        # A binary for sm_XY runs on the same X with a higher Y (CUDA programming guide, binary compatibility).
-        older = [f"sm_{n}" for n in (89, 86, 80) if n <= number and n // 10 == number // 10]
+        # A binary for sm_XY runs on the same X with a higher Y; the PTX that lies beside that of sm_89 on anything newer
+        # (CUDA programming guide, "Binary Compatibility", "PTX Compatibility").
+        older = (
+            [f"sm_{n}" for n in (89, 86, 80) if n <= number and n // 10 == number // 10] if number < 90 else ["sm_89"]
+        )
         return (self.arch, *(arch for arch in older if arch != self.arch))
 
     def __str__(self) -> str:

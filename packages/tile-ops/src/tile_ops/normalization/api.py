@@ -36,7 +36,7 @@ def _rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, activation: str
     if out.numel():
         shape = (problem.rows, problem.columns)
         chosen = RMS_NORM.choose(problem, target)
-        chosen["forward"](x.reshape(shape), weight.contiguous(), out.view(shape), eps)
+        chosen["forward"](x.reshape(shape).contiguous(), weight.contiguous(), out.view(shape), eps)
     return out
 
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
+
 from tile_ops.kernel import KernelSpec, Target
 from tile_ops.operator import Plan
 
-from .problem import NormProblem
+from .problem import ACTIVATIONS, DTYPES, NormProblem
 
 #: Elements of a row that a block holds in registers: 128 threads of 64 float32.
 RESIDENT = 8192
+#: Columns of the narrowest kernel: fewer would save nothing, as a block then takes more rows.
+SHORTEST = 256
 
 
 def plan(problem: NormProblem, target: Target) -> Plan:
     """Rows up to RESIDENT elements are read once and kept in registers; longer ones are read twice, tile by tile."""
-    columns = max(32, 1 << max(0, problem.columns - 1).bit_length())
+    columns = max(SHORTEST, 1 << max(0, problem.columns - 1).bit_length())
     resident = columns <= RESIDENT
     columns = min(columns, RESIDENT)
     rows = max(1, 1024 // columns) if target.kind == "cpu" else max(1, 4096 // columns)
@@ -27,3 +32,10 @@ def plan(problem: NormProblem, target: Target) -> Plan:
     )
     why = f"rows of {problem.columns} " + ("stay in registers" if resident else "are read twice")
     return Plan.of({"forward": spec}, why, "rule: RESIDENT in normalization/configs.py")
+
+
+def shipped(kind: str) -> Iterator[KernelSpec]:
+    """Rows of 32 channels to any number, in the three element types."""
+    for dtype, activation in product(DTYPES, ACTIVATIONS):
+        for columns in (256, 512, 1024, 2048, 4096, RESIDENT, RESIDENT + 1):
+            yield plan(NormProblem(1, columns, dtype, activation), Target(kind, "")).kernels[0][1]

@@ -21,9 +21,10 @@ from tile_compiler.targets.registry import Built
 from tile_runtime import registry
 from tile_runtime.artifact import Artifact
 
-CUBIN, SOURCE = "kernel.cubin", "kernel.cu"
+CUBIN, PTX, SOURCE = "kernel.cubin", "kernel.ptx", "kernel.cu"
 COMPILER_OPTION = "tl.cuda_compiler"  # "nvrtc" (default) or "nvcc"
 FLAGS_OPTION = "tl.device_compile_flags"
+PTX_OPTION = "tl.embed_ptx"  # the artifact holds the PTX too: the driver compiles it for newer devices
 
 
 class CudaTarget:
@@ -88,6 +89,8 @@ class CudaTarget:
         if not ctx.text_only:
             cubin = self._cubin(source, launches, arch, ctx)
             members.insert(0, (CUBIN, "cubin", cubin.data))
+            if ctx.options.get(PTX_OPTION):
+                members.insert(1, (PTX, "ptx", portable_ptx(cubin)))
             texts["log"], min_driver = cubin.log, cubin.min_driver
         entries = {
             launch.index: launch.entry(
@@ -119,6 +122,19 @@ def compile_flags(options: Mapping[str, Any]) -> tuple[str, ...]:
     """Flags of the user for the device compiler."""
     flags = options.get(FLAGS_OPTION) or ()
     return tuple(flags.split()) if isinstance(flags, str) else tuple(str(f) for f in flags)
+
+
+def portable_ptx(cubin: Any) -> bytes:
+    """The PTX of a cubin. Raises UnsupportedOnTarget for PTX that no other architecture takes, or if there is none."""
+    if cubin.arch.endswith(("a", "f")):
+        raise UnsupportedOnTarget(
+            f"the PTX of {cubin.arch} is for {cubin.arch} alone",
+            expected="an architecture without a or f for tl.embed_ptx",
+            repair=f"compile for {cubin.arch[:-1]}",
+        )
+    if not cubin.ptx:
+        raise UnsupportedOnTarget(f"{cubin.compiler} gives no PTX beside its cubin", repair="compile with NVRTC")
+    return bytes(cubin.ptx)
 
 
 def check_shared(launch: KernelLaunch, arch: CudaArch) -> None:

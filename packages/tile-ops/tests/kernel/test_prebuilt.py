@@ -1,0 +1,154 @@
+"""Folders of prebuilt kernels: which one is taken, which are refused, and what is said where none is left."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import tile_ops
+from tile_ops.errors import KernelUnavailable
+from tile_ops.kernel import KernelSpec, Target, prebuilt, resolve
+from tile_ops.kernel.resolve import origin
+from tile_runtime.artifact import Artifact
+from tile_runtime.manifest import Manifest
+
+SPEC = KernelSpec.of("normalization", "rms_norm", dtype="float16", number=0)
+
+
+def artifact(arch: str) -> bytes:
+    manifest = {"format": 1, "name": "rms_norm", "target": {"kind": "cuda", "arch": arch}}
+    return Artifact(Manifest.from_json(manifest), {}).to_bytes()
+
+
+def folder(path: Path, archs: list[str], **changes: Any) -> Path:
+    """A folder with SPEC for each architecture; `changes` go into the index or, if it knows them, into its entries."""
+    entries = {}
+    for arch in archs:
+        content = artifact(arch)
+        (path / f"{arch}.tile").write_bytes(content)
+        entry = {"file": f"{arch}.tile", "sha256": hashlib.sha256(content).hexdigest(), "source": SPEC.source_digest()}
+        entries[SPEC.key(arch)] = entry | {k: v for k, v in changes.items() if k in entry}
+    index = {"format": prebuilt.FORMAT, "version": tile_ops.__version__, "kernels": entries}
+    (path / prebuilt.INDEX).write_text(json.dumps(index | {k: v for k, v in changes.items() if k in index}))
+    return path
+
+
+@pytest.fixture
+def installed(monkeypatch, tmp_path):
+    """`installed(archs, **changes)` makes a folder the only one that is looked into."""
+    monkeypatch.setattr(prebuilt.importlib.metadata, "entry_points", lambda group: [])
+    monkeypatch.setenv("TILE_OPS_COMPILE", "0")
+
+    def install(archs: list[str], **changes: Any) -> Path:
+        monkeypatch.setenv("TILE_OPS_PREBUILT", str(folder(tmp_path, archs, **changes)))
+        return tmp_path
+
+    monkeypatch.setenv("TILE_OPS_PREBUILT", "")
+    prebuilt._folders.cache_clear()
+    yield install
+    prebuilt._folders.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("device", "taken"),
+    [
+        ("sm_80", "sm_80"),
+        ("sm_86", "sm_86"),
+        ("sm_87", "sm_86"),
+        ("sm_90a", "sm_89"),
+        ("sm_120", "sm_89"),
+        ("sm_75", ""),
+    ],
+)
+def test_the_nearest_architecture_is_taken(installed, device, taken):
+    installed(["sm_80", "sm_86", "sm_89"])
+    found, reason = prebuilt.find(SPEC, Target("cuda", device))
+    assert (found.arch if found else "") == taken
+    assert reason == ("" if taken else "not among the prebuilt kernels")
+    if found:
+        assert found.load().manifest.target.arch == taken
+        assert origin(SPEC, Target("cuda", device)) == ("prebuilt", f"{taken}.tile for {taken}")
+
+
+def test_a_wheel_that_is_installed_is_found(installed, monkeypatch, tmp_path):
+    package = tmp_path / "own_prebuilt"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    folder(package, ["sm_80"])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    entry = prebuilt.importlib.metadata.EntryPoint("cuda", "own_prebuilt", prebuilt.GROUP)
+    monkeypatch.setattr(
+        prebuilt.importlib.metadata, "entry_points", lambda group: [entry] if group == prebuilt.GROUP else []
+    )
+    found, _ = prebuilt.find(SPEC, Target("cuda", "sm_80"))
+    assert found is not None
+    assert found.path == package / "sm_80.tile"
+
+
+def test_a_kernel_of_other_source_is_refused(installed):
+    path = installed(["sm_80"], source="0" * 64)
+    found, reason = prebuilt.find(SPEC, Target("cuda", "sm_80"))
+    assert found is None
+    assert reason == f"the prebuilt one in {path} was made from another normalization/kernels.py"
+
+
+def test_a_damaged_file_is_refused(installed):
+    path = installed(["sm_80"])
+    found, _ = prebuilt.find(SPEC, Target("cuda", "sm_80"))
+    (path / "sm_80.tile").write_bytes(artifact("sm_80")[:-1])
+    with pytest.raises(KernelUnavailable, match=r"sm_80.tile is damaged: its sha256 is .* install the wheel again"):
+        found.load()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"version": "0.0.1"}, "are of format 1, version 0.0.1; tile_ops .* install both at one version"),
+        ({"format": 2}, "are of format 2, version .*; tile_ops .* needs format 1"),
+    ],
+)
+def test_a_folder_of_another_version_is_refused(installed, change, said):
+    installed(["sm_80"], **change)
+    with pytest.raises(KernelUnavailable, match=said):
+        prebuilt.find(SPEC, Target("cuda", "sm_80"))
+
+
+def test_a_folder_without_an_index_is_refused(installed, monkeypatch, tmp_path):
+    monkeypatch.setenv("TILE_OPS_PREBUILT", str(tmp_path))
+    with pytest.raises(KernelUnavailable, match="holds no index of prebuilt kernels"):
+        prebuilt.find(SPEC, Target("cuda", "sm_80"))
+
+
+def test_without_kernel_and_compiler_the_error_says_what_to_install(installed):
+    with pytest.raises(KernelUnavailable) as caught:
+        resolve(SPEC, Target("cuda", "sm_80"))
+    assert str(caught.value) == (
+        "no kernel normalization.rms_norm(dtype='float16', number=0) for cuda -arch=sm_80: no prebuilt kernels are "
+        "installed, and none can be compiled; install tile-ops[compile], or unset TILE_OPS_COMPILE if it is 0"
+    )
+    assert origin(SPEC, Target("cuda", "sm_80"))[0] == "unavailable"
+
+
+def test_the_emulator_takes_no_prebuilt_kernel(installed):
+    installed(["sm_80"])
+    found, reason = origin(SPEC, Target("cuda", "sm_80", "emulate"))
+    assert found == "unavailable"
+    assert reason.startswith("shipped kernels run on devices only; ")
+
+
+def test_explain_prints_kernel_origin_and_reason(installed):
+    x = torch.ones(2, 40)
+    said = str(tile_ops.explain(tile_ops.rms_norm, x, x[0], eps=0.25))
+    first, second = said.splitlines()
+    assert first.startswith("rms_norm on cpu (x86-64-v")
+    assert "rows of 40 stay in registers (rule: " in first
+    assert second.startswith("  forward: normalization.rms_norm(activation=None, block_columns=")
+    assert second.endswith(
+        "from unavailable (no prebuilt kernels are installed; install tile-ops[compile], or unset "
+        "TILE_OPS_COMPILE if it is 0)"
+    )
