@@ -86,7 +86,8 @@ def tests(session: nox.Session) -> None:
     """All tests, in as many processes as there are cores; arguments after -- go to pytest."""
     python = development(session)
     # Two worker threads exercise the parallel launch; more would only compete with the other test processes.
-    env = {"TILELANG_NUM_THREADS": "2", "OMP_NUM_THREADS": "1"}
+    # Many tests start a process of their own: it finds our modules compiled.
+    env = {"TILELANG_NUM_THREADS": "2", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": ""}
     session.run(
         *[str(python), "-m", "pytest", "--numprocesses=auto", "--maxprocesses=8", "--dist=worksteal"],
         *session.posargs,
@@ -121,7 +122,8 @@ def imports(session: nox.Session) -> None:
 @nox.session(python=False)
 def docs(session: nox.Session) -> None:
     """Run every Python block of the documentation; check generated pages (-- --write makes them anew)."""
-    session.run(str(development(session)), "docs/check.py", *session.posargs, external=True)
+    env = {"PYTHONDONTWRITEBYTECODE": ""}  # as in `tests`
+    session.run(str(development(session)), "docs/check.py", *session.posargs, env=env, external=True)
 
 
 #: Tests that launch kernels in the emulator: `full` repeats each launch under a hundred schedules.

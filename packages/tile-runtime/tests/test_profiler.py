@@ -29,8 +29,10 @@ def test_statistics_are_in_milliseconds() -> None:
 
 
 def test_the_wall_clock_is_met() -> None:
+    found: list[float] = []
+
     def timer(call: object, repeats: int) -> list[float]:
-        found = []
+        found.clear()
         for _ in range(repeats):
             start = time.perf_counter()
             call()  # type: ignore[operator]
@@ -38,7 +40,7 @@ def test_the_wall_clock_is_met() -> None:
         return found
 
     ms = do_bench(lambda: time.sleep(0.002), ProfileHooks(lambda: None, timer, 0), warmup=1, rep=10)
-    assert 2.0 <= ms < 20.0
+    assert 2.0 <= 1e3 * min(found) <= ms <= 1e3 * max(found)
 
 
 def test_cold_measurements_are_taken_where_the_device_has_them() -> None:

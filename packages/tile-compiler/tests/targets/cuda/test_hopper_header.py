@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -79,17 +78,6 @@ def test_each_width_of_wgmma(name, registers, widths, opcode, listing):
 def test_widths_that_integers_do_not_have():
     with pytest.raises(BuildError):
         build(INCLUDE + SHAPE.format(name="wgmma_m64k32_s32_s8", n=40, count=20), arch="sm_90a", headers=headers())
-
-
-def test_the_tables_of_all_widths_cost_little():
-    """0.4 s is the aim for a kernel with one shape; measured 0.1 s. The bound leaves room for a busy machine."""
-    text = INCLUDE + SHAPE.format(name="wgmma_m64k16_f32_f16", n=128, count=64)
-    times = []
-    for _ in range(3):
-        start = time.process_time()
-        build(text, arch="sm_90a", headers=headers())
-        times.append(time.process_time() - start)
-    assert min(times) < 0.4
 
 
 @pytest.mark.parametrize(("arch", "unknown"), [("sm_90", "wgmma_fence"), ("sm_90", "register"), ("sm_80", "tma_store")])

@@ -49,6 +49,8 @@ _COMMON = [
     "-fno-sanitize=undefined",
 ]
 _RUNTIME_FLAGS = ["-O2"]
+#: For zig, whose C++ library is not built: nothing throws, and what would have thrown stops (runtime/alone.cpp).
+_ALONE = ["-DTL_EMU_ALONE", "-fno-exceptions", "-D_LIBCPP_VERBOSE_ABORT(...)=__builtin_trap()"]
 #: -O1: at -O2 a kernel took a third longer to compile and ran no faster (256^3 GEMM; its time is the runtime's).
 #: -g1 is line tables, for the reports; a tail call would hide the line that made it.
 _KERNEL_FLAGS = ["-O1", "-g1", "-fsanitize=thread", "-fno-optimize-sibling-calls", "-w"]
@@ -84,6 +86,15 @@ class HostCompiler:
     command: tuple[str, ...]
     family: str
     version: str
+
+    @property
+    def is_zig(self) -> bool:
+        return self.command[-1] == "c++" and any("zig" in part for part in self.command[:-1])
+
+    @property
+    def linker(self) -> tuple[str, ...]:
+        """The command that links. zig's for C++ would build its C++ library first, and without -O2 its sanitizer's."""
+        return (*self.command[:-1], "cc", "-O2", "-fno-sanitize=undefined") if self.is_zig else self.command
 
 
 def host_compiler() -> HostCompiler:
@@ -163,7 +174,7 @@ def _run(command: Sequence[str], folder: Path, what: str) -> None:
 @functools.lru_cache(maxsize=2)
 def runtime_library(compiler: HostCompiler) -> Path:
     """The runtime as a shared object."""
-    flags = [*_COMMON, *_RUNTIME_FLAGS]
+    flags = [*_COMMON, *_RUNTIME_FLAGS, *(_ALONE if compiler.is_zig else [])]
     key = f"emulator runtime {_digest([*compiler.command, compiler.version, *flags, *_tree(_FOLDER)])}"
     # A name of its own: the loader takes a library of equal name for the same one, also where CXX has changed.
     name = f"libtl_emulator-{key[-12:]}.so"
@@ -172,16 +183,9 @@ def runtime_library(compiler: HostCompiler) -> Path:
     if data is not None:
         path.write_bytes(data)
         return path
-    command = [
-        *compiler.command,
-        *flags,
-        "-shared",
-        f"-Wl,-soname,{name}",
-        str(RUNTIME / "runtime.cpp"),
-        "-o",
-        str(path),
-    ]
-    _run(command, path.parent, "the emulator's runtime")
+    what = "the emulator's runtime"
+    _run([*compiler.command, *flags, "-c", str(RUNTIME / "runtime.cpp"), "-o", "runtime.o"], path.parent, what)
+    _run([*compiler.linker, "-shared", f"-Wl,-soname,{name}", "runtime.o", "-o", str(path)], path.parent, what)
     _store(key, name, path.read_bytes())
     return path
 
@@ -220,7 +224,7 @@ def build_kernel(source: str, include_dirs: Sequence[str | os.PathLike[str]], ar
     # A prefix map keeps the temporary folder's name out of the object, so that equal kernels give equal objects.
     where = f"-ffile-prefix-map={folder}=."
     _run([*compiler.command, *flags, where, *includes, "-c", "unit.cpp", "-o", "unit.o"], folder, "the kernel")
-    link = [*compiler.command, "-shared", "unit.o", str(runtime), "-o", str(path), "-nodefaultlibs", "-lm", "-lc"]
+    link = [*compiler.linker, "-shared", "unit.o", str(runtime), "-o", str(path), "-nodefaultlibs", "-lm", "-lc"]
     _run(link, folder, "to link the kernel")
     _store(key, path.name, path.read_bytes())
     return path

@@ -31,7 +31,7 @@ constexpr u64 kMaxShadowed = 256u << 20; // larger buffers get bounds checks onl
 
 static std::vector<Finding> findings;
 static u32 repeats;
-static std::string output;
+static std::vector<char> output;  // with its final zero
 static u64 random_state;
 static u64 image_low, image_high;
 
@@ -200,7 +200,7 @@ int tl_emu_launch(void (*entry)(void**), void** arguments, const unsigned* grid,
   settings = *chosen;
   counters = Counters{};
   findings.clear();
-  output.clear();
+  output.assign(1, 0);
   repeats = 0;
   forget_crew();
   seed_random(0);
@@ -309,7 +309,7 @@ int tl_emu_findings(Finding* out, int room) {
 void tl_emu_counters(Counters* out) { *out = counters; }
 u64 tl_emu_image_base() { return image_low; }
 int tl_emu_processes() { return crew_size; }  // that ran blocks of the last launch
-const char* tl_emu_output() { return output.c_str(); }
+const char* tl_emu_output() { return output.empty() ? "" : output.data(); }
 
 // Where each thread of the last block stands: operation, barrier, place.
 int tl_emu_standing(int* operations, int* barrier_numbers, u64* places) {
@@ -323,7 +323,7 @@ int tl_emu_standing(int* operations, int* barrier_numbers, u64* places) {
 
 void tl_emu_print(const char* text) {
   order_matters();
-  if (output.size() < (1u << 20)) output += text;
+  if (output.size() < (1u << 20)) output.insert(output.end() - 1, text, text + strlen(text));
 }
 
 void tl_emu_assert_failed(int code) { fail(kAssert, TL_EMU_PC, -1, code); }

@@ -109,7 +109,7 @@ bool worth_a_crew(u64 done, u64 all, double seconds_so_far) {
 }
 
 // The part of one of `processes`.
-static void work(int number, int processes, const std::vector<u64>& order, u64 done, const std::function<bool(u64)>& run_one) {
+static void work(int number, int processes, const std::vector<u64>& order, u64 done, BlockRunner run_one) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (!own_shared_memory()) _exit(1);
   counters = Counters{};
@@ -122,7 +122,7 @@ static void work(int number, int processes, const std::vector<u64>& order, u64 d
 }
 
 // The blocks from `done` on. False: the launch must be done again by one process.
-bool run_crew(const std::vector<u64>& order, u64 done, const std::function<bool(u64)>& run_one) {
+bool run_crew(const std::vector<u64>& order, u64 done, BlockRunner run_one) {
   int processes = settings.processes < kMaxProcesses ? settings.processes : kMaxProcesses;
   if ((u64)processes > order.size() - done) processes = (int)(order.size() - done);
   crew = (Crew*)shared_pages(sizeof(Crew));

@@ -1,4 +1,5 @@
 // The whole runtime as one translation unit: it is compiled once per machine, by one call of the host's compiler.
+#include "alone.cpp"
 #include "fibers.cpp"
 #include "shadow.cpp"
 #include "windows.cpp"

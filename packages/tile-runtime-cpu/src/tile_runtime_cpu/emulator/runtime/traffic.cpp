@@ -4,7 +4,7 @@
 // Lanes run one after the other here. The n-th access of each lane at one place in the code belong to one request of the
 // warp; a request is counted when all lanes have made it, or at the end of the block.
 #include <algorithm>
-#include <unordered_map>
+#include <map>
 
 #include "launch.h"
 #include "state.h"
@@ -24,7 +24,7 @@ struct Place {  // of one warp
   std::vector<Request> requests;   // open ones, from `first`
 };
 
-static std::unordered_map<u64, Place> places[kMaxWarps];
+static std::map<u64, Place> places[kMaxWarps];
 
 static void count_global(const Request& request, u32 size) {
   u64 sectors[128];
@@ -33,7 +33,7 @@ static void count_global(const Request& request, u32 size) {
     u64 a = request.address[__builtin_ctzll(lanes)];
     for (u64 s = a >> 5; s <= (a + size - 1) >> 5 && n < 128; ++s) sectors[n++] = s;
   }
-  std::sort(sectors, sectors + n);
+  std::sort(sectors, sectors + n, [](u64 a, u64 b) { return a < b; });
   counters.global_sectors += (u64)(std::unique(sectors, sectors + n) - sectors);
   ++counters.global_requests;
 }
