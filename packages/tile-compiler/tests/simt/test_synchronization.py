@@ -245,6 +245,32 @@ def without_last_barrier(func: Any) -> Any:
     return found[-1]
 
 
+def test_conditions_that_read_shared_memory(rng: Any, proved: Any) -> None:
+    """A condition is read again at the end of a `while`, and has been read when what is under it overwrites it."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32"), N: T.Tensor((1,), "int32"), B: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            left = T.alloc_shared((2,), "int32")
+            total = T.alloc_fragment((64,), "float32")
+            T.clear(total)
+            for i in T.Parallel(2):
+                left[i] = N[0]
+            while left[0] > 0:
+                for i in T.Parallel(64):
+                    total[i] = total[i] + A[i]
+                if left[1] == 2:
+                    for i in T.Parallel(1):
+                        left[1] = 0
+                for i in T.Parallel(1):
+                    left[i] = left[i] - 1
+            T.copy(total, B)
+
+    args = [rng.standard_normal(64).astype("float32"), np.array([3], "int32"), np.zeros(64, "float32")]
+    trace, _ = proved(main, args)
+    assert all_needed(trace.steps[-1].after) == 4
+
+
 def test_while_loop(rng: Any, proved: Any) -> None:
     @T.prim_func
     def steps(F: T.Tensor((8,), "int32"), A: T.Tensor((8, 64), "float32"), B: T.Tensor((64,), "float32")):

@@ -1,9 +1,12 @@
-"""Layouts that the user gave with `T.annotate_layout`."""
+"""Layouts that are settled before inference: those that the user gave, and row-major order where others count on it."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from typing import Any
+
+from tvm import ir
 
 from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.rewrite import is_call
@@ -12,11 +15,25 @@ from tile_compiler.simt.layout.equations import Solution, Unknown
 from tile_compiler.simt.operators.nests import is_fragment, is_shared
 from tile_compiler.simt.terms import names
 from tilelang.ir import tile_ir
-from tilelang.layout import Fragment, Layout, placeholders, substitute
+from tilelang.layout import Fragment, Layout, make_linear_layout, placeholders, substitute
 
 
-def annotated(kernel: tile_ir.Kernel, buffers: dict[Any, Unknown], threads: int) -> Solution:
-    """The values that are fixed before inference begins."""
+def settled(kernel: tile_ir.Kernel, buffers: dict[Any, Unknown], threads: int, views: Collection[Any]) -> Solution:
+    """The values that are fixed before inference begins.
+
+    Those are the user's; and row-major order for `views` and their owners, and for buffers whose address a function of
+    the user gets.
+    """
+    known = _annotated(kernel, buffers, threads)
+    addressed = _addressed(kernel)
+    for buffer, unknown in buffers.items():
+        if is_shared(buffer) and (buffer in views or (buffer in addressed and unknown not in known.values)):
+            known.values[unknown] = make_linear_layout(unknown.shape)
+    return known
+
+
+def _annotated(kernel: tile_ir.Kernel, buffers: dict[Any, Unknown], threads: int) -> Solution:
+    """What `T.annotate_layout` says."""
     solution = Solution()
     for node in tile_ir.walk(kernel.body):
         if not is_call(node, "tl.annotate_layout"):
@@ -40,6 +57,16 @@ def annotated(kernel: tile_ir.Kernel, buffers: dict[Any, Unknown], threads: int)
                 raise UnsupportedOnTarget(f"the layout annotated for {buffer.name} has shape {shape}", at=node.span)
             solution.values[unknown] = layout
     return solution
+
+
+def _addressed(kernel: tile_ir.Kernel) -> set[Any]:
+    """The buffers whose address a function of the user gets."""
+    found: set[Any] = set()
+    for node in tile_ir.walk(kernel.body):
+        if is_call(node, "tirx.call_extern"):
+            places = [a.args[0] for a in node.args[1:] if is_call(a, "tirx.address_of", "tirx.buffer_data")]
+            found |= {p.source if isinstance(p, ir.TensorLoad) else p for p in places}
+    return found
 
 
 def _versions(layout: Layout, count: int) -> Layout:

@@ -13,9 +13,9 @@ from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.loops.conflicts import check_conflicts
 from tile_compiler.passes.lower_tile_ops import alias_roots, is_tile_operator
 from tile_compiler.ranges import RangeRewriter, Ranges
-from tile_compiler.rewrite import is_call, map_kernels
+from tile_compiler.rewrite import map_kernels
 from tile_compiler.simt.accesses import collect
-from tile_compiler.simt.annotations import annotated
+from tile_compiler.simt.annotations import settled
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.distribution import linear, replicated
 from tile_compiler.simt.errors import LayoutConflict
@@ -107,25 +107,13 @@ class _Inference(RangeRewriter):
                 self.found.solution.values[unknown] = make_linear_layout(unknown.shape)
         return self.found
 
-    def _known(self) -> Solution:
-        """What is settled before inference: the user's annotations; row-major order where others count on it.
-
-        Those are views of a buffer, and functions of the user that get its address.
-        """
-        known = annotated(self.kernel, self.found.buffers, self.threads)
-        views, addressed = {*self.roots, *self.roots.values()}, _addressed(self.kernel)
-        for buffer, unknown in self.found.buffers.items():
-            if is_shared(buffer) and (buffer in views or (buffer in addressed and unknown not in known.values)):
-                known.values[unknown] = make_linear_layout(unknown.shape)
-        return known
-
     def _solved(self, rules: list[Rule]) -> Solution:
         """The solution. A small tile that two operators want differently is given to every thread."""
         strict = {unknown for rule in rules for unknown, _ in rule.propose(Level.STRICT, {})}
         everywhere: dict[Unknown, LayoutConflict] = {}
         first: LayoutConflict | None = None
         while True:
-            known = self._known()
+            known = settled(self.kernel, self.found.buffers, self.threads, {*self.roots, *self.roots.values()})
             for unknown in everywhere:
                 known.values[unknown] = replicated(unknown.shape, self.teams.get(unknown.key, self.threads))
             try:
@@ -243,13 +231,3 @@ class _Inference(RangeRewriter):
             span = conflict.rule.span if conflict.rule is not None else None
             self.ctx.report.note(span, f"{found.how}, as {conflict.other} needs it in another layout")
         return found
-
-
-def _addressed(kernel: tile_ir.Kernel) -> set[Any]:
-    """The buffers whose address a function of the user gets."""
-    found: set[Any] = set()
-    for node in tile_ir.walk(kernel.body):
-        if is_call(node, "tirx.call_extern"):
-            places = [a.args[0] for a in node.args[1:] if is_call(a, "tirx.address_of", "tirx.buffer_data")]
-            found |= {p.source if isinstance(p, ir.TensorLoad) else p for p in places}
-    return found

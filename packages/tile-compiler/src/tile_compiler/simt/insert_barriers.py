@@ -89,7 +89,8 @@ class _State:
 
 @dataclass
 class Node:
-    """A statement that can get barriers before its parts. `kind`: seq, loop, while, branch, scope, leaf."""
+    """A statement that can get barriers before its parts. `kind`: seq, loop, while, branch, scope, leaf; again: the
+    condition of a `while`, which is looked at once more where its body ends."""
 
     kind: str
     stmt: Any
@@ -196,7 +197,9 @@ class Placer:
                 self.followed.append(stmt.loop_var)
                 return Node("loop", stmt, [self._list(stmt.body)], self._of(stmt.min, stmt.extent))
             if isinstance(stmt, tir.While) and not self.varies(stmt.condition):
-                return Node("while", stmt, [self._list(stmt.body)], self._of(stmt.condition))
+                head, body = self._of(stmt.condition), self._list(stmt.body)
+                body.parts.append(Node("again", stmt, [], head))
+                return Node("while", stmt, [body], head)
             if isinstance(stmt, tir.IfThenElse) and not self.varies(stmt.condition):
                 cases = [stmt.then_case] + ([] if stmt.else_case is None else [stmt.else_case])
                 return Node("branch", stmt, [self._list(c) for c in cases], self._of(stmt.condition))
@@ -215,7 +218,7 @@ class Placer:
     def _rebuilt(self, node: Node) -> Any:
         stmt, parts = node.stmt, [self._rebuilt(p) for p in node.parts]
         if node.kind == "seq":
-            return tile_ir.sequence(parts)
+            return tile_ir.sequence([p for p in parts if p is not None])
         if node.kind == "loop":
             return remake_loop(stmt, body=parts[0])
         if node.kind == "while":
@@ -229,7 +232,7 @@ class Placer:
             return tir.AttrStmt(stmt.node, stmt.attr_key, stmt.value, body, span=stmt.span)
         if node.kind == "scope":
             return tir.AttrStmt(stmt.node, stmt.attr_key, stmt.value, parts[0], span=stmt.span)
-        return stmt
+        return None if node.kind == "again" else stmt
 
     # -- following the block ----------------------------------------------------------------------------------
 
@@ -250,6 +253,7 @@ class Placer:
         elif node.kind == "loop":
             self._loop(node, state)
         elif node.kind == "while":
+            self._do(node.effects, state)
             self.exits.append([state.copy()])
             for _ in range(1 + MANY):
                 self._visit(node.parts[0], state)
@@ -257,7 +261,10 @@ class Placer:
             for other in self.exits.pop():
                 state.merge(other)
         elif node.kind == "branch":
+            self._do(node.effects, state)
             self._branch(node, state)
+        elif node.kind == "again":
+            self._do(node.effects, state)
         else:
             self._leaf(node, state)
 
@@ -276,6 +283,7 @@ class Placer:
 
     def _loop(self, node: Node, state: _State) -> None:
         stmt = node.stmt
+        self._do(node.effects, state)
         size = tile_ir.static(self._value(stmt.extent))
         versions = math.lcm(*(_period(e.index, stmt.loop_var) for e in self._inside(node)))
         self.exits.append([] if size is not None else [state.copy()])
@@ -358,7 +366,11 @@ class Placer:
             state.reading = {(touch, age) for touch, age in state.reading if age <= pending}
         elif leaves(node.stmt) and self.exits:
             self.exits[-1].append(state.copy())
-        for effect in node.effects:
+        self._do(node.effects, state)
+
+    def _do(self, effects: list[Effect], state: _State) -> None:
+        """What a statement, or the condition of one, does to memory has happened."""
+        for effect in effects:
             touch = self._touch(effect)
             if effect.kind == "async":
                 state.flying.add((touch, 0))

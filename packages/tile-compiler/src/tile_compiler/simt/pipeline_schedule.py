@@ -194,12 +194,18 @@ class Scheduler:
             return False
         return self.everywhere[tile] == _counted(loop.body)[tile]
 
-    def stable(self, node: Any, moving: set[Any]) -> bool:
-        """Whether an expression has the same value whenever it is evaluated; `moving` are names that it must not use."""
+    def stable(self, node: Any, moving: set[Any], loop: tir.For | None = None) -> bool:
+        """Whether an expression has the same value whenever it is evaluated; `moving` are names that it must not use.
+
+        With `loop`: whenever that is while the loop runs, so that a thread's own variables may change outside of it.
+        """
         if depends(node, moving):
             return False
         loads = {self._root(n.source) for n in tile_ir.walk(node) if isinstance(n, ir.TensorLoad)}
         effects = any(is_call(n, "tirx.call_extern", "tl.atomic_elem") for n in tile_ir.walk(node))
+        if loop is not None and any(str(b.scope()) in tile_ir.PRIVATE for b in loads & self.written):
+            inside = {self._root(b) for b in touched(loop.body)[1]}
+            loads -= {b for b in loads if str(b.scope()) in tile_ir.PRIVATE and b not in inside}
         return not effects and not loads & self.written
 
 
@@ -220,7 +226,7 @@ class _Split:
         self.pieces = [p if leaves else replace(p, copy=self._free_copy(p)) for p in self.pieces]
 
     def _stable(self, node: Any) -> bool:
-        return self.scheduler.stable(node, self.inner - set(self.values))
+        return self.scheduler.stable(node, self.inner - set(self.values), self.loop)
 
     def _add(self, stmt: Any, conditions: tuple[Any, ...], place: int) -> None:
         if isinstance(stmt, tir.Bind) and not conditions and self._stable(stmt.value):
@@ -250,7 +256,7 @@ class _Split:
             return False
         names = {part.var for part in parts if isinstance(part, tir.Bind)}
         moving = self.inner - set(self.values) - names
-        if not all(self.scheduler.stable(p.value, moving) for p in parts if isinstance(p, tir.Bind)):
+        if not all(self.scheduler.stable(p.value, moving, self.loop) for p in parts if isinstance(p, tir.Bind)):
             return False
         return self._stable(stmt.condition) and any(is_tile_operator(n) and _arrives(n) for n in tile_ir.walk(stmt))
 

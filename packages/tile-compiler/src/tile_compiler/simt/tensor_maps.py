@@ -133,14 +133,16 @@ def tma_able(
     return _Planner(tensor, tile, loads, ranges, safe).plan(src, dst, layout)
 
 
-def preferred_layout(buffer: Any) -> Layout | None:
-    """The layout of a tile that the accelerator fills and wgmma reads: panels of the widest swizzle; rows of a vector
-    follow each other. None where no swizzle fits."""
+def preferred_layout(tile: Any) -> Layout | None:
+    """The layout of the buffer of `tile`, a region, that the accelerator fills and wgmma reads: panels of the widest
+    swizzle; vectors, and versions of a vector, follow each other. None where no swizzle fits."""
+    buffer = tile.source
     shape = static_shape(buffer)
     kind = dtype_of(tile_ir.dtype_name(buffer))
     if shape is None or kind.lanes > 1 or kind.bits not in (8, 16, 32, 64):
         return None
-    if len(shape) < 2:
+    versions = sum(1 for part in tile.region if tile_ir.static(part.min) is None and tile_ir.static(part.extent) == 1)
+    if len(shape) - versions < 2:
         return make_linear_layout(shape)
     narrowest = min(mode.row_elements(kind.bits) for mode in SWIZZLE_MODES.values())
     return make_wgmma_swizzled_layout(shape, tile_ir.dtype_name(buffer)) if shape[-1] % narrowest == 0 else None
@@ -168,7 +170,7 @@ class _Planner:
             self._check_elements()
             axes = [(e, *((s, d) if self.loads else (d, s))) for e, s, d in Copy(src, dst).tile_axes()]
             self._check_tensor(axes)
-            found = layout or preferred_layout(self.tile.source)
+            found = layout or preferred_layout(self.tile)
             _need(found is not None, f"rows of {self.tile.source.name} are no multiple of 32 bytes")
             assert found is not None
             extents = [int(e) for e, _, _ in axes]

@@ -62,7 +62,7 @@ def staged_tile(op: Copy, to: Expansion) -> Any | None:
     if not (wished or size == 1) or len(extents) < 2 or None in extents:
         return None
     tile = tir.decl_buffer(extents, dtype, name=f"{op.dst.source.name}_tile", scope="shared.dyn", layout=None)
-    if preferred_layout(tile) is None or not _fits(tile, to):
+    if preferred_layout(tile_ir.whole(tile)) is None or not _fits(tile, to):
         return None
     if isinstance(tma_able(tile_ir.whole(tile), op.dst, to.ranges, to.ctx), str) or _shared_with(op, to) is not None:
         return None

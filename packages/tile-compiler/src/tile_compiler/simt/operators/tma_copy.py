@@ -25,10 +25,11 @@ class TmaRule(Rule):
     """strict: the tile lies in panels of the widest swizzle that fits, which wgmma reads too."""
 
     tile: Unknown
+    region: Any
 
     def propose(self, level: Level, known: Mapping[Unknown, Value]) -> Iterator[tuple[Unknown, Value]]:
         if level == Level.STRICT and self.tile not in known:
-            layout = preferred_layout(self.tile.key)
+            layout = preferred_layout(self.region)
             if layout is not None:
                 yield self.tile, layout
 
@@ -37,8 +38,10 @@ class TmaRule(Rule):
 
 
 def tma_rule(op: TmaCopy, site: RuleSite) -> Rule:
-    tile = next((r.source for r in (op.dst, op.src) if is_shared(r.source)), None)
-    return Rule("T.tma_copy", site.span) if tile is None else TmaRule("T.tma_copy", site.span, site.unknown(tile))
+    tile = next((r for r in (op.dst, op.src) if is_shared(r.source)), None)
+    if tile is None:
+        return Rule("T.tma_copy", site.span)
+    return TmaRule("T.tma_copy", site.span, site.unknown(tile.source), tile)
 
 
 def lower_tma_copy(op: TmaCopy, low: Lowering) -> Any:

@@ -12,12 +12,15 @@ from tile_compiler.passes.lower_tile_ops import alias_roots, is_tile_operator
 from tile_compiler.passes.plan_pipeline import KEYS
 from tile_compiler.ranges import RangeRewriter, Ranges
 from tile_compiler.rewrite import map_kernels, remake_loop
+from tile_compiler.simt.annotations import settled
 from tile_compiler.simt.context import SimtContext
-from tile_compiler.simt.operators.nests import int32, is_global, is_shared, store
-from tile_compiler.simt.pipeline_schedule import Piece, Schedule, Scheduler, mentions, touched
+from tile_compiler.simt.layout.equations import Unknown
+from tile_compiler.simt.operators.nests import int32, is_global, is_shared, static_shape, store
+from tile_compiler.simt.pipeline_schedule import Piece, Schedule, Scheduler, inlined, mentions, touched
 from tile_compiler.simt.plan_pipeline import Rename
 from tile_compiler.simt.roles.channels import Channel
-from tile_compiler.simt.roles.specialize_loop import SpecializedLoop
+from tile_compiler.simt.roles.independence import Independence
+from tile_compiler.simt.roles.specialize_loop import SpecializedLoop, versions_of
 from tile_compiler.simt.tensor_maps import Plan, tma_able
 from tilelang import ops
 from tilelang.ir import tile_ir
@@ -43,6 +46,9 @@ def plan_channels(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     is in the next iteration, one batch of products stays under way across the loop's back edge. Where a product needs
     the result of an earlier one of its iteration, as in attention, the first product of the next iteration goes before
     it (`roles.order`), and what lies between them runs while the tensor cores are busy.
+
+    Where the loop, or what it brings, hangs on what the block computes, a producer could not know how often to bring
+    what (`roles.independence`): the loop stays for `plan_pipeline`, and the report says why.
 
     In a kernel that has channels, tiles that are brought once from global memory before they are used come by them too.
     """
@@ -76,37 +82,44 @@ class _Plan(RangeRewriter):
         self.versions: dict[Any, Any] = {}
         self.channels: list[Channel] = []
         self.counts: list[Any] = []
-        self.around = 0  # loops and conditions around the statement at hand
+        self.independence = Independence(kernel, self.scheduler.written, self.roots)
+        self.around: list[Any] = []  # loops and conditions around the statement at hand
 
     def counters(self) -> list[Any]:
         """The allocations of what counts uses, set to 0."""
         return [s for c in self.counts for s in (tir.AllocBuffer(c), store(c, int32(0), 0))]
 
     def branch(self, node: tir.IfThenElse) -> Any:
-        self.around += 1
+        self.around.append(node)
         new = super().branch(node)
-        self.around -= 1
+        self.around.pop()
         return new
 
     def while_loop(self, node: tir.While) -> Any:
-        self.around += 1
+        self.around.append(node)
         new = super().while_loop(node)
-        self.around -= 1
+        self.around.pop()
         return new
 
     def loop(self, node: tir.For) -> Any:
-        self.around += 1
+        self.around.append(node)
+        unknown = next((w for n in self.around if (w := self.independence.fault_of(n))), "")
         node = super().loop(node)
-        self.around -= 1
+        self.around.pop()
         notes = {str(k): tile_ir.plain(v) for k, v in (node.annotations or {}).items()}
         count = int(notes.get(tile_ir.PIPELINED) or 0)
         if not count or notes.get(tile_ir.PIPELINE_ORDER) or notes.get(tile_ir.PIPELINE_STAGE):
+            return node
+        if unknown:
+            self.ctx.report.note(node.span, f"no warp roles: how often the loop runs hangs on {unknown}")
             return node
         plain = remake_loop(node, annotations={k: v for k, v in notes.items() if k not in KEYS})
         schedule = self.scheduler.automatic(plain, max(count, 2))
         able: dict[int, Plan] = {}
         for piece in schedule.pieces:
-            plan = self._plan(piece.copy, piece.span) if piece.copy and self._is_used(piece, schedule) else None
+            if piece.copy is None or not self._is_used(piece, schedule):
+                continue
+            plan = self._plan(piece.copy, piece.span, count, [inlined(c, schedule.values) for c in piece.conditions])
             if plan is not None:
                 able[piece.place] = plan
         if not able:
@@ -121,14 +134,32 @@ class _Plan(RangeRewriter):
             p is not piece and piece.copy.dst.source in mentions(p) for p in schedule.pieces
         )
 
-    def _plan(self, copy: ops.Copy, span: Any) -> Plan | None:
+    def _plan(self, copy: ops.Copy, span: Any, versions: int = 1, conditions: Sequence[Any] = ()) -> Plan | None:
+        """How a producer brings a copy's tile, which gets so many versions."""
         if len(self.kernel.threads) > 1 or copy.disable_tma:
             return None
-        found = tma_able(copy.src, copy.dst, self.ranges, self.ctx, safe=list(self.safe))
+        unknown = next((w for n in (copy.src, *conditions) if (w := self.independence.fault(n))), "")
+        if unknown:
+            self.ctx.report.note(span, f"T.copy: {copy.dst.source.name} not by a producer, as it hangs on {unknown}")
+            return None
+        dst, layout = self._versioned(copy.dst, versions)
+        found = tma_able(copy.src, dst, self.ranges, self.ctx, layout=layout, safe=list(self.safe))
         if isinstance(found, str):
             self.ctx.report.note(span, f"T.copy: {copy.dst.source.name} not by TMA, as {found}")
             return None
         return found
+
+    def _versioned(self, tile: Any, count: int) -> tuple[Any, Any]:
+        """(the part of a buffer of `count` versions that is one of `tile`'s, the layout if that is settled already)."""
+        made, region = tile.source, tile
+        if count > 1:
+            made = versions_of(tile.source, count)
+            slot = tir.floormod(tir.Var("use", "int32"), int32(count))
+            region = tile_ir.region(made, [(slot, int32(1)), *((r.min, r.extent) for r in tile.region)])
+        unknown = Unknown(str(made.name), tuple(static_shape(made) or ()), made)
+        views = {*self.roots, *self.roots.values()}
+        known = settled(self.kernel, {tile.source: unknown}, int(self.kernel.num_threads or 1), views)
+        return region, known.values.get(unknown)
 
     def _counter(self) -> Any | None:
         """What holds the number of uses before the present loop begins, if the loop itself is repeated."""

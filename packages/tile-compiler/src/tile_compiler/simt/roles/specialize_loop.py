@@ -71,7 +71,7 @@ class SpecializedLoop:
         brought = [p for p in schedule.pieces if p.place in able]
         self.rest = [replace(p, lead=0) for p in schedule.pieces if p.place not in able]
         self.tiles = {p.copy.dst.source: versions for p in brought if p.copy is not None}
-        self.versioned = {t: _versions(t, versions) for t in self.tiles} if versions > 1 else {}
+        self.versioned = {t: versions_of(t, versions) for t in self.tiles} if versions > 1 else {}
         self.uses = [self._use(group, able, versions) for group in self._groups(brought)]
         self.busy = {p.place for p in self.rest if holds_asynchronous(p.stmt, kernel, ctx)}
         self.products = {p.place for p in self.rest if not p.conditions and is_asynchronous(p.stmt, kernel, ctx)}
@@ -265,7 +265,8 @@ class SpecializedLoop:
         return conditions, Version(self.versioned, slots).body(stmt)
 
 
-def _versions(tile: Any, count: int) -> Any:
+def versions_of(tile: Any, count: int) -> Any:
+    """The buffer of `count` versions of a tile."""
     shape, dtype = [count, *tile.ty.shape], tile_ir.dtype_name(tile)
     return tir.decl_buffer(shape, dtype, name=tile.name, scope=tile.scope(), layout=None)
 
