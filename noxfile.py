@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -18,6 +19,8 @@ import nox
 
 ROOT = Path(__file__).parent
 CONSTRAINTS = ROOT / "constraints.txt"
+PREBUILT = ROOT / "packages" / "tile-ops" / "prebuilt"  # a package of data for each vendor
+DIST = ROOT / "dist"
 PACKAGES = sorted(path.parent for path in ROOT.glob("packages/*/pyproject.toml"))
 
 QUICKSTART = ["tile-lang[cpu]", "tile-compiler", "tile-runtime", "tile-runtime-cpu"]
@@ -153,6 +156,49 @@ def full(session: nox.Session) -> None:
         external=True,
     )
     session.run(str(python), "packages/tile-compiler/tests/simt/sweep.py", "--write", "--part", part, external=True)
+
+
+@nox.session(python=False)
+def prebuild(session: nox.Session) -> None:
+    """Compile the operators' kernels for every CPU level and GPU; `-- --arch sm_90a --family gemm` restricts it."""
+    session.run(str(development(session)), "-m", "tile_ops.prebuild", str(PREBUILT), *session.posargs, external=True)
+
+
+@nox.session(python=False)
+def wheels(session: nox.Session) -> None:
+    """Build the wheels of all packages, and of the kernels that `prebuild` made, into dist/."""
+    python = str(development(session))
+    made = [folder.parent for folder in PREBUILT.glob("*/*/index.json")]
+    if not made:
+        session.error("no kernels are prebuilt: run `python -m nox -s prebuild` first")
+    shutil.rmtree(DIST, ignore_errors=True)
+    pool = session.run(python, "-m", "tile_runtime_cpu.build", external=True, silent=True)
+    pip = [python, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-build-isolation"]
+    try:
+        session.run(*pip, "--wheel-dir", str(DIST), *map(str, [*PACKAGES, *(m.parent for m in made)]), external=True)
+    finally:
+        Path(str(pool).strip()).unlink()  # a source checkout compiles its own, with what it holds
+    for wheel in sorted(DIST.iterdir()):
+        session.log(f"{wheel.name}: {wheel.stat().st_size / 2**20:.1f} MiB")
+
+
+@nox.session(python=False)
+def installed(session: nox.Session) -> None:
+    """Execute the images' install steps in bare environments (`-- cpu`: one vendor's); run every operator on the CPU.
+
+    Takes the wheels of dist/. For GPUs, which are not here, it looks at what is installed: no compiler, hashes in order.
+    """
+    for vendor in session.posargs or ["cpu", "cuda", "rocm"]:
+        home = ROOT / ".nox" / f"installed-{vendor}"
+        session.run(sys.executable, "-m", "virtualenv", "--quiet", "--clear", str(home), external=True)
+        bin_dir = home / "bin"
+        # The torch of the other checks, from where pip finds it here; nothing else of this process's Python is seen.
+        env = {"PATH": f"{bin_dir}:/usr/bin:/bin", "PYTHONPATH": "", "PIP_QUIET": "1"}
+        env |= {"TORCH_INDEX": "", "PIP_CONSTRAINT": str(CONSTRAINTS)}
+        session.run(str(ROOT / f"packages/tile-runtime-{vendor}/image/install.sh"), str(DIST), env=env, external=True)
+        program = str(ROOT / "packages" / "tile-ops" / "tests" / "installed.py")
+        device = "cpu" if vendor == "cpu" else "none"
+        session.run(str(bin_dir / "python"), program, "--device", device, env=env, external=True)
 
 
 @nox.session(python=False)

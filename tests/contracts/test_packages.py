@@ -71,6 +71,22 @@ def test_package_has_the_common_outside(package: Path) -> None:
         assert (package / path).exists(), f"{package.name}/{path}"
 
 
+@pytest.mark.parametrize("vendor", ["cpu", "cuda", "rocm"])
+def test_packages_of_kernels_hold_data_alone(vendor: str) -> None:
+    package = ROOT / "packages" / "tile-ops" / "prebuilt" / vendor
+    name = f"tile-ops-prebuilt-{vendor}"
+    module = import_name(name)
+    assert project(package)["name"] == name
+    assert project(package)["version"] == project(PACKAGES[0])["version"]
+    assert project(package)["entry-points"] == {"tile_ops.prebuilt": {vendor: module}}
+    assert "dependencies" not in project(package)
+    (init,) = package.rglob("*.py")
+    assert init.parent.name == module
+    assert [type(node) for node in ast.parse(init.read_text()).body] == [ast.Expr]
+    extras = project(ROOT / "packages" / "tile-ops")["optional-dependencies"]
+    assert f"{name}=={project(package)['version']}" in extras[vendor]
+
+
 def test_versions_move_together(package: Path) -> None:
     version = project(PACKAGES[0])["version"]
     assert project(package)["version"] == version

@@ -1,8 +1,9 @@
-"""Compiles the kernels that wheels ship: `python -m tile_ops.prebuild FOLDER KIND [--arch ARCH] [--family NAME]`.
+"""Compiles the kernels that wheels ship: `python -m tile_ops.prebuild FOLDER [--arch ARCH] [--family NAME]`.
 
-Writes `<arch>/<function>-<key>.tile` and `index.json` (kernel/prebuilt.py) into FOLDER. No device is needed, the compiler
-is. Each file holds all variants of its kernel, so that any call is served where there is no compiler, and neither source
-nor report. Kernels that FOLDER has already stay if their `kernels.py` is still the same; other files are removed.
+For each vendor FOLDER gets a package of data (`cpu/tile_ops_prebuilt_cpu`, ...): `<arch>/<function>-<key>.tile` and
+`index.json` (kernel/prebuilt.py). No device is needed, the compiler is. Each file holds all variants of its kernel, so that
+any call is served where there is no compiler, and neither source nor report. Kernels that are there already stay if their
+family's `kernels.py` is still the same; other files are removed.
 """
 
 from __future__ import annotations
@@ -30,6 +31,12 @@ ARCHS = {
     "cpu": ("x86-64-v3", "x86-64-v4", "x86-64-v4+bf16+vnni"),
     "cuda": ("sm_80", "sm_86", "sm_89", "sm_90a"),
     "hip": ("gfx942",),
+}
+#: The packages of data, below FOLDER.
+PACKAGES = {
+    "cpu": "cpu/tile_ops_prebuilt_cpu",
+    "cuda": "cuda/tile_ops_prebuilt_cuda",
+    "hip": "rocm/tile_ops_prebuilt_rocm",
 }
 #: The architecture whose kernels carry PTX, which drivers compile for cards newer than any of these: the highest one whose
 #: PTX is not for itself alone (as that of sm_90a is). Its kernels need no more shared memory than any newer card has.
@@ -135,23 +142,25 @@ def _write(folder: Path, entries: dict[str, dict[str, Any]]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("kind", choices=sorted(ARCHS))
-    parser.add_argument("--arch", action="append", help="only these architectures")
+    every = [arch for archs in ARCHS.values() for arch in archs]
+    parser.add_argument("--arch", action="append", choices=every, help="only these architectures")
     parser.add_argument("--family", action="append", help="only these families")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     given = parser.parse_args()
-    archs = given.arch or ARCHS[given.kind]
-    unknown = sorted(set(archs) - set(ARCHS[given.kind]))
-    if unknown:
-        parser.error(f"{unknown[0]} is not shipped; these are: {', '.join(ARCHS[given.kind])}")
-    work = jobs(given.kind, archs, given.family or [])
-    refused = prebuild(given.folder, work, given.processes)
-    size = sum(path.stat().st_size for path in given.folder.rglob("*.tile"))
-    print(
-        f"{given.folder}: {len(work) - len(refused)} kernels made, {len(refused)} left out, {size / 2**20:.1f} MiB in all"
-    )
+    for kind, archs in ARCHS.items():
+        chosen = [arch for arch in archs if arch in (given.arch or every)]
+        if not chosen:
+            continue
+        folder = given.folder / PACKAGES[kind]
+        work = jobs(kind, chosen, given.family or [])
+        refused = prebuild(folder, work, given.processes)
+        size = sum(path.stat().st_size for path in folder.rglob("*.tile")) / 2**20
+        print(
+            f"{folder}: {len(work) - len(refused)} kernels made, {len(refused)} left out, {size:.1f} MiB in all",
+            flush=True,
+        )
     return 0
 
 

@@ -1,0 +1,31 @@
+"""Every public operator has calls, and what they need is among the kernels that are shipped."""
+
+from __future__ import annotations
+
+import pytest
+
+import tile_ops
+from tile_ops.kernel import Target
+from tile_ops.operator import _OPERATORS
+from tile_ops.prebuild import ARCHS
+
+from .calls import calls
+
+CALLS = list(calls("cpu"))
+
+
+def test_every_public_operator_is_called():
+    public = {getattr(tile_ops, name) for name in tile_ops.__all__}
+    assert {call.operator for call in CALLS} == {function for function in _OPERATORS if function in public}
+
+
+@pytest.mark.parametrize(("kind", "arch"), [(kind, arch) for kind, archs in ARCHS.items() for arch in archs])
+def test_plans_choose_among_the_shipped_kernels(kind, arch):
+    shipped = {spec for family in tile_ops.families() for spec in family.shipped(kind)}
+    for call in CALLS:
+        operator, signature = _OPERATORS[call.operator]
+        bound = signature.bind(*call.args, **call.kwargs)
+        bound.apply_defaults()
+        plan = operator.plan(operator.problem(**bound.arguments), Target(kind, arch))
+        missing = [str(spec) for _, spec in plan.kernels if spec not in shipped]
+        assert not missing, f"{call.name} on {arch}"
