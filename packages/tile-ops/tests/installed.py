@@ -42,7 +42,7 @@ def error(found: Any, expected: Any) -> float:
     assert found.shape == expected.shape, (found.shape, expected.shape)
     if not expected.numel():
         return 0.0
-    found, expected = found.double(), expected.double()
+    found, expected = found.cpu().double(), expected.double()
     same = found == expected  # infinities too
     difference = torch.where(same, 0.0, (found - expected).abs())
     finite = expected[expected.isfinite()]
