@@ -80,3 +80,37 @@ def test_blocks_that_go_on_with_the_next_tile(blocks: int) -> None:
     """
     found = redundant(one_program(persistent(blocks)))
     assert {(c.which, c.was) for c in found} <= {(17, "tl::wgmma_wait<0>")}
+
+
+def test_a_commit_that_the_next_one_makes_good() -> None:
+    """Two products are issued one after the other and waited for together, so that one commit may close both batches.
+
+    The fence between them is not needed either: the first one comes after all that touched registers. Without the first
+    commit nothing is left over: the second, and each of the waits, is needed.
+    """
+
+    @T.prim_func
+    def main(Q: T.Tensor((64, 64), "float16"), K: T.Tensor((320, 64), "float16"), O: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            q = T.alloc_shared((64, 64), "float16")
+            k = T.alloc_shared((64, 64), "float16")
+            scores = T.alloc_fragment((64, 64), "float32")
+            weights = T.alloc_fragment((64, 64), "float16")
+            out = T.alloc_fragment((64, 64), "float32")
+            T.copy(Q, q)
+            T.clear(out)
+            for step in T.Pipelined(5, num_stages=2):
+                T.copy(K[step * 64, 0], k)
+                T.gemm(q, k, scores, transpose_B=True, clear_accum=True)
+                for i, j in T.Parallel(64, 64):
+                    weights[i, j] = T.max(scores[i, j], 0.0)
+                T.gemm(weights, k, out)
+            T.copy(out, O)
+
+    def spared(func: Any) -> dict[str, Any]:
+        """The mutants without one call of wgmma, or with a weaker one, that the checker proves."""
+        return {c.was: m for m, c in mutants(func) if c.was.startswith("tl::wgmma") and not refuted(m)}
+
+    found = spared(one_program(main))
+    assert sorted(found) == ["tl::wgmma_commit", "tl::wgmma_fence"]
+    assert sorted(spared(found["tl::wgmma_commit"])) == ["tl::wgmma_fence"]
