@@ -1,7 +1,7 @@
 """Compile the measured kernels on any machine: `python benchmarks/gpu/pack.py FOLDER [--only GROUP] [--case PART] [--sweep]`.
 
 Writes one artifact for each case and configuration, and index.json, which `measure.py` reads where the GPU is. A kernel
-that does not compile is named, and left out.
+that does not compile, or that the device compiler spills or serializes, is named, and left out.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import argparse
 import json
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import kernels
@@ -17,6 +18,7 @@ from cases import GROUPS, Case, Gemm, chosen
 from configs import configs
 
 import tilelang
+from tile_compiler.errors import SlowDeviceCode
 
 
 def options(case: Case) -> dict[str, bool]:
@@ -29,6 +31,7 @@ def options(case: Case) -> dict[str, bool]:
 def pack(folder: Path, arch: str, groups: list[str] | None, parts: list[str] | None, sweep: bool) -> int:
     """The exit code: 1 if a kernel was refused."""
     folder.mkdir(parents=True, exist_ok=True)
+    warnings.simplefilter("error", SlowDeviceCode)
     index, refused = [], 0
     for group, case in chosen(groups, parts):
         for config in configs(group, case, sweep):

@@ -23,9 +23,12 @@ class Report:
     device_compiler: dict[str, Any] = field(default_factory=dict)
 
     def note(self, span: Any, text: str) -> None:
-        entry = (where(span), text)
-        if entry not in self.notes:
-            self.notes.append(entry)
+        self.add(where(span), text)
+
+    def add(self, at: str, text: str) -> None:
+        """A note on `at`, which is `file:line`."""
+        if (at, text) not in self.notes:
+            self.notes.append((at, text))
 
     def assume(self, span: Any, text: str) -> None:
         entry = f"{where(span)}: {text}" if where(span) else text

@@ -60,3 +60,10 @@ class UnsupportedOnTarget(CompileError, NotImplementedError):
     """The target has no way to do this."""
 
     code = "TL203"
+
+
+class SlowDeviceCode(UserWarning):
+    """The device compiler made code that is slower than the kernel says: registers spilled to memory, or matrix
+    instructions that wait for each other. The kernel is right all the same."""
+
+    code = "TL210"

@@ -14,12 +14,13 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tile_runtime.errors import TileRuntimeError
 
 from . import nvrtc
+from .notes import Note, in_source, notes_of
 
 SOURCE_NAME = "kernel.cu"
 OLDEST = 75  # NVRTC and nvcc 13 dropped sm_50 to sm_72
@@ -36,7 +37,8 @@ class BuildError(TileRuntimeError, RuntimeError):
 class Cubin:
     """A binary for one architecture. `resources`: kernel name -> registers, stack, spills, shared, barriers (ints).
 
-    `ptx` is the text it was made of, with a zero byte at its end as the driver wants it; nvcc leaves none.
+    `ptx` is the text it was made of, with a zero byte at its end as the driver wants it; nvcc leaves none. `notes`: what
+    ptxas says of slow code, with lines of the source (0 with nvcc).
     """
 
     data: bytes
@@ -45,6 +47,7 @@ class Cubin:
     log: str
     ptx: bytes
     resources: dict[str, dict[str, int]] = field(default_factory=dict)
+    notes: tuple[Note, ...] = ()
 
     @property
     def min_driver(self) -> int | None:
@@ -73,7 +76,13 @@ def build(
         raise BuildError(f"no compiler {compiler!r} for CUDA; expected 'nvrtc' or 'nvcc'")
     run = _with_nvrtc if compiler == "nvrtc" else _with_nvcc
     data, ptx, log, version = run(source, arch, headers or {}, options)
-    return Cubin(data, arch, version, log, ptx, resources_of(log))
+    notes = notes_of(log)
+    if notes and compiler == "nvrtc":  # once more, with line information, which changes no code
+        _, located, said, _ = run(source, arch, headers or {}, [*options, "--generate-line-info"])
+        notes = [in_source(note, located.decode(errors="replace")) for note in notes_of(said)]
+    else:
+        notes = [replace(note, line=0) for note in notes]
+    return Cubin(data, arch, version, log, ptx, resources_of(log), tuple(dict.fromkeys(notes)))
 
 
 def check_arch(arch: str) -> None:

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import tilelang
 import tilelang.language as T
 from tile_compiler.cfamily.dialect import CUDA as DIALECT
 from tile_compiler.cfamily.launches import kernel_launches
 from tile_compiler.cfamily.printer import print_source
+from tile_compiler.errors import SlowDeviceCode
 from tile_compiler.inspect import run_passes
 from tile_compiler.signature import signature_of
 from tile_compiler.simt.arch import arch_of
 from tile_compiler.simt.context import SimtContext
+from tile_compiler.simt.debug_tables import DEBUG
+from tile_compiler.simt.device_text import device_text
 from tile_compiler.simt.pipeline import CUDA
 from tile_compiler.targets.cuda.plugin import headers
+from tile_compiler.targets.cuda.slow_code import warn_of_slow_code
 from tile_runtime_cuda.build import build
-
-SERIALIZED = re.compile(r"C75\d\d|[Ss]erializ")  # what ptxas says where wgmma do not run beside each other
+from tile_runtime_cuda.notes import Note
 
 
 def gemm(m: int, n: int, k: int, threads: int, trans: tuple[bool, bool], stages: int, dtype: str = "float16") -> Any:
@@ -55,12 +61,13 @@ def text(func: Any) -> str:
     return print_source([launch.kernel for launch in kernel_launches(final, signature_of(func, final))], DIALECT)
 
 
-def compiled(source: str) -> tuple[bytes, str]:
-    """(cubin, what ptxas says), without spills and stack."""
+def compiled(source: str) -> bytes:
+    """The cubin, of which ptxas has nothing to say: no spills, no stack, nothing serialized."""
     built = build(source, arch="sm_90a", headers=headers())
     for used in built.resources.values():
         assert used["spills"] == used["stack"] == 0
-    return built.data, built.log
+    assert built.notes == ()
+    return built.data
 
 
 def between_products(listing: str) -> list[str]:
@@ -74,9 +81,7 @@ def between_products(listing: str) -> list[str]:
 @pytest.mark.parametrize("stages", [0, 3])
 @pytest.mark.parametrize(("tile", "threads"), [((128, 256, 64), 256), ((128, 128, 32), 128)])
 def test_products_run_beside_each_other(tile: Any, threads: int, trans: Any, stages: int, listing: Any) -> None:
-    cubin, log = compiled(text(gemm(*tile, threads, trans, stages)))
-    assert not SERIALIZED.search(log)
-    body = between_products(listing(cubin, "-c"))
+    body = between_products(listing(compiled(text(gemm(*tile, threads, trans, stages))), "-c"))
     products = [n for n in body if "GMMA" in n]
     if not stages:  # the loop is unrolled, and its copies stand between
         return
@@ -87,7 +92,53 @@ def test_products_run_beside_each_other(tile: Any, threads: int, trans: Any, sta
 
 
 def test_the_log_tells_of_products_that_cannot() -> None:
+    """The note has the line of the text that the loop's first statement is on."""
     source = text(gemm(128, 128, 64, 256, (False, False), 0))
     broken = source.replace("  tl::wgmma_commit();", "  C_l[0] *= 2.0f;\n tl::wgmma_commit();".replace("C_l", "c"))
     assert broken != source
-    assert SERIALIZED.search(build(broken, arch="sm_90a", headers=headers()).log)
+    (note,) = build(broken, arch="sm_90a", headers=headers()).notes
+    assert (note.code, note.symbol) == ("C7515", "product_kernel")
+    assert "serialized" in note.text
+    assert "in line" not in note.text
+    lines = broken.splitlines()
+    assert next(n for n, line in enumerate(lines, 1) if "for (int step" in line) <= note.line <= len(lines)
+
+
+@T.prim_func
+def spilling(A: T.Tensor((256, 256), "float32"), C: T.Tensor((256, 256), "float32")):
+    """512 elements in each of 128 threads, all of which are needed twice."""
+    with T.Kernel(1, threads=128):
+        c = T.alloc_fragment((256, 256), "float32")
+        most = T.alloc_fragment((256,), "float32")
+        T.copy(A, c)
+        T.reduce_max(c, most, dim=1)
+        for i, j in T.Parallel(256, 256):
+            c[i, j] = c[i, j] / most[i]
+        T.copy(c, C)
+
+
+def test_spills_are_a_warning_with_the_kernels_line() -> None:
+    with pytest.warns(SlowDeviceCode, match=r"\[TL210\] spilling_kernel: ptxas spills \d+ bytes of registers") as found:
+        kernel = tilelang.compile(spilling, target="cuda -arch=sm_90a")
+    (warning,) = found
+    lines = Path(__file__).read_text().splitlines()
+    line = next(n for n, text in enumerate(lines, 1) if "T.Kernel(1, threads=128)" in text)
+    assert f"{Path(__file__).name}:{line}" in str(warning.message)
+    assert "smaller tiles" in str(warning.message)
+    (note,) = [n for n in kernel.report()["notes"] if "spills" in n["text"] and "ptxas" in n["text"]]
+    assert note["at"].endswith(f"{Path(__file__).name}:{line}")
+
+
+def test_a_note_is_a_warning_with_the_statements_line() -> None:
+    """Lines of the text become the user's by the artifact's own table."""
+    func = gemm(128, 128, 64, 256, (False, False), 0)
+    final, _ = run_passes(func, CUDA, ctx := SimtContext(arch=arch_of("sm_90a")))
+    launches = kernel_launches(final, signature_of(func, final))
+    source, members = device_text(final, launches, DIALECT, ctx, "kernel.cu", None)
+    debug = next(data for name, _, data in members if name == DEBUG)
+    line = next(n for n, text in enumerate(source.splitlines(), 1) if "tl::wgmma_m64" in text)
+    cubin = SimpleNamespace(resources={}, notes=[Note("C7510", "products are serialized", "product_kernel", line)])
+    with pytest.warns(SlowDeviceCode) as found:
+        warn_of_slow_code(final, launches, cubin, debug, ctx)
+    user = next(n for n, text in enumerate(Path(__file__).read_text().splitlines(), 1) if "T.gemm(a, b, c" in text)
+    assert f"ptxas (C7510): products are serialized\n  --> {__file__}:{user}\n" in str(found[0].message)

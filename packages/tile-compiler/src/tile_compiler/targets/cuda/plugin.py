@@ -17,6 +17,7 @@ from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.signature import Signature
 from tile_compiler.targets.cuda.arch import MAX_REGISTERS, WARP_SIZE, CudaArch, cuda_arch
 from tile_compiler.targets.cuda.chips import CHIPS
+from tile_compiler.targets.cuda.slow_code import warn_of_slow_code
 from tile_compiler.targets.registry import Built
 from tile_runtime import registry
 from tile_runtime.artifact import Artifact
@@ -78,6 +79,7 @@ class CudaTarget:
         return SimtContext(features=arch, options=plain_options(options), arch=facts)
 
     def build(self, func: tir.PrimFunc, signature: Signature, ctx: CompileContext) -> Built:
+        from tile_compiler.simt.debug_tables import DEBUG
         from tile_compiler.simt.device_text import device_text
 
         arch: CudaArch = ctx.features
@@ -88,6 +90,7 @@ class CudaTarget:
         texts, min_driver = {"cuda": source}, None
         if not ctx.text_only:
             cubin = self._cubin(source, launches, arch, ctx)
+            warn_of_slow_code(func, launches, cubin, next(data for name, _, data in members if name == DEBUG), ctx)
             members.insert(0, (CUBIN, "cubin", cubin.data))
             if ctx.options.get(PTX_OPTION):
                 members.insert(1, (PTX, "ptx", portable_ptx(cubin)))
