@@ -3,7 +3,8 @@
 __version__ = "0.1.0"
 
 from .family import Family, families
+from .gemm import matmul
 from .normalization import rms_norm
 from .operator import Explanation, explain
 
-__all__ = ["Explanation", "Family", "explain", "families", "rms_norm"]
+__all__ = ["Explanation", "Family", "explain", "families", "matmul", "rms_norm"]

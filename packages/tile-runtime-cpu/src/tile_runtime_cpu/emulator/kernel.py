@@ -171,7 +171,7 @@ class EmulatorBackend:
         }
         found = [buffer for memory, buffer in self.scratch if memory() is not None]
         for param, pointer in zip(self.manifest.params, pointers):
-            if param.kind != "tensor":
+            if param.kind != "tensor" or not pointer:  # None, for one that the kernel does not use
                 continue
             shape = [evaluate(e, sizes, integers) for e in param.shape]
             facts = DTYPES[param.dtype]

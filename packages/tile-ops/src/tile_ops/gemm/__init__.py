@@ -1,0 +1,5 @@
+"""Matrix products."""
+
+from .api import matmul
+
+__all__ = ["matmul"]

@@ -1,0 +1,128 @@
+"""How tensors of any shape and strides become the (batch, rows, columns) that a kernel reads in place."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from tile_ops.errors import WrongShape
+
+
+@dataclass(frozen=True)
+class Operands:
+    """A product as the kernels take it.
+
+    `a` is (batch_a, m, k), or (batch_a, k, m) if `transpose_a`, and contiguous along its last dimension; `b` alike.
+    Product z takes of each operand matrix z ("each"), 0 ("shared"), z // repeat ("repeated") or z % batch ("cycled").
+    `shape` is that of the result.
+    """
+
+    a: torch.Tensor
+    b: torch.Tensor
+    transpose_a: bool
+    transpose_b: bool
+    batch_a: str
+    batch_b: str
+    repeat: int
+    shape: tuple[int, ...]
+    batch: int
+    m: int
+    n: int
+    k: int
+
+
+def result_shape(name: str, a: torch.Tensor, b: torch.Tensor) -> tuple[int, ...]:
+    """(..., m, n) of a product with leading dimensions broadcast. Raises WrongShape."""
+    for operand, x in (("a", a), ("b", b)):
+        if x.ndim < 2:
+            raise WrongShape(
+                f"{name}: {operand} has shape {tuple(x.shape)}; it needs rows and columns: {operand}.unsqueeze(...)"
+            )
+    if a.shape[-1] != b.shape[-2]:
+        raise WrongShape(
+            f"{name}: a has {a.shape[-1]} columns and b {b.shape[-2]} rows, in shapes {tuple(a.shape)} and "
+            f"{tuple(b.shape)}; they must be equal: b.mT if b is stored the other way"
+        )
+    try:
+        leading = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    except RuntimeError:
+        raise WrongShape(
+            f"{name}: the leading dimensions {tuple(a.shape[:-2])} of a and {tuple(b.shape[:-2])} of b do not "
+            "broadcast; make them equal or 1"
+        ) from None
+    return (*leading, a.shape[-2], b.shape[-1])
+
+
+def operands(name: str, a: torch.Tensor, b: torch.Tensor) -> Operands:
+    """The product a @ b for the kernels. Raises WrongShape.
+
+    Copies an operand only if neither its rows nor its columns are contiguous, if its leading dimensions do not collapse
+    to one, or if dimensions that it lacks lie between or around its own.
+    """
+    shape = result_shape(name, a, b)
+    leading, m, n, k = shape[:-2], shape[-2], shape[-1], a.shape[-1]
+    if k == 0:  # an empty sum: the kernels read at least one column
+        a, b = a.new_zeros((m, 1)), b.new_zeros((1, n))
+    elif b.ndim == 2 and a.ndim > 2 and (rows := _as_rows(a)) is not None:
+        a, leading, m = rows, (), rows.shape[0]
+    a, batch_a, repeat_a = _collapse(a, leading)
+    b, batch_b, repeat_b = _collapse(b, leading)
+    a, transpose_a = _in_place(a)
+    b, transpose_b = _in_place(b)
+    # The last of the leading dimensions is one operand's own, so that at most one operand is repeated.
+    repeat = max(repeat_a, repeat_b)
+    return Operands(a, b, transpose_a, transpose_b, batch_a, batch_b, repeat, shape, math.prod(leading), m, n, k)
+
+
+def _as_rows(a: torch.Tensor) -> torch.Tensor | None:
+    """(..., m, k) as one matrix of all rows, where that takes no copy."""
+    if a.stride(-1) != 1:
+        return None
+    try:
+        return a.view(-1, a.shape[-1])
+    except RuntimeError:
+        return None
+
+
+def _collapse(x: torch.Tensor, leading: tuple[int, ...]) -> tuple[torch.Tensor, str, int]:
+    """`x` with one leading dimension, how its matrices meet the result's, and how many neighbours share one."""
+    matrix = x.shape[-2:]
+    own = (1,) * (len(leading) - x.ndim + 2) + tuple(x.shape[:-2])
+    wide = [(extent, mine == extent) for extent, mine in zip(leading, own) if extent != 1]
+    kept = [mine for _, mine in wide]
+    count = sum(kept)
+    if count == len(wide):
+        return x.reshape(-1, *matrix), "each", 1
+    if count == 0:
+        return x.reshape(1, *matrix), "shared", 1
+    if all(kept[:count]):
+        return x.reshape(-1, *matrix), "repeated", math.prod(extent for extent, mine in wide if not mine)
+    if all(kept[-count:]):
+        return x.reshape(-1, *matrix), "cycled", 1
+    return x.expand(*leading, *matrix).reshape(-1, *matrix), "each", 1
+
+
+def _in_place(x: torch.Tensor) -> tuple[torch.Tensor, bool]:
+    """`x` (batch, rows, columns), or its transposed matrices, with contiguous last dimension."""
+    turned = x.transpose(1, 2)
+    order = ((turned, True), (x, False)) if x.shape[2] == 1 else ((x, False), (turned, True))
+    for view, transposed in order:
+        if _readable(view):
+            return _with_pitch(view), transposed
+    return x.contiguous(), False
+
+
+def _readable(x: torch.Tensor) -> bool:
+    _, rows, columns = x.shape
+    return (columns == 1 or x.stride(2) == 1) and (rows == 1 or x.stride(1) >= columns)
+
+
+def _with_pitch(x: torch.Tensor) -> torch.Tensor:
+    """Strides of dimensions of extent 1 mean nothing in torch; kernels want them to be aligned."""
+    batch, rows, columns = x.shape
+    vector = max(1, 16 // x.element_size())
+    pitch = x.stride(1) if rows > 1 else -(-columns // vector) * vector
+    plane = x.stride(0) if batch > 1 else -(-rows * pitch // vector) * vector
+    return x.as_strided(x.shape, (plane, pitch, 1))

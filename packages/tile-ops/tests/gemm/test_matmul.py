@@ -1,0 +1,215 @@
+"""matmul agrees with its reference on every way to run it, and is a torch operator."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+import tile_ops
+from tile_ops.errors import WrongDtype, WrongShape, WrongStride, WrongValue
+from tile_ops.gemm import reference
+
+
+def operands(a, b, dtype=torch.float32, seed=0):
+    """Random tensors of two shapes."""
+    generator = torch.Generator().manual_seed(seed)
+    return tuple(torch.randn(shape, generator=generator).to(dtype) for shape in (a, b))
+
+
+@pytest.mark.parametrize("shapes", [((64, 64), (64, 64)), ((70, 40), (40, 72))])
+def test_agrees_with_the_reference(way, ran, close, shapes):
+    a, b = operands(*shapes, torch.float16)
+    close(ran(tile_ops.matmul, a, b), reference.matmul(a, b), reference.TOLERANCES["float16"])
+
+
+def test_rows_that_begin_anywhere(ran, close):
+    a, b = operands((3, 33), (33, 5), torch.float16)
+    close(ran(tile_ops.matmul, a, b), reference.matmul(a, b), reference.TOLERANCES["float16"])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_element_types(ran, close, dtype):
+    a, b = operands((40, 64), (64, 48), dtype)
+    close(ran(tile_ops.matmul, a, b), reference.matmul(a, b), reference.TOLERANCES[str(dtype)[6:]])
+
+
+def test_integers_are_exact(way, ran):
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randint(-128, 128, (64, 64), generator=generator, dtype=torch.int8) for _ in range(2))
+    found = ran(tile_ops.matmul, a, b)
+    assert found.dtype == torch.int32
+    assert torch.equal(found.long(), a.long() @ b.long())
+
+
+@pytest.mark.parametrize("activation", [None, "relu", "gelu", "silu"])
+def test_bias_and_activation(ran, close, activation):
+    a, b = operands((20, 32), (32, 24))
+    bias = torch.linspace(-2, 2, 24)
+    found = ran(tile_ops.matmul, a, b, bias=bias, activation=activation)
+    close(found, reference.matmul(a, b, bias=bias, activation=activation), reference.TOLERANCES["float32"])
+
+
+def test_bias_activation_and_batches_on_gpus(way, ran, close):
+    """Both operands transposed in place, b shared by neighbours."""
+    a, b = operands((2, 2, 64, 64), (2, 1, 64, 64), torch.bfloat16)
+    bias = torch.linspace(-2, 2, 64).bfloat16()
+    found = ran(tile_ops.matmul, a.mT, b.mT, bias=bias, activation="gelu")
+    expected = reference.matmul(a.mT, b.mT, bias=bias, activation="gelu")
+    close(found, expected, reference.TOLERANCES["bfloat16"])
+
+
+def test_the_result_is_rounded_once(ran, close):
+    a, b = operands((20, 32), (32, 24), torch.float16)
+    found = ran(tile_ops.matmul, a, b, out_dtype=torch.float32)
+    assert found.dtype == torch.float32
+    close(found, reference.matmul(a, b), reference.TOLERANCES["float32"])
+
+
+@pytest.mark.parametrize(("turn_a", "turn_b"), [(False, True), (True, False), (True, True)])
+def test_transposed_operands_are_read_in_place(ran, close, turn_a, turn_b):
+    a, b = operands((64, 40), (40, 72), torch.float16)
+    a = a.mT.contiguous().mT if turn_a else a
+    b = b.mT.contiguous().mT if turn_b else b
+    spec = tile_ops.explain(tile_ops.matmul, a, b).kernels[0].spec
+    assert (dict(spec.arguments)["transpose_a"], dict(spec.arguments)["transpose_b"]) == (turn_a, turn_b)
+    close(ran(tile_ops.matmul, a, b), reference.matmul(a, b), reference.TOLERANCES["float16"])
+
+
+@pytest.mark.parametrize(
+    ("shapes", "batches"),
+    [
+        (((3, 20, 32), (3, 32, 24)), ("each", "each")),
+        (((2, 3, 20, 32), (32, 24)), ("each", "each")),  # rows of a as one matrix
+        (((20, 32), (3, 32, 24)), ("shared", "each")),
+        (((2, 3, 20, 32), (2, 1, 32, 24)), ("each", "repeated")),
+        (((2, 3, 20, 32), (3, 32, 24)), ("each", "cycled")),
+        (((2, 1, 20, 32), (1, 3, 32, 24)), ("repeated", "cycled")),
+        (((2, 3, 2, 20, 32), (2, 1, 2, 32, 24)), ("each", "each")),  # b is copied
+    ],
+)
+def test_leading_dimensions_broadcast(ran, close, shapes, batches):
+    a, b = operands(*shapes)
+    arguments = dict(tile_ops.explain(tile_ops.matmul, a, b).kernels[0].spec.arguments)
+    assert (arguments["batch_a"], arguments["batch_b"]) == batches
+    close(ran(tile_ops.matmul, a, b), reference.matmul(a, b), reference.TOLERANCES["float32"])
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x[:, :32],
+        lambda x: x[::2, :32],
+        lambda x: x[:, 3:35],
+        lambda x: x[:, ::2],
+        lambda x: x[:1].expand(40, 64)[:, :32],
+        lambda x: x[:, :1].expand(40, 32),
+    ],
+    ids=["pitch", "rows", "offset", "columns", "one row", "one column"],
+)
+def test_strided_operands(ran, close, view):
+    x, b = operands((40, 64), (32, 24))
+    a = view(x)
+    close(ran(tile_ops.matmul, a, b), reference.matmul(a, b), reference.TOLERANCES["float32"])
+    c = operands((17, a.shape[0]), (1, 1))[0]
+    close(ran(tile_ops.matmul, c, a), reference.matmul(c, a), reference.TOLERANCES["float32"])
+
+
+def test_out_keeps_what_lies_beside_it(ran, close):
+    a, b = operands((20, 32), (32, 24))
+    frame = torch.full((22, 40), 7.0)
+    out = frame[1:21, 8:32]
+    assert ran(tile_ops.matmul, a, b, out=out) is out
+    close(out, reference.matmul(a, b), reference.TOLERANCES["float32"])
+    out.fill_(7)
+    assert (frame == 7).all()
+
+
+def test_vectors_of_one_row_or_column(ran, close):
+    for shapes in (((1, 32), (32, 24)), ((20, 32), (32, 1)), ((20, 1), (1, 24))):
+        a, b = operands(*shapes)
+        close(ran(tile_ops.matmul, a, b), reference.matmul(a, b), reference.TOLERANCES["float32"])
+
+
+def test_empty():
+    assert tile_ops.matmul(torch.empty(0, 8), torch.empty(8, 4)).shape == (0, 4)
+    assert tile_ops.matmul(torch.empty(0, 3, 8), torch.empty(8, 4)).shape == (0, 3, 4)
+    bias = torch.tensor([-1.0, 0.0, 2.0])
+    found = tile_ops.matmul(torch.empty(2, 0), torch.empty(0, 3), bias=bias, activation="relu")
+    assert torch.equal(found, torch.tensor([[0.0, 0.0, 2.0]] * 2))
+
+
+def test_is_a_torch_operator():
+    a, b = operands((20, 32), (32, 24))
+    checks = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
+    torch.library.opcheck(torch.ops.tile_ops.matmul.default, (a, b, None, "relu", None), test_utils=checks)
+    out = torch.empty(20, 24)
+    torch.library.opcheck(torch.ops.tile_ops.matmul_out.default, (a, b, None, None, None, out), test_utils=checks)
+
+
+def test_compiles_as_one_graph(close):
+    a, b = operands((20, 32), (32, 24))
+    compiled = torch.compile(lambda a: 2 * tile_ops.matmul(a, b), fullgraph=True, backend="aot_eager")
+    close(compiled(a), 2 * reference.matmul(a, b), reference.TOLERANCES["float32"])
+
+
+def test_autocast(close):
+    a, b = operands((20, 32), (32, 24))
+    with torch.autocast("cpu", torch.bfloat16):
+        found = tile_ops.matmul(a, b)
+    assert found.dtype == torch.bfloat16
+    close(found, reference.matmul(a.bfloat16(), b.bfloat16()), reference.TOLERANCES["bfloat16"])
+
+
+@pytest.fixture
+def allow_tf32():
+    """Sets torch's switch for the time of a test; monkeypatch cannot, as torch hides that the attribute exists."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    yield lambda allowed: setattr(torch.backends.cuda.matmul, "allow_tf32", allowed)
+    torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def test_tf32_only_where_torch_allows_it(monkeypatch, ran, close, allow_tf32):
+    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_80")
+    a, b = operands((20, 32), (32, 24))
+    allow_tf32(False)
+    assert not tile_ops.explain(tile_ops.matmul, a, b).kernels[0].spec.pass_configs
+    allow_tf32(True)
+    found = ran(tile_ops.matmul, a, b)
+    close(found, reference.matmul(a, b), 2e-3)
+    with pytest.raises(AssertionError):  # it was indeed rounded
+        close(found, reference.matmul(a, b), reference.TOLERANCES["float32"])
+
+
+def test_ampere(monkeypatch, ran, close):
+    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_80")
+    a, b = operands((72, 40), (40, 72), torch.float16)
+    close(ran(tile_ops.matmul, a, b), reference.matmul(a, b), reference.TOLERANCES["float16"])
+
+
+A, B = torch.ones(4, 6), torch.ones(6, 8)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "options", "error", "text"),
+    [
+        (A, A, {}, WrongShape, "a has 6 columns and b 4 rows"),
+        (torch.ones(6), B, {}, WrongShape, "a has shape (6,)"),
+        (torch.ones(2, 4, 6), torch.ones(3, 6, 8), {}, WrongShape, "do not broadcast"),
+        (A, B.half(), {}, WrongDtype, "a is torch.float32, b torch.float16"),
+        (A.double(), B.double(), {}, WrongDtype, "must be one of float16"),
+        (A, B, {"activation": "tanh"}, WrongValue, "activation is 'tanh'"),
+        (A, B, {"bias": torch.ones(4)}, WrongShape, "bias has shape (4,) for 8 columns"),
+        (A, B, {"bias": torch.ones(8).half()}, WrongDtype, "bias is torch.float16"),
+        (A, B, {"out_dtype": torch.int32}, WrongDtype, "a result of float32 is torch.int32"),
+        (A.char(), B.char(), {"activation": "relu"}, WrongDtype, "bias and activation need"),
+        (A, B, {"out": torch.empty(4, 6)}, WrongShape, "out has shape (4, 6); expected (4, 8)"),
+        (A, B, {"out": torch.empty(8, 4).T}, WrongStride, "out has strides (1, 4)"),
+    ],
+)
+def test_refuses(a, b, options, error, text):
+    with pytest.raises(error, match=re.escape(text)):
+        tile_ops.matmul(a, b, **options)
