@@ -15,6 +15,7 @@ import torch
 
 import tile_ops
 from tile_ops.dtypes import name_of
+from tile_ops.gemm import reference as gemm
 from tile_ops.normalization import reference as normalization
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -55,7 +56,16 @@ class Draw:
 def calls(device: str) -> Iterator[Call]:
     """All of them, operator by operator."""
     draw = Draw(device)
+    yield from matmul(draw)
     yield from rms_norm(draw)
+
+
+def matmul(draw: Draw) -> Iterator[Call]:
+    for dtype, (m, n, k) in product((*HALVES, torch.float32), ((40, 72, 50), (33, 5, 7), (1024, 4096, 64))):
+        a, weight = draw.normal(m, k, dtype=dtype), draw.normal(n, k, dtype=dtype)
+        for b, how in ((weight.mT, "transposed"), (weight.mT.contiguous(), "plain")):
+            tolerance = gemm.TOLERANCES[name_of(dtype)]
+            yield Call(f"matmul {name_of(dtype)} {m} {n} {k} {how}", tile_ops.matmul, gemm.matmul, tolerance, (a, b))
 
 
 def rms_norm(draw: Draw) -> Iterator[Call]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 
 from tile_ops.kernel import KernelSpec, Target
 from tile_ops.operator import Plan
@@ -56,11 +58,16 @@ def plan(problem: GemmProblem, target: Target) -> Plan:
     large = _tiles(target, "large")
     blocks = problem.batch * (problem.m // large.block_m) * (problem.n // large.block_n)
     size = "large" if blocks >= ENOUGH[target.kind] else "small"
-    return Plan.of(
-        {"product": _spec(problem, target, size)},
-        f"{size} tiles, {blocks} whole large ones",
-        "table: TILES in gemm/configs.py",
-    )
+    why = f"{size} tiles, {blocks} whole large ones"
+    return Plan.of({"product": _spec(problem, target, size)}, why, "table: TILES in gemm/configs.py")
+
+
+def shipped(kind: str) -> Iterator[KernelSpec]:
+    """Plain products of one matrix, or of as many on both sides, by b or by a transposed b (a layer's weight)."""
+    for arch in ("sm_80", "sm_90a") if kind == "cuda" else ("",):
+        for dtype, transpose_b, size in product(("float16", "bfloat16", "float32"), (False, True), ("large", "small")):
+            problem = GemmProblem(1, 1, 1, 1, dtype, dtype, False, transpose_b, "each", "each", None, None, False)
+            yield _spec(problem, Target(kind, arch), size)
 
 
 def _tiles(target: Target, size: str) -> Tiles:
