@@ -124,3 +124,28 @@ def registers_of_warpgroups():
 )
 def registers_by_annotations():
     return roles(T.annotate_producer_reg_dealloc, T.annotate_consumer_reg_alloc, T.disable_warp_group_reg_alloc)
+
+
+@case("T.wgmma_gemm", "T.wait_wgmma")
+def products_that_run_beside_each_other():
+    """Two products under way; the first one is waited for by hand, the other one by the compiler."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), "float16"), B: T.Tensor((64, 64), "float16"), C: T.Tensor((128, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((64, 64), "float16")
+            b = T.alloc_shared((64, 64), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            d = T.alloc_fragment((64, 64), "float32")
+            T.copy(A, a)
+            T.copy(B, b)
+            T.wgmma_gemm(a, b, c, clear_accum=True)
+            T.wgmma_gemm(a, b, d, transpose_B=True, clear_accum=True)
+            T.wait_wgmma(1)
+            T.copy(c, C[0, 0])
+            T.wait_wgmma(0)
+            T.copy(d, C[64, 0])
+
+    a, b = (ints(64, 64, dtype=np.float16) for _ in range(2))
+    wide = np.concatenate([a.astype(np.float32) @ b.astype(np.float32), a.astype(np.float32) @ b.T.astype(np.float32)])
+    return Program(main, [a, b], [wide], arch=HOPPER)

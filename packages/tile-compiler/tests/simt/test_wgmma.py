@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from device_texts import emulated, lowered, printed
 from test_gemm import F8, F8_2, TURNS, notes, operands, product
 
 import tilelang.language as T
+from tile_compiler.errors import UnsupportedOnTarget
 
 FP16 = ("float16", "float16", "float32")
 BF16 = ("bfloat16", "bfloat16", "float32")
@@ -83,3 +85,40 @@ def test_warpgroups_share_the_tile(
     assert groups in notes(ctx)
     args = operands(rng, shape, FP16, trans)
     agree(func, args, 1 + exact(args[:2], trans), 1e-4, MODES[1:2])
+
+
+def by_hand(rows: int) -> Any:
+    """Two products, of which the first is waited for while the second is under way."""
+
+    @T.prim_func
+    def main(A: T.Tensor((rows, 64), "float16"), B: T.Tensor((64, 64), "float16"), C: T.Tensor((rows, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((rows, 64), "float16")
+            b = T.alloc_shared((64, 64), "float16")
+            c = T.alloc_fragment((rows, 64), "float32")
+            d = T.alloc_fragment((rows, 64), "float32")
+            T.copy(A, a)
+            T.copy(B, b)
+            T.wgmma_gemm(a, b, c, clear_accum=True)
+            T.wgmma_gemm(a, b, d, clear_accum=True)
+            T.wait_wgmma(1)
+            T.sync_threads()
+            for i, j in T.Parallel(rows, 64):
+                c[i, j] = c[i, j] * 2.0
+            for i, j in T.Parallel(rows, 64):
+                c[i, j] = c[i, j] + d[i, j]
+            T.copy(c, C)
+
+    return main
+
+
+def test_the_users_waits_stand_where_he_puts_them() -> None:
+    found = re.findall(r"tl::(wgmma_commit|wgmma_wait<\d>|sync_threads)", text(by_hand(64)))
+    assert found[-5:] == ["wgmma_commit", "wgmma_commit", "wgmma_wait<1>", "sync_threads", "wgmma_wait<0>"]
+
+
+def test_a_product_that_must_be_wgmma_and_cannot() -> None:
+    with pytest.raises(UnsupportedOnTarget, match="T.wgmma_gemm has no instruction") as caught:
+        lowered(by_hand(48), "sm_90a")
+    assert "T.gemm, which takes the best instruction" in str(caught.value)
+    lowered(by_hand(48), "sm_80")

@@ -15,7 +15,7 @@ from tile_compiler.tileops.fill import lower_fill
 from tile_compiler.tileops.gemm import lower_gemm
 from tile_compiler.tileops.hints import lower_hint
 from tile_compiler.tileops.reduce import lower_reduce
-from tile_compiler.tileops.registers import lower_set_max_nreg
+from tile_compiler.tileops.registers import lower_set_max_nreg, lower_wait_wgmma
 from tile_compiler.tileops.scan import lower_scan
 from tile_compiler.tileops.site import Site
 from tile_compiler.tileops.sync import lower_sync
@@ -44,6 +44,7 @@ LOWERINGS: dict[type[ops.TileOp], Lowering] = {
     ops.SafeValue: lower_hint,
     ops.Scan: lower_scan,
     ops.SetMaxNreg: lower_set_max_nreg,
+    ops.WaitWgmma: lower_wait_wgmma,
     ops.SyncThreads: lower_sync,
     ops.TmaCopy: lower_tma_copy,
 }

@@ -136,6 +136,7 @@ from tilelang.language.math import (
     truncmod,
 )
 from tilelang.language.math import const as _literal
+from tilelang.language.product import gemm, wait_wgmma, wgmma_gemm
 from tilelang.language.roles import (
     annotate_consumer_reg_alloc,
     annotate_producer_reg_dealloc,
@@ -155,7 +156,6 @@ from tilelang.language.tile import (
     cumprod,
     cumsum,
     fill,
-    gemm,
     reduce,
     reduce_absmax,
     reduce_abssum,
@@ -270,7 +270,6 @@ def __getattr__(name: str) -> Any:
 _LATER = {
     **dict.fromkeys(
         (
-            "wgmma_gemm",
             "ClusterKernel",
             "sync_grid",
             "tvm_warp_shuffle",
@@ -516,5 +515,7 @@ __all__ = [
     "vectorize",
     "vectorized",
     "view",
+    "wait_wgmma",
+    "wgmma_gemm",
     "ws",
 ]

@@ -7,8 +7,6 @@ from typing import Any
 
 from tilelang.errors import (
     CopyShapeMismatch,
-    DtypeError,
-    GemmShapeMismatch,
     InvalidArgument,
     ReduceShapeMismatch,
     RuntimeValueNeeded,
@@ -17,13 +15,11 @@ from tilelang.frontend.buffers import Buffer, Element, Region, ScalarVar, provab
 from tilelang.frontend.buffers import show_extents as _show
 from tilelang.frontend.builder import tile_operator
 from tilelang.frontend.values import Value, as_value, constant, convert, is_literal
-from tilelang.ir.dtypes import DType
-from tilelang.ops.gemm import GemmWarpPolicy
 
 Place = Buffer | Region | Element
 
 
-def _place(what: str, x: Any, role: str) -> Any:
+def place(what: str, x: Any, role: str) -> Any:
     """A buffer or region operand; an error that names the operator otherwise."""
     if isinstance(x, ScalarVar):
         return x.buffer.region()
@@ -62,7 +58,7 @@ def copy(
     Raises CopyShapeMismatch when the sides cannot match.
     """
     builder = tile_operator("T.copy")
-    a, b = _place("T.copy", src, "the source"), _place("T.copy", dst, "the destination")
+    a, b = place("T.copy", src, "the source"), place("T.copy", dst, "the destination")
     if isinstance(a, Element) and isinstance(b, Element):
         # Two origins: one element, moved by every thread (surface.md (c) 1).
         from tilelang.frontend.buffers import store
@@ -92,7 +88,7 @@ def async_copy(src: Any, dst: Any, **hints: Any) -> None:
 
 def matched(what: str, src: Any, dst: Any) -> tuple[Region, Region]:
     """Both sides of a copy as regions whose extents agree once the 1s are dropped; one side may be an origin."""
-    a, b = _place(what, src, "the source"), _place(what, dst, "the destination")
+    a, b = place(what, src, "the source"), place(what, dst, "the destination")
     if isinstance(a, Element) and isinstance(b, Element):
         raise CopyShapeMismatch(
             f"{what} of two origins: nothing says how large the tile is",
@@ -201,7 +197,7 @@ def fill(dst: Any, value: Any) -> None:
 
 def _fill(what: str, dst: Any, value: Any) -> None:
     builder = tile_operator(what)
-    region = _place(what, dst, "the destination")
+    region = place(what, dst, "the destination")
     from tilelang.ops.fill import Fill
 
     dtype = region.dtype
@@ -217,103 +213,6 @@ def clear(dst: Any) -> None:
         fill(dst, 0)
     else:
         _fill("T.clear", dst, 0)
-
-
-# -- gemm -----------------------------------------------------------------------------------------------------
-
-_GEMM_INPUTS = "float16 bfloat16 float32 tfloat32 float64 int8 uint8 int4 uint4 int16 uint16 int32 uint32"
-
-
-def gemm(
-    A: Any,
-    B: Any,
-    C: Any,
-    transpose_A: bool = False,
-    transpose_B: bool = False,
-    policy: Any = GemmWarpPolicy.Square,
-    clear_accum: Any = False,
-    k_pack: int = 1,
-    wg_wait: int = 0,
-    mbar: Any = None,
-    **hints: Any,
-) -> None:
-    """`T.gemm(A, B, C)`: C += op(A) @ op(B), or C = op(A) @ op(B) with `clear_accum`.
-
-    A is (M, K), stored (K, M) with `transpose_A`; B is (K, N), stored (N, K) with `transpose_B`; C is (M, N).
-    Operands lie in shared memory or fragments (C too), as buffers or regions with leading extents of 1; M, N, K
-    are known at compile time. Accumulates in C's type, in float32 at least for floats; the order of sums is free.
-    `policy` says how warps share C and is a hint. `clear_accum` may be a run-time condition of the block.
-
-    Raises GemmShapeMismatch when the shapes do not fit.
-    """
-    builder = tile_operator("T.gemm")
-    regions = []
-    for name, x in (("A", A), ("B", B), ("C", C)):
-        region = _place("T.gemm", x, name)
-        if isinstance(region, Element):
-            raise InvalidArgument(
-                f"T.gemm: {name} is one element",
-                found=f"{region!r}",
-                expected="a buffer or a region with its extents",
-                repair=f"write {region.buffer.name}[i0:i1, j0:j1]",
-            )
-        regions.append((name, region))
-    (m_a, k_a), (k_b, n_b), (m, n) = (_matrix_shape(name, r) for name, r in regions)
-    if transpose_A:
-        m_a, k_a = k_a, m_a
-    if transpose_B:
-        k_b, n_b = n_b, k_b
-    shown = "; ".join(f"{r.buffer.name} {_show(r.extents)}" for _, r in regions)
-    marks = [w for w, on in (("transpose_A", transpose_A), ("transpose_B", transpose_B)) if on]
-    shown += f" with {', '.join(marks)}" if marks else ""
-    for label, x, y, names in (
-        ("K", k_a, k_b, ("K_A", "K_B")),
-        ("M", m_a, m, ("M_A", "M_C")),
-        ("N", n_b, n, ("N_B", "N_C")),
-    ):
-        if x != y:
-            raise GemmShapeMismatch(
-                f"T.gemm {label} shape check failed: {names[0]} = {x}, {names[1]} = {y}",
-                found=shown,
-                expected="A (M, K), B (K, N), C (M, N)",
-                repair="mend the tiles' shapes, or use transpose_A / transpose_B for operands stored the other way",
-            )
-    _check_gemm_dtypes(regions)
-    from tilelang.ops.gemm import Gemm
-
-    clear = convert(as_value(clear_accum, DType("bool")), DType("bool")).node
-    a, b, c = (r.node() for _, r in regions)
-    op = Gemm(a, b, c, clear, bool(transpose_A), bool(transpose_B), int(policy), int(k_pack) if k_pack != 1 else None)
-    builder.emit(op.to_stmt(builder.span()))
-
-
-def _matrix_shape(name: str, region: Region) -> tuple[int, int]:
-    extents = region.extents
-    sizes = [simplify(e) for e in extents]
-    if region.stepped:
-        raise InvalidArgument(f"T.gemm: {name} is a region with a step", found=f"{region!r}", repair="copy it first")
-    if len(sizes) < 2 or any(not isinstance(s, int) for s in sizes[-2:]) or any(s != 1 for s in sizes[:-2]):
-        raise GemmShapeMismatch(
-            f"T.gemm: {name} is no matrix of a fixed size",
-            found=f"{region.buffer.name} with extents {_show(extents)}",
-            expected="two dimensions known at compile time (leading ones of extent 1)",
-            repair="copy the operand into a tile from T.alloc_shared or T.alloc_fragment",
-        )
-    return sizes[-2], sizes[-1]
-
-
-def _check_gemm_dtypes(regions: list[tuple[str, Region]]) -> None:
-    a, b, c = (r.dtype for _, r in regions)
-    for x in (a, b, c):
-        if x.lanes > 1 or x.kind == "bool":
-            raise DtypeError("T.gemm of vector or bool elements", found=f"{x}", expected="numbers", repair="T.view")
-    if c.is_float != a.is_float or c.is_float != b.is_float:
-        raise DtypeError(
-            "T.gemm mixes integers and floats",
-            found=f"A {a}, B {b}, C {c}",
-            expected="all floating, or all integers",
-            repair="convert an operand first: T.copy into a tile of the other type, or T.Parallel with T.cast",
-        )
 
 
 # -- reductions and scans -------------------------------------------------------------------------------------
@@ -354,16 +253,16 @@ def _reduce(kind: str, buffer: Any, out: Any, dim: int, clear: bool, nan_propaga
 
 
 def _region_of(what: str, x: Any, role: str) -> Region:
-    place = _place(what, x, role)
-    if isinstance(place, Element):
-        if place.buffer.ndim == 1:
-            return Region(place.buffer, [(place.indices[0], 1, 1, False)])
+    found = place(what, x, role)
+    if isinstance(found, Element):
+        if found.buffer.ndim == 1:
+            return Region(found.buffer, [(found.indices[0], 1, 1, False)])
         raise InvalidArgument(
-            f"{what}: {role} is one element", found=f"{place!r}", expected="a buffer or region", repair="use slices"
+            f"{what}: {role} is one element", found=f"{found!r}", expected="a buffer or region", repair="use slices"
         )
-    if place.stepped:
-        raise InvalidArgument(f"{what}: {role} has a step", found=f"{place!r}", repair="copy it first")
-    return place
+    if found.stepped:
+        raise InvalidArgument(f"{what}: {role} has a step", found=f"{found!r}", repair="copy it first")
+    return found
 
 
 def _named_reduce(kind: str, doc: str) -> Callable[..., None]:

@@ -16,7 +16,7 @@ from tilelang.ops.copy import Copy
 from tilelang.ops.debug import DeviceAssert, Print
 from tilelang.ops.fence import FenceProxyAsync
 from tilelang.ops.fill import Fill
-from tilelang.ops.gemm import Gemm, GemmWarpPolicy
+from tilelang.ops.gemm import Gemm, GemmWarpPolicy, WaitWgmma
 from tilelang.ops.hints import AnnotateLayout, Hint, ImportSource, SafeValue
 from tilelang.ops.reduce import Reduce
 from tilelang.ops.registers import SetMaxNreg
@@ -52,6 +52,7 @@ __all__ = [
     "ThreadOp",
     "TileOp",
     "TmaCopy",
+    "WaitWgmma",
     "parse",
     "register",
 ]

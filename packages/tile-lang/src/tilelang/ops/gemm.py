@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tilelang.ops.base import Machine, TileOp, register
+from tilelang.ops.base import Machine, ThreadOp, TileOp, register
 
 
 class GemmWarpPolicy(enum.IntEnum):
@@ -27,7 +27,7 @@ class Gemm(TileOp):
     A is (M, K), stored (K, M) when `transpose_a`; B is (K, N), stored (N, K) when `transpose_b`; C is (M, N).
     Regions may have leading dimensions of extent 1. M, N, K are static. Sums are in C's dtype and in any order, or in a
     wider dtype and rounded to C's (here: float32 for a narrower floating C). `clear_accum` is a boolean expression of
-    the block.
+    the block. `by_warpgroups`: on Hopper nothing but wgmma will do, and an explicit wait may follow (`tl.wait_wgmma`).
     """
 
     NAME: ClassVar[str] = "tl.gemm"
@@ -41,6 +41,7 @@ class Gemm(TileOp):
     transpose_b: bool = False
     policy: int = 0
     k_pack: int | None = None
+    by_warpgroups: bool | None = None
 
     def reads(self) -> list[Any]:
         from tilelang.ir import tile_ir
@@ -73,6 +74,19 @@ class Gemm(TileOp):
         if not bool(machine.evaluate(self.clear_accum)):
             product = product + _matrix(machine.load(self.c)).astype(wide)
         machine.store(self.c, product.reshape([int(r.extent) for r in self.c.region]))
+
+
+@register
+@dataclass(frozen=True)
+class WaitWgmma(ThreadOp):
+    """`tl.wait_wgmma()`: until at most the `pending` newest products of the warpgroup are under way."""
+
+    NAME: ClassVar[str] = "tl.wait_wgmma"
+
+    pending: int = 0
+
+    def meaning(self, machine: Machine) -> None:
+        return  # a product has been done when it was issued
 
 
 def _matrix(tile: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.instructions import MatrixMultiply, added, declared
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.errors import ThreadsDoNotFit
@@ -42,8 +43,22 @@ def choose_instruction(op: Gemm, threads: int, ctx: SimtContext, span: Any = Non
 
     A C of float16 or bfloat16 is summed in float32 by warpgroups, in its own type where an instruction of warps does
     that, else in float32.
-    ThreadsDoNotFit if only the number of threads is in the way of an instruction.
+    ThreadsDoNotFit if only the number of threads is in the way of an instruction; UnsupportedOnTarget for a
+    `T.wgmma_gemm` that wgmma cannot do.
     """
+    choice = _choice(op, threads, ctx, span, against)
+    if op.by_warpgroups and ctx.arch.has_wgmma and not choice.asynchronous:
+        raise UnsupportedOnTarget(
+            "T.wgmma_gemm has no instruction",
+            at=span,
+            found=choice.why,
+            expected="a product that wgmma does",
+            repair="T.gemm, which takes the best instruction that there is",
+        )
+    return choice
+
+
+def _choice(op: Gemm, threads: int, ctx: SimtContext, span: Any, against: str) -> Choice:
     result = element_type(op.c)
     if result not in _NARROW:
         return _choose(op, result, threads, ctx, span, against)

@@ -24,6 +24,7 @@ from tile_compiler.simt.operators.scan import expand_scan, lower_scan
 from tile_compiler.simt.operators.sync import lower_sync
 from tile_compiler.simt.operators.tma_copy import lower_tma_copy, tma_rule
 from tile_compiler.simt.operators.twin import RuleSite, Twin, nothing
+from tile_compiler.simt.operators.wgmma.wait import lower_wait_wgmma
 from tilelang import ops
 
 
@@ -57,6 +58,7 @@ TWINS: dict[type[ops.TileOp], Twin] = {
     ops.Scan: Twin(expand_scan, None, lower_scan, lambda op: f"T.cum{op.kind}"),
     ops.SetMaxNreg: Twin(lower=lower_set_max_nreg),
     ops.SyncThreads: Twin(lower=lower_sync),
+    ops.WaitWgmma: Twin(lower=lower_wait_wgmma),
     ops.TmaCopy: Twin(None, tma_rule, lower_tma_copy, lambda op: "TMA copy"),
 }
 
