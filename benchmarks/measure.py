@@ -174,7 +174,16 @@ def start(arguments: argparse.Namespace) -> Iterator[Line]:
     yield {"what": "load the GEMM from the cache, new process", "unit": "s", "rates": {"ours": statistics.median(warm)}}
 
 
-GROUPS = {"gemm": gemm, "attention": attention, "call": call, "start": start}
+def operators(arguments: argparse.Namespace) -> Iterator[Line]:
+    """Every operator of tile_ops beside torch, and the bound of this machine (operators.py)."""
+    import torch
+    from operators import on_cpu
+
+    torch.set_num_threads(arguments.threads)
+    yield from on_cpu(arguments.quick)
+
+
+GROUPS = {"gemm": gemm, "attention": attention, "operators": operators, "call": call, "start": start}
 
 if __name__ == "__main__":
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))

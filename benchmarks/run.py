@@ -24,7 +24,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="write the lines here")
     parser.add_argument("--quick", action="store_true", help="the smallest size of each group only")
-    parser.add_argument("--only", action="append", help="a group: gemm, attention, call, start; or one of gpu/cases.py")
+    parser.add_argument(
+        "--only", action="append", help="a group: gemm, attention, operators, call, start; or one of gpu/cases.py"
+    )
     parser.add_argument("--case", action="append", help="with --device: cases whose label and name contain this")
     parser.add_argument("--sweep", action="store_true", help="with --device: every configuration of gpu/configs.py")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
@@ -35,8 +37,8 @@ def main() -> None:
     if arguments.device:
         sys.exit(device(arguments))
     lines = []
-    for group in arguments.only or ["gemm", "attention", "call", "start"]:
-        for threads in arguments.threads if group in ("gemm", "attention") else [1]:
+    for group in arguments.only or ["gemm", "attention", "operators", "call", "start"]:
+        for threads in arguments.threads if group in ("gemm", "attention", "operators") else [1]:
             command = [sys.executable, str(HERE / "measure.py"), group, "--threads", str(threads)]
             command += ["--quick"] if arguments.quick else []
             # Before the interpreter starts, so that every library sees it.
@@ -80,6 +82,7 @@ def render(line: dict[str, object]) -> str:
     assert isinstance(rates, dict)
     shown = ", ".join(f"{name} {value:.4g}" for name, value in rates.items())
     ratio = f"   {line['ratio']:.2f} of {line['best peer']}" if "ratio" in line else ""
+    ratio += f", {line['of bound']:.2f} of the bound by {line['bound by']}" if "of bound" in line else ""
     return f"{line['threads']} thread{'s' if line['threads'] != 1 else ' '}  {line['what']:44} {shown} {line['unit']}{ratio}"
 
 

@@ -122,6 +122,20 @@ def test_a_folder_keeps_what_is_still_current(tmp_path, monkeypatch):
     assert sorted(path.read_bytes() for path in tmp_path.rglob("*.tile")) == [b"four", b"three"]
 
 
+def test_a_run_that_is_cut_off_leaves_what_it_has(tmp_path, monkeypatch):
+    def make(job):
+        if job.arch == "x86-64-v4":
+            raise KeyboardInterrupt
+        return prebuild.Made(job, b"one", "", 0.0)
+
+    monkeypatch.setattr(prebuild, "make", make)
+    spec = spec_of(300)
+    with pytest.raises(KeyboardInterrupt):
+        prebuild.prebuild(tmp_path, [prebuild.Job(spec, "cpu", arch) for arch in prebuild.ARCHS["cpu"]])
+    index = json.loads((tmp_path / "index.json").read_text())
+    assert list(index["kernels"]) == [spec.key("x86-64-v3")]
+
+
 def test_unknown_families_are_named():
     with pytest.raises(SystemExit, match="no family norm; these are: .*normalization"):
         prebuild.jobs("cpu", ["x86-64-v3"], ["norm"])

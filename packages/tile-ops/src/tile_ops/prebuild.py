@@ -16,7 +16,7 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ import tile_ops
 from tile_ops.family import families
 from tile_ops.kernel import KernelSpec
 from tile_ops.kernel.prebuilt import FORMAT, INDEX
+from tile_runtime.atomic_file import write_atomically
 
 #: What each wheel is compiled for. Binaries of sm_80 run on 8.x, those of sm_90a on 9.0 alone.
 ARCHS = {
@@ -106,17 +107,23 @@ def prebuild(folder: Path, work: Sequence[Job], processes: int = 1) -> list[Made
             "spec": str(job.spec),
             "arch": job.arch,
         }
+        _write_index(folder, entries)  # after each kernel: a run that is cut off leaves what it has
         print(f"{job.arch} {job.spec}: {len(made.content) / 1024:.0f} KiB in {made.seconds:.1f} s", flush=True)
-    _write(folder, entries)
+    known = {entry["file"] for entry in entries.values()}
+    for path in folder.rglob("*.tile"):
+        if path.relative_to(folder).as_posix() not in known:
+            path.unlink()
+    _write_index(folder, entries)
     return refused
 
 
-def _all(work: Sequence[Job], processes: int) -> Any:
+def _all(work: Sequence[Job], processes: int) -> Iterator[Made]:
     if processes == 1:
-        return map(make, work)
+        yield from map(make, work)
+        return
     # Fresh processes: TVM's threads do not survive a fork.
     with concurrent.futures.ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-        return list(pool.map(make, work))
+        yield from pool.map(make, work)
 
 
 def _kept(folder: Path) -> dict[str, dict[str, Any]]:
@@ -131,14 +138,10 @@ def _kept(folder: Path) -> dict[str, dict[str, Any]]:
     return {key: e for key, e in index["kernels"].items() if e["source"] == current.get(e["family"])}
 
 
-def _write(folder: Path, entries: dict[str, dict[str, Any]]) -> None:
+def _write_index(folder: Path, entries: dict[str, dict[str, Any]]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    known = {entry["file"] for entry in entries.values()}
-    for path in folder.rglob("*.tile"):
-        if path.relative_to(folder).as_posix() not in known:
-            path.unlink()
     index = {"format": FORMAT, "version": tile_ops.__version__, "kernels": dict(sorted(entries.items()))}
-    (folder / INDEX).write_text(json.dumps(index, indent=1))
+    write_atomically(folder / INDEX, json.dumps(index, indent=1).encode())
 
 
 def main() -> int:
