@@ -58,6 +58,7 @@ class Ranges:
     def __init__(self) -> None:
         self.analyzer = sym.Analyzer()
         self.multiples: dict[Any, Any] = {}
+        self._quotients: set[Any] = set()  # the n', which exist in proofs alone
         self.any_address: frozenset[Any] = frozenset()
         self._all_inside = False
         self.parameters: frozenset[Any] = frozenset()
@@ -84,6 +85,7 @@ class Ranges:
         quotient = tir.Var(f"{var.name}_{factor}", str(var.ty))
         self.analyzer.bind(quotient, ir.Range(0, tir.const(LARGEST_DIM // factor + 1, str(var.ty))))
         self.multiples[var] = quotient * tir.const(factor, str(var.ty))
+        self._quotients.add(quotient)
 
     def _known(self, value: Any) -> Any:
         if not self.multiples or isinstance(value, int):
@@ -118,7 +120,12 @@ class Ranges:
         return bool(self.analyzer.can_prove(self._known(condition)))
 
     def simplify(self, value: Any) -> Any:
-        return self.analyzer.simplify(value)
+        """The value in fewer operations: what `define` bound a variable to may take its place, unless that names a
+        variable of proofs."""
+        found = self.analyzer.simplify(value)
+        if self._quotients and any(n in self._quotients for n in tile_ir.walk(found) if isinstance(n, ir.Var)):
+            return value
+        return found
 
     def outside(self, buffer: Any, indices: Sequence[Any]) -> list[Any]:
         """The conditions that `buffer[indices]` needs to be in bounds and that cannot be proven here."""

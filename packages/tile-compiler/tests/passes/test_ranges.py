@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tvm import ir
+from tvm import tirx as tir
 
 import tilelang.language as T
 from tile_compiler.ranges import Ranges
@@ -57,3 +59,17 @@ def test_what_the_user_promises_is_not_asked_again() -> None:
 
     assert not whole_rows(kernel)
     assert {str(v.name): c for v, c in whole_tiles(kernel).items()} == {"m": 16}
+
+
+def test_simplified_values_name_no_variable_of_proofs() -> None:
+    """A Bind of m, known as 32 * m', is not written out as such: m' is declared nowhere."""
+    ranges, _, func = ranges_of(32)
+    size = func.params[0].ty.shape[1]
+    end = tir.Var("end", "int32")
+    ranges.define(end, size + 1)
+    assert ranges.proves(tir.floormod(end, 32) == 1)
+    assert set(_variables(ranges.simplify(end + 1 - 1))) <= {end, size}
+
+
+def _variables(value: Any) -> list[Any]:
+    return [node for node in tile_ir.walk(value) if isinstance(node, ir.Var)]

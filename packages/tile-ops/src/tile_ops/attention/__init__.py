@@ -1,0 +1,5 @@
+"""Attention: softmax(scale * Q K^T) V without the scores ever leaving the chip."""
+
+from .api import flash_attention
+
+__all__ = ["flash_attention"]

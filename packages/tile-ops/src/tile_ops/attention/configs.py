@@ -1,0 +1,83 @@
+"""Which kernel computes an attention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from tile_ops.kernel import KernelSpec, Target
+from tile_ops.operator import Plan
+
+from .problem import AttentionProblem
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Queries and keys of a block's tiles, stages of the pipeline, threads; `up_to` is the largest head dimension."""
+
+    up_to: int
+    block_M: int
+    block_N: int
+    stages: int
+    threads: int
+
+
+#: By architecture, else by kind; rows by head dimension, the first that fits.
+TABLE: dict[str, tuple[Tiles, ...]] = {
+    # 128: measured on the H200, docs/performance/cuda.md; the others by rule: two stages within 227 KiB, no spills.
+    "sm_90a": (Tiles(128, 128, 128, 2, 256), Tiles(256, 128, 64, 2, 256)),
+    # 128x64 with 128 threads: the best one of mma.sync on the H200, docs/performance/cuda.md; it fills the 99 KiB of sm_86.
+    "cuda": (Tiles(128, 128, 64, 2, 128), Tiles(256, 64, 32, 2, 128)),
+    "hip": (Tiles(128, 64, 64, 1, 256), Tiles(256, 32, 32, 1, 128)),  # rule: within 64 KiB
+    "cpu": (Tiles(256, 64, 64, 1, 128),),  # rule: the tiles of a block fit a core's second cache
+}
+
+#: float32 takes no tensor core: tiles that fit every GPU's shared memory.
+FLOAT32 = Tiles(256, 32, 32, 0, 128)
+
+
+def plan(problem: AttentionProblem, target: Target) -> Plan:
+    """One kernel for all shapes of a head dimension, a type and a mask."""
+    tiles, source = choose(problem.dim, problem.dtype, target)
+    spec = forward(
+        problem.dtype, problem.dim, problem.mask, problem.softcap is not None, problem.sinks, tiles, target.kind
+    )
+    why = f"{problem.mask} mask, {tiles.block_M} queries by {tiles.block_N} keys"
+    return Plan.of({"forward": spec}, why, source)
+
+
+def choose(dim: int, dtype: str, target: Target) -> tuple[Tiles, str]:
+    """The table's row for a head dimension, and the row's name."""
+    if dtype == "float32" and target.kind != "cpu":
+        return FLOAT32, "rule: FLOAT32 in attention/configs.py"
+    key = target.arch if target.arch in TABLE else target.kind
+    tiles = next(row for row in TABLE[key] if dim <= row.up_to)
+    return tiles, f"table: {key}, head dimension up to {tiles.up_to}, attention/configs.py"
+
+
+def forward(dtype: str, dim: int, mask: str, softcap: bool, sinks: bool, tiles: Tiles, kind: str) -> KernelSpec:
+    """The kernel's name."""
+    return KernelSpec.of(
+        "attention",
+        "forward",
+        {"tl.enable_fast_math": True} if kind != "cpu" else None,
+        dtype=dtype,
+        dim=dim,
+        mask=mask,
+        softcap=softcap,
+        sinks=sinks,
+        block_M=tiles.block_M,
+        block_N=tiles.block_N,
+        stages=tiles.stages,
+        threads=tiles.threads,
+    )
+
+
+def shipped(kind: str) -> Iterator[KernelSpec]:
+    """What a wheel of prebuilt kernels holds: both masks without a window, the usual types and head dimensions."""
+    archs = {"cpu": ("x86-64-v3",), "cuda": ("sm_90a", "sm_80"), "hip": ("gfx942",)}[kind]
+    for arch, dtype in product(archs, ("float32", "bfloat16") if kind == "cpu" else ("float16", "bfloat16")):
+        for dim, mask in product((64, 128), ("full", "causal")):
+            tiles, _ = choose(dim, dtype, Target(kind, arch))
+            yield forward(dtype, dim, mask, False, False, tiles, kind)

@@ -1,0 +1,186 @@
+"""FlashAttention in tile language: softmax(scale * Q K^T) V, the scores never leaving the block.
+
+Q, O: (batch, tokens, heads, dim); K, V: (batch, keys, heads_kv, dim). Each key head serves heads // heads_kv heads of Q.
+Products and sums in float32; weights are rounded to the operands' type before the second product. Dao et al.,
+FlashAttention-2, 2023, algorithm 1.
+"""
+
+import math
+
+import tilelang.language as T
+
+LOG2_E = math.log2(math.e)
+
+#: Where a row's maximum starts: finite, so that a row that sees no key has no inf - inf, and below any score.
+LOWEST = -1e30
+
+
+def serving(head, heads, heads_kv):
+    """The key head of a head of Q. Truncated: the text of a floor division by what is known only later is far longer."""
+    return T.truncdiv(head, T.truncdiv(heads, heads_kv))
+
+
+def forward(dtype, dim, mask, softcap, sinks, block_M, block_N, stages, threads):
+    """Sequences of one length: a block computes `block_M` queries of one head. `mask` and the others as in `attend`."""
+    batch, tokens, keys = T.dynamic("batch"), T.dynamic("tokens"), T.dynamic("keys")
+    heads, heads_kv = T.dynamic("heads"), T.dynamic("heads_kv")
+    sink_heads, rows = T.dynamic("sink_heads"), T.dynamic("rows")
+    block = attend(dtype, dim, mask, softcap, sinks, False, block_M, block_N, stages)
+
+    @T.prim_func
+    def attention(
+        Q: T.Tensor((batch, tokens, heads, dim), dtype),
+        K: T.Tensor((batch, keys, heads_kv, dim), dtype),
+        V: T.Tensor((batch, keys, heads_kv, dim), dtype),
+        Sinks: T.Tensor((sink_heads,), "float32"),
+        O: T.Tensor((batch, tokens, heads, dim), dtype),
+        Lse: T.Tensor((rows,), "float32"),
+        scale: T.float32,
+        cap: T.float32,
+        left: T.int32,
+        right: T.int32,
+    ):
+        with T.Kernel(T.ceildiv(tokens, block_M), heads, batch, threads=threads) as (bx, head, b):
+            # The blocks with the most work begin first: with a causal mask those of the last queries.
+            row = (T.ceildiv(tokens, block_M) - 1 - bx if mask == "causal" else bx) * block_M
+            head_kv = serving(head, heads, heads_kv)
+            lse = (b * heads + head) * tokens
+            where = (b, 0, 0, head, head_kv, row, tokens, keys, lse)
+            block(Q, K, V, Sinks, O, Lse, where, (scale, cap, left, right))
+
+    return attention
+
+
+def forward_packed(dtype, dim, mask, softcap, sinks, block_M, block_N, stages, threads):
+    """Sequences of any lengths, one behind the other: sequence b holds the rows Starts[b] up to Starts[b + 1] of Q, and
+    likewise of K and V. Q, K, V, O have a first extent of 1. Lse: (heads, all tokens)."""
+    tokens, keys, ends = T.dynamic("tokens"), T.dynamic("keys"), T.dynamic("ends")
+    heads, heads_kv = T.dynamic("heads"), T.dynamic("heads_kv")
+    sink_heads, rows = T.dynamic("sink_heads"), T.dynamic("rows")
+    block = attend(dtype, dim, mask, softcap, sinks, True, block_M, block_N, stages)
+
+    @T.prim_func
+    def attention_packed(
+        Q: T.Tensor((1, tokens, heads, dim), dtype),
+        K: T.Tensor((1, keys, heads_kv, dim), dtype),
+        V: T.Tensor((1, keys, heads_kv, dim), dtype),
+        Starts: T.Tensor((ends,), "int32"),
+        Key_starts: T.Tensor((ends,), "int32"),
+        Sinks: T.Tensor((sink_heads,), "float32"),
+        O: T.Tensor((1, tokens, heads, dim), dtype),
+        Lse: T.Tensor((rows,), "float32"),
+        longest: T.int32,
+        scale: T.float32,
+        cap: T.float32,
+        left: T.int32,
+        right: T.int32,
+    ):
+        with T.Kernel(T.ceildiv(longest, block_M), heads, ends - 1, threads=threads) as (bx, head, b):
+            row = (T.ceildiv(longest, block_M) - 1 - bx if mask == "causal" else bx) * block_M
+            head_kv = serving(head, heads, heads_kv)
+            start, key_start = Starts[b], Key_starts[b]
+            own, own_keys = Starts[b + 1] - start, Key_starts[b + 1] - key_start
+            where = (0, start, key_start, head, head_kv, row, own, own_keys, head * tokens + start)
+            block(Q, K, V, Sinks, O, Lse, where, (scale, cap, left, right))
+
+    return attention_packed
+
+
+def attend(dtype, dim, mask, softcap, sinks, packed, block_M, block_N, stages):
+    """The body of a block: `block_M` queries of one head, a walk over the keys in tiles of `block_N`.
+
+    `mask`: "full"; "causal", the last query sees every key, the one before it all but the last, and so on; "window",
+    query i sees the keys i + past - left .. i + past + right, past = keys - tokens. `softcap`: scores are
+    cap * tanh(score / cap). `sinks`: each head has one more score that takes weight and has no value. `packed`: other
+    sequences lie behind this one's last row.
+    """
+
+    @T.macro
+    def block(Q, K, V, Sinks, O, Lse, where, numbers):
+        b, q0, k0, head, head_kv, row, tokens, keys, lse = where
+        scale, cap, left, right = numbers
+        Q_tile = T.alloc_shared((block_M, dim), dtype)
+        K_tile = T.alloc_shared((block_N, dim), dtype)
+        V_tile = T.alloc_shared((block_N, dim), dtype)
+        scores = T.alloc_fragment((block_M, block_N), "float32")
+        weights = T.alloc_fragment((block_M, block_N), dtype)
+        out = T.alloc_fragment((block_M, dim), "float32")
+        largest = T.alloc_fragment((block_M,), "float32")
+        before = T.alloc_fragment((block_M,), "float32")
+        rescale = T.alloc_fragment((block_M,), "float32")
+        tile_sum = T.alloc_fragment((block_M,), "float32")
+        total = T.alloc_fragment((block_M,), "float32")
+
+        past = keys - tokens
+        exponent = LOG2_E if softcap else scale * LOG2_E  # of 2, for a score of 1
+
+        T.copy(Q[b, q0 + row : q0 + row + block_M, head, :], Q_tile)
+        T.clear(out)
+        if sinks:
+            T.fill(largest, T.max(Sinks[head] / (1.0 if softcap else scale), LOWEST))
+            T.fill(total, 1)
+        else:
+            T.fill(largest, LOWEST)
+            T.clear(total)
+
+        if mask == "full":
+            first, end, unmasked = 0, keys, keys
+        elif mask == "causal":
+            first, end, unmasked = 0, T.max(T.min(row + block_M + past, keys), 0), row + past
+        else:
+            first = T.max(row + past - left, 0) // block_N
+            end = T.max(T.min(row + block_M + past + right, keys), 0)
+            unmasked = T.min(row + past + right, keys)
+        if packed:
+            end = T.if_then_else(row < tokens, end, 0)  # blocks past a short sequence's end have nothing to do
+        for k in T.Pipelined(first, T.ceildiv(end, block_N), num_stages=stages):
+            T.copy(K[b, k0 + k * block_N : k0 + (k + 1) * block_N, head_kv, :], K_tile)
+            T.gemm(Q_tile, K_tile, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
+            if softcap:
+                for i, j in T.Parallel(block_M, block_N):
+                    scores[i, j] = cap - 2 * cap / (1 + T.exp2(scores[i, j] * (2 * LOG2_E * scale / cap)))
+            crossed = (k + 1) * block_N > unmasked
+            if mask == "window":
+                crossed = crossed or k * block_N < row + block_M - 1 + past - left
+            if crossed:  # a tile with keys that some row does not see
+                for i, j in T.Parallel(block_M, block_N):
+                    key = k * block_N + j
+                    if mask == "full":
+                        seen = key < keys
+                    elif mask == "causal":
+                        seen = key <= row + i + past
+                    else:
+                        seen = key < keys and key <= row + i + past + right and key >= row + i + past - left
+                    scores[i, j] = T.if_then_else(seen, scores[i, j], -T.infinity("float32"))
+
+            # Online softmax: when a row's maximum grows, what was summed so far is scaled down to it.
+            T.copy(largest, before)
+            T.reduce_max(scores, largest, dim=1, clear=False)
+            for i in T.Parallel(block_M):
+                rescale[i] = T.exp2((before[i] - largest[i]) * exponent)
+            for i, j in T.Parallel(block_M, block_N):
+                scores[i, j] = T.exp2(scores[i, j] * exponent - largest[i] * exponent)
+            T.reduce_sum(scores, tile_sum, dim=1)
+            for i in T.Parallel(block_M):
+                total[i] = total[i] * rescale[i] + tile_sum[i]
+            T.copy(scores, weights)
+            for i, j in T.Parallel(block_M, dim):
+                out[i, j] *= rescale[i]
+            T.copy(V[b, k0 + k * block_N : k0 + (k + 1) * block_N, head_kv, :], V_tile)
+            T.gemm(weights, V_tile, out, policy=T.GemmWarpPolicy.FullRow)
+
+        for i, j in T.Parallel(block_M, dim):
+            out[i, j] = T.if_then_else(total[i] > 0, out[i, j] / total[i], 0)
+        if packed:
+            for i, j in T.Parallel(block_M, dim):
+                if row + i < tokens:
+                    O[b, q0 + row + i, head, j] = out[i, j]
+        else:
+            T.copy(out, O[b, row : row + block_M, head, :])
+        for i in T.Parallel(block_M):
+            if row + i < tokens:
+                Lse[lse + row + i] = T.if_then_else(
+                    total[i] > 0, (largest[i] * exponent + T.log2(total[i])) / LOG2_E, -T.infinity("float32")
+                )
+
+    return block

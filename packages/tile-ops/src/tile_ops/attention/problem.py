@@ -1,0 +1,139 @@
+"""A call of attention as a value."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from tile_ops.dtypes import name_of
+from tile_ops.errors import WrongDtype, WrongShape, WrongValue
+
+DTYPES = ("float16", "bfloat16", "float32")
+LARGEST_DIM = 256
+
+#: A window's side that reaches every key. Twice it and a number of tokens stay below 2^31.
+UNLIMITED = 1 << 29
+
+
+@dataclass(frozen=True)
+class AttentionProblem:
+    """`tokens` queries of `heads` heads over `keys` keys of `heads_kv` heads, `batch` times.
+
+    Query i sees the keys from i + past - left to i + past + right, past = keys - tokens.
+    """
+
+    batch: int
+    tokens: int
+    keys: int
+    heads: int
+    heads_kv: int
+    dim: int
+    dtype: str
+    left: int
+    right: int
+    scale: float
+    softcap: float | None
+    sinks: bool
+
+    @classmethod
+    def of(
+        cls,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        *,
+        causal: bool = False,
+        window: tuple[int, int] | None = None,
+        scale: float | None = None,
+        softcap: float | None = None,
+        sinks: torch.Tensor | None = None,
+        return_lse: bool = False,
+    ) -> AttentionProblem:
+        """Raises WrongShape, WrongDtype, WrongValue."""
+        if q.ndim != 4 or k.ndim != 4:
+            raise WrongShape(
+                f"flash_attention: q has {q.ndim} dimensions and k has {k.ndim}; "
+                "both must have 4: (batch, tokens, heads, dim)"
+            )
+        batch, tokens, heads, dim = q.shape
+        keys, heads_kv = k.shape[1:3]
+        if k.shape[0] != batch or k.shape[3] != dim or v.shape != k.shape:
+            raise WrongShape(
+                f"flash_attention: q has shape {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}; "
+                f"k and v must both be ({batch}, keys, heads_kv, {dim})"
+            )
+        check_heads("flash_attention", heads, heads_kv, dim)
+        dtype = check_dtypes("flash_attention", q, k, v)
+        check_sinks("flash_attention", sinks, heads)
+        left, right = sides("flash_attention", causal, window)
+        scale, softcap = factors("flash_attention", dim, scale, softcap)
+        return cls(batch, tokens, keys, heads, heads_kv, dim, dtype, left, right, scale, softcap, sinks is not None)
+
+    @property
+    def mask(self) -> str:
+        """What the kernel is written for: "full", "causal" or "window"."""
+        if self.left >= UNLIMITED:
+            if self.right >= UNLIMITED:
+                return "full"
+            if self.right == 0:
+                return "causal"
+        return "window"
+
+
+def check_heads(name: str, heads: int, heads_kv: int, dim: int) -> None:
+    """Raises WrongShape unless every key head serves as many heads of q, of a dimension that kernels are written for."""
+    if heads_kv < 1 or heads % heads_kv:
+        raise WrongShape(
+            f"{name}: q has {heads} heads, k and v have {heads_kv}; q needs a multiple of theirs, so that each key head "
+            "serves as many"
+        )
+    if not 8 <= dim <= LARGEST_DIM or dim % 8:
+        raise WrongShape(
+            f"{name}: the heads have {dim} elements; a multiple of 8 from 8 to {LARGEST_DIM} is expected: pad with zeros "
+            "and pass scale"
+        )
+
+
+def check_dtypes(name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> str:
+    """The name of the type of all three. Raises WrongDtype."""
+    dtype = name_of(q.dtype)
+    if dtype not in DTYPES or k.dtype != q.dtype or v.dtype != q.dtype:
+        raise WrongDtype(
+            f"{name}: q is {q.dtype}, k {k.dtype}, v {v.dtype}; all must be one of {', '.join(DTYPES)}: k.to(q.dtype)"
+        )
+    return dtype
+
+
+def check_sinks(name: str, sinks: torch.Tensor | None, heads: int) -> None:
+    """Raises WrongShape, WrongDtype."""
+    if sinks is None:
+        return
+    if sinks.shape != (heads,):
+        raise WrongShape(
+            f"{name}: sinks has shape {tuple(sinks.shape)}; one number for each head is expected: ({heads},)"
+        )
+    if not sinks.dtype.is_floating_point:
+        raise WrongDtype(f"{name}: sinks is {sinks.dtype}; a floating point type is expected: sinks.float()")
+
+
+def sides(name: str, causal: bool, window: tuple[int, int] | None) -> tuple[int, int]:
+    """How many keys a query sees to its left and right, at most UNLIMITED. Raises WrongValue."""
+    left, right = (-1, -1) if window is None else window
+    if left < -1 or right < -1:
+        raise WrongValue(
+            f"{name}: window is {window}; two numbers of keys, to the left and to the right, are expected: -1 for all"
+        )
+    left, right = (UNLIMITED if side == -1 else min(side, UNLIMITED) for side in (left, right))
+    return left, 0 if causal else right
+
+
+def factors(name: str, dim: int, scale: float | None, softcap: float | None) -> tuple[float, float | None]:
+    """The factor of scores and the soft limit of their size, None for none. Raises WrongValue."""
+    scale = dim**-0.5 if scale is None else scale
+    if not 0 < scale < math.inf:
+        raise WrongValue(f"{name}: scale is {scale}; a positive number is expected, such as dim ** -0.5")
+    if softcap is not None and not 0 < softcap < math.inf:
+        raise WrongValue(f"{name}: softcap is {softcap}; a positive number is expected, or None for no limit")
+    return scale, softcap

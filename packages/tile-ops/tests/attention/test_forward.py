@@ -1,0 +1,147 @@
+"""Attention agrees with its definition on every way to run it, and is a torch operator."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+import tile_ops
+from tile_ops.attention import reference
+from tile_ops.errors import WrongDtype, WrongShape, WrongValue
+
+
+def operands(batch, tokens, keys, heads, heads_kv, dim, dtype=torch.float16, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    q = 2 * torch.randn(batch, tokens, heads, dim, generator=generator)
+    k, v = torch.randn(2, batch, keys, heads_kv, dim, generator=generator)
+    return q.to(dtype), k.to(dtype), v.to(dtype)
+
+
+@pytest.fixture
+def agrees(ran, close):
+    """`agrees(q, k, v, **options)`: result and lse are those of the definition."""
+
+    def check(q, k, v, **options):
+        out, lse = ran(tile_ops.flash_attention, q, k, v, return_lse=True, **options)
+        expected, expected_lse = reference.flash_attention(q, k, v, **options)
+        close(out, expected, reference.TOLERANCES[str(q.dtype).removeprefix("torch.")])
+        finite = ~expected_lse.isinf()
+        assert torch.equal(lse.isinf(), ~finite)
+        close(lse[finite], expected_lse[finite], 1e-4)
+
+    return check
+
+
+@pytest.fixture(params=["cpu", "cuda -arch=sm_90a"])
+def cpu_or_hopper(request, monkeypatch):
+    if request.param != "cpu":
+        monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
+        monkeypatch.setenv("TILELANG_DEFAULT_TARGET", request.param)
+
+
+def test_causal(way, agrees):
+    for tokens, keys, heads, heads_kv in [(100, 150, 2, 1), (1, 131, 2, 2), (130, 9, 1, 1)]:
+        agrees(*operands(1, tokens, keys, heads, heads_kv, 64), causal=True)
+
+
+def test_every_key_in_sight(cpu_or_hopper, agrees):
+    agrees(*operands(1, 128, 256, 1, 1, 128))
+
+
+def test_window_softcap_and_sinks(cpu_or_hopper, agrees):
+    for tokens, keys, window in [(70, 150, (20, 3)), (70, 150, (-1, 5)), (150, 40, (0, 0))]:
+        q, k, v = operands(1, tokens, keys, 2, 1, 64)
+        agrees(q, k, v, window=window, softcap=5.0, sinks=torch.tensor([0.5, 3.0]))
+
+
+def test_ampere(monkeypatch, agrees):
+    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_80")
+    agrees(*operands(1, 30, 150, 2, 1, 64), causal=True)
+
+
+def test_a_causal_window_reaches_left_alone(agrees):
+    q, k, v = operands(1, 40, 40, 1, 1, 32, torch.float32)
+    agrees(q, k, v, causal=True, window=(5, 9))
+    wide = tile_ops.flash_attention(q, k, v, causal=True, window=(5, 9))
+    assert torch.equal(wide, tile_ops.flash_attention(q, k, v, window=(5, 0)))
+
+
+def test_a_dimension_that_no_vector_divides(agrees):
+    agrees(*operands(2, 70, 90, 4, 2, 72, torch.float32), causal=True, scale=0.3)
+
+
+def test_strided_operands(agrees):
+    q, k, v = (x.transpose(1, 2) for x in operands(2, 3, 3, 20, 20, 32, torch.float32))
+    agrees(q, k, v)
+
+
+def test_rows_do_not_depend_on_the_batch():
+    q, k, v = operands(3, 20, 40, 2, 1, 32, torch.float32)
+    alone = tile_ops.flash_attention(q[1:2], k[1:2], v[1:2])
+    assert torch.equal(tile_ops.flash_attention(q, k, v)[1:2], alone)
+
+
+def test_large_scores_do_not_overflow(agrees):
+    q, k, v = operands(1, 20, 40, 1, 1, 32, torch.float32)
+    agrees(100 * q, 100 * k, v)
+
+
+def test_no_keys_and_no_queries():
+    q, k, v = operands(2, 3, 0, 2, 1, 32)
+    out, lse = tile_ops.flash_attention(q, k, v, return_lse=True)
+    assert out.shape == (2, 3, 2, 32)
+    assert not out.any()
+    assert torch.equal(lse, torch.full((2, 2, 3), -torch.inf))
+    _, lse = tile_ops.flash_attention(q, k, v, sinks=torch.tensor([1.0, 2.0]), return_lse=True)
+    assert torch.equal(lse[1], torch.tensor([[1.0] * 3, [2.0] * 3]))
+    q, k, v = operands(2, 0, 5, 2, 1, 32)
+    assert tile_ops.flash_attention(q, k, v).shape == (2, 0, 2, 32)
+
+
+def test_is_a_torch_operator():
+    q, k, v = operands(1, 20, 40, 2, 1, 32, torch.float32)
+    arguments = (q, k, v, None, False, -1, -1, None, None)
+    torch.library.opcheck(torch.ops.tile_ops.flash_attention.default, arguments)
+
+
+def test_compiles_as_one_graph(close):
+    q, k, v = operands(1, 20, 40, 2, 1, 32, torch.float32)
+    compiled = torch.compile(lambda q: 2 * tile_ops.flash_attention(q, k, v), fullgraph=True, backend="aot_eager")
+    close(compiled(q), 2 * reference.flash_attention(q, k, v)[0], reference.TOLERANCES["float32"])
+
+
+def test_autocast(close):
+    q, k, v = operands(1, 20, 40, 2, 1, 32, torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = tile_ops.flash_attention(q, k, v)
+    assert found.dtype == torch.bfloat16
+    close(found, reference.flash_attention(q, k, v)[0], reference.TOLERANCES["bfloat16"])
+
+
+Q = torch.ones(1, 4, 6, 32)
+KV = torch.ones(1, 5, 2, 32)
+
+
+@pytest.mark.parametrize(
+    ("q", "k", "v", "options", "error", "text"),
+    [
+        (Q[0], KV, KV, {}, WrongShape, "q has 3 dimensions and k has 4"),
+        (Q, KV, KV[:, :4], {}, WrongShape, "k and v must both be (1, keys, heads_kv, 32)"),
+        (Q, KV[..., :16], KV[..., :16], {}, WrongShape, "k and v must both be (1, keys, heads_kv, 32)"),
+        (Q[:, :, :5], KV, KV, {}, WrongShape, "q has 5 heads, k and v have 2"),
+        (Q[..., :12], KV[..., :12], KV[..., :12], {}, WrongShape, "the heads have 12 elements"),
+        (Q, KV.half(), KV, {}, WrongDtype, "q is torch.float32, k torch.float16, v torch.float32"),
+        (Q.int(), KV.int(), KV.int(), {}, WrongDtype, "all must be one of float16"),
+        (Q, KV, KV, {"sinks": torch.ones(2)}, WrongShape, "sinks has shape (2,)"),
+        (Q, KV, KV, {"sinks": torch.ones(6).int()}, WrongDtype, "sinks is torch.int32"),
+        (Q, KV, KV, {"window": (-2, 0)}, WrongValue, "window is (-2, 0)"),
+        (Q, KV, KV, {"scale": 0.0}, WrongValue, "scale is 0.0"),
+        (Q, KV, KV, {"softcap": -1.0}, WrongValue, "softcap is -1.0"),
+    ],
+)
+def test_refuses(q, k, v, options, error, text):
+    with pytest.raises(error, match=re.escape(text)):
+        tile_ops.flash_attention(q, k, v, **options)
