@@ -12,7 +12,11 @@ from cases import BYTES, Attention, Case, Gemm, Gemv, Mla
 
 @dataclass(frozen=True)
 class GemmConfig:
-    """Tile, stages of the pipeline, threads; `panel` blocks wide walks through the grid, 0 for rows."""
+    """Tile, stages of the pipeline, threads; `panel` blocks wide walks through the grid, 0 for rows.
+
+    `blocks` > 0: so many stay and work through all tiles, in groups of `panel` rows. `staged`: they store through
+    shared memory.
+    """
 
     block_m: int = 128
     block_n: int = 128
@@ -20,10 +24,13 @@ class GemmConfig:
     stages: int = 3
     threads: int = 256
     panel: int = 8
+    blocks: int = 0
+    staged: bool = False
 
     @property
     def name(self) -> str:
-        return f"{self.block_m}x{self.block_n}x{self.block_k}-{self.stages}-{self.threads}-p{self.panel}"
+        stay = f"-b{self.blocks}{'-staged' if self.staged else ''}" if self.blocks else ""
+        return f"{self.block_m}x{self.block_n}x{self.block_k}-{self.stages}-{self.threads}-p{self.panel}{stay}"
 
 
 @dataclass(frozen=True)
@@ -93,6 +100,9 @@ SWEEPS: dict[str, tuple[Config, ...]] = {
         GemmConfig(256, 128, 64, 4),
         GemmConfig(128, 256, 64, 4),
         GemmConfig(128, 256, 64, 4, panel=4),
+        GemmConfig(128, 256, 64, 4, panel=8, blocks=132),
+        GemmConfig(128, 256, 64, 4, panel=16, blocks=132),
+        GemmConfig(128, 256, 64, 3, panel=8, blocks=132, staged=True),
         GemmConfig(128, 192, 64, 4),
         GemmConfig(128, 128, 64, 5),
         GemmConfig(128, 128, 128, 3),
@@ -154,7 +164,8 @@ def suits(case: Case, config: Config) -> bool:
     if isinstance(case, Gemm):
         assert isinstance(config, GemmConfig)
         tile = (config.block_m + config.block_n) * config.block_k * BYTES[case.dtype]
-        return tile * config.stages <= SHARED_BYTES and config.block_m * config.block_n <= 128 * config.threads
+        kept = config.block_m * config.block_n * BYTES[case.out_dtype] if config.staged else 0
+        return tile * config.stages + kept <= SHARED_BYTES and config.block_m * config.block_n <= 128 * config.threads
     if isinstance(case, Gemv):
         assert isinstance(config, GemvConfig)
         return config.block_k <= case.k

@@ -35,6 +35,39 @@ def gemm(M, N, K, dtype, out_dtype, transpose_B, block_M, block_N, block_K, stag
     return main
 
 
+def gemm_persistent(  # type: ignore[no-untyped-def]
+    M, N, K, dtype, out_dtype, transpose_B, block_M, block_N, block_K, stages, threads, panel, blocks, staged
+):
+    """As many blocks as multiprocessors, which never leave: the loads of a tile begin while the one before is stored."""
+    accum = "int32" if dtype == "int8" else "float32"
+    B_shape, B_tile = ((N, K), (block_N, block_K)) if transpose_B else ((K, N), (block_K, block_N))
+
+    @T.prim_func
+    def main(A: T.Tensor((M, K), dtype), B: T.Tensor(B_shape, dtype), C: T.Tensor((M, N), out_dtype)):
+        with T.Kernel(blocks, threads=threads) as block:
+            A_shared = T.alloc_shared((block_M, block_K), dtype)
+            B_shared = T.alloc_shared(B_tile, dtype)
+            C_local = T.alloc_fragment((block_M, block_N), accum)
+            if staged:
+                C_shared = T.alloc_shared((block_M, block_N), out_dtype)
+            for by, bx in T.Persistent([T.ceildiv(M, block_M), T.ceildiv(N, block_N)], blocks, block, panel):
+                T.clear(C_local)
+                for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=stages):
+                    T.copy(A[by * block_M, k * block_K], A_shared)
+                    if transpose_B:
+                        T.copy(B[bx * block_N, k * block_K], B_shared)
+                    else:
+                        T.copy(B[k * block_K, bx * block_N], B_shared)
+                    T.gemm(A_shared, B_shared, C_local, transpose_B=transpose_B)
+                if staged:
+                    T.copy(C_local, C_shared)
+                    T.copy(C_shared, C[by * block_M, bx * block_N])
+                else:
+                    T.copy(C_local, C[by * block_M, bx * block_N])
+
+    return main
+
+
 def gemv(N, K, dtype, block_N, block_K, threads, stages, policy):  # type: ignore[no-untyped-def]
     vector = 16 // 2  # values of 16 bytes
 
@@ -255,7 +288,7 @@ def mla_pairs(batch, heads, tokens, dim, pe_dim, dtype, block_H, block_N, stages
 
 
 # The texts, and the lines that each may have.
-TEXTS = {gemm: 25, gemv: 30, attention: 70, mla: 80, mla_pairs: 80}
+TEXTS = {gemm: 25, gemm_persistent: 35, gemv: 30, attention: 70, mla: 80, mla_pairs: 80}
 
 
 def kernel(case: Case, config: Config) -> Any:
@@ -264,7 +297,8 @@ def kernel(case: Case, config: Config) -> Any:
         assert isinstance(config, GemmConfig)
         c, dtype = config, "float32" if case.dtype == "tf32" else case.dtype
         shape = (c.block_m, c.block_n, c.block_k, c.stages, c.threads, c.panel)
-        return gemm(case.m, case.n, case.k, dtype, case.out_dtype, case.transpose_b, *shape)
+        arguments = (case.m, case.n, case.k, dtype, case.out_dtype, case.transpose_b, *shape)
+        return gemm_persistent(*arguments, c.blocks, c.staged) if c.blocks else gemm(*arguments)
     if isinstance(case, Gemv):
         assert isinstance(config, GemvConfig)
         policy = "evict_first" if config.once else None

@@ -56,6 +56,7 @@ def softmax(scores: Any) -> Any:
 def test_the_texts_are_short(benchmark: Any) -> None:
     assert {f.__name__: n for f, n in benchmark.kernels.TEXTS.items() if f.__name__ != "gemv"} == {
         "gemm": 25,
+        "gemm_persistent": 35,
         "attention": 70,
         "mla": 80,
         "mla_pairs": 80,
@@ -99,6 +100,16 @@ def test_gemm(benchmark: Any, transpose_B: bool) -> None:
     A, B = halves(rng, 96, 80), halves(rng, 80, 72)
     function = benchmark.kernels.gemm(96, 72, 80, "float16", "float16", transpose_B, 64, 64, 32, 2, 128, 2)
     close(emulated(function, A, np.ascontiguousarray(B.T) if transpose_B else B), A.astype(float) @ B.astype(float))
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_gemm_of_blocks_that_stay(benchmark: Any, staged: bool) -> None:
+    """Eight tiles, some of them partial, for three blocks: the last wave is not full."""
+    rng = np.random.default_rng(0)
+    A, B = halves(rng, 200, 80), halves(rng, 80, 120)
+    shape = (200, 120, 80, "float16", "float16", False, 64, 64, 32, 2, 128, 2)
+    function = benchmark.kernels.gemm_persistent(*shape, 3, staged)
+    close(emulated(function, A, B), A.astype(float) @ B.astype(float))
 
 
 @pytest.mark.parametrize("stages", [0, 3])

@@ -91,6 +91,36 @@ def test_products_run_beside_each_other(tile: Any, threads: int, trans: Any, sta
     assert not any(n.startswith(("R2UR", "SHFL", "IMAD", "MOV")) for n in body)
 
 
+@T.prim_func
+def persistent(
+    A: T.Tensor((4096, 2048), "float16"), B: T.Tensor((2048, 4096), "float16"), C: T.Tensor((4096, 4096), "float16")
+):
+    with T.Kernel(132, threads=256) as block:
+        a = T.alloc_shared((128, 64), "float16")
+        b = T.alloc_shared((64, 256), "float16")
+        c = T.alloc_fragment((128, 256), "float32")
+        for by, bx in T.Persistent([32, 16], wave_size=132, index=block):
+            T.clear(c)
+            for k in T.Pipelined(32, num_stages=4):
+                T.copy(A[by * 128, k * 64], a)
+                T.copy(B[k * 64, bx * 256], b)
+                T.gemm(a, b, c)
+            T.copy(c, C[by * 128, bx * 256])
+
+
+def test_blocks_that_stay_load_the_next_tile_while_they_store(listing: Any) -> None:
+    """Nothing that a producer waits for hangs on the stores: its loop over tiles has loads alone."""
+    source = text(persistent)
+    consumers, producer = source.split("tl::register_limit_decrease")
+    assert "for (int wave" in consumers
+    assert "C[" in consumers
+    assert "for (int wave" in producer
+    assert "C[" not in producer
+    assert set(re.findall(r"tl::(\w+)", producer)) == {"mbarrier_wait", "mbarrier_arrive_expect_tx", "tma_load"}
+    body = between_products(listing(compiled(source), "-c"))
+    assert not any(n.startswith(("R2UR", "SHFL", "IMAD", "MOV")) for n in body)
+
+
 def test_the_log_tells_of_products_that_cannot() -> None:
     """The note has the line of the text that the loop's first statement is on."""
     source = text(gemm(128, 128, 64, 256, (False, False), 0))
