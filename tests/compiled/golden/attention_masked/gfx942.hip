@@ -5,10 +5,11 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
     const tl::half_t *__restrict__ K,
     const tl::half_t *__restrict__ V,
     tl::half_t *__restrict__ O) {
-  const int bx = blockIdx.x;
+  const int block_bx = blockIdx.x;
   const int by = blockIdx.y;
   const int bz = blockIdx.z;
   const int tx = threadIdx.x;
+  const int bx = 62 - block_bx;
   tl::half_t *Q_tile = (tl::half_t *)tl::shared_memory();
   tl::half_t *K_tile = (tl::half_t *)(tl::shared_memory() + 8192);
   tl::half_t *V_tile = (tl::half_t *)(tl::shared_memory() + 24576);

@@ -15,6 +15,7 @@ from tile_compiler.simt.infer_layouts import infer_layouts
 from tile_compiler.simt.initialize_barriers import initialize_barriers
 from tile_compiler.simt.insert_barriers import insert_barriers
 from tile_compiler.simt.issue_direct_loads import issue_direct_loads
+from tile_compiler.simt.longest_first import longest_first
 from tile_compiler.simt.lower_atomics import lower_atomics
 from tile_compiler.simt.lower_operators import lower_operators
 from tile_compiler.simt.materialize_threads import materialize_threads
@@ -52,6 +53,7 @@ CUDA: tuple[tuple[str, Pass], ...] = (
     ("issue_direct_loads", issue_direct_loads),  # AMD: copies to LDS are the wave's, waits count loads
     ("split_addresses", split_addresses),  # what a thread computes once of a swizzled address stands before the loops
     ("rasterize_grid", rasterize_grid),  # from here on the kernel's block is not the one that the hardware numbers
+    ("longest_first", longest_first),  # from here on the longest of unequal blocks have the first numbers
     ("check_synchronization", check_synchronization),  # changes nothing: a race is an error
     ("split_roles", split_roles),  # the producer's statements have threads of their own
     ("lower_atomics", lower_atomics),  # from here on no calls of ours but those of the device header
