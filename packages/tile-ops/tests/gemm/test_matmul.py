@@ -145,7 +145,9 @@ def test_is_a_torch_operator():
     checks = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
     torch.library.opcheck(torch.ops.tile_ops.matmul.default, (a, b, None, "relu", None), test_utils=checks)
     out = torch.empty(20, 24)
-    torch.library.opcheck(torch.ops.tile_ops.matmul_out.default, (a, b, None, None, None, out), test_utils=checks)
+    torch.library.opcheck(
+        torch.ops.tile_ops.matmul_out.default, (a, b, None, None, None, None, None, out), test_utils=checks
+    )
 
 
 def test_compiles_as_one_graph(close):
@@ -181,6 +183,19 @@ def test_tf32_only_where_torch_allows_it(monkeypatch, ran, close, allow_tf32):
     close(found, reference.matmul(a, b), 2e-3)
     with pytest.raises(AssertionError):  # it was indeed rounded
         close(found, reference.matmul(a, b), reference.TOLERANCES["float32"])
+
+
+@pytest.mark.parametrize("target", ["cuda -arch=sm_90a", "cuda -arch=sm_80", "hip -mcpu=gfx942"])
+def test_few_rows_are_split_along_k(monkeypatch, ran, close, target):
+    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", target)
+    a, b = operands((3, 1080), (1080, 136), torch.float16)
+    bias = torch.linspace(-2, 2, 136).half()
+    explained = tile_ops.explain(tile_ops.matmul, a, b, bias=bias, activation="silu")
+    assert [kernel.role for kernel in explained.kernels] == ["parts", "combine"]
+    found = ran(tile_ops.matmul, a, b, bias=bias, activation="silu")
+    close(found, reference.matmul(a, b, bias=bias, activation="silu"), reference.TOLERANCES["float16"])
+    assert torch.equal(found, tile_ops.matmul(a, b, bias=bias, activation="silu"))
 
 
 def test_ampere(monkeypatch, ran, close):

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from itertools import product
 
 from tile_ops.kernel import KernelSpec, Target
+from tile_ops.kernel.spec import Scalar
 from tile_ops.operator import Plan
 
-from .problem import GemmProblem
+from .problem import BLOCK, GemmProblem
 
 
 @dataclass(frozen=True)
@@ -46,28 +47,65 @@ TILES = {
     ("hip", "small"): Tiles(64, 64, 64, 2, 256, 0),
     ("cpu", "large"): Tiles(256, 256, 1024, 0, 128, 0),
     ("cpu", "small"): Tiles(64, 64, 1024, 0, 128, 0),
+    ("sm_90a", "thin"): Tiles(64, 128, 128, 6, 128, 0),
+    ("cuda", "thin"): Tiles(16, 128, 128, 4, 128, 0),
+    ("hip", "thin"): Tiles(16, 128, 64, 2, 256, 0),
+    # One scale along n for each block, and two tiles of sums.
+    ("sm_90a", "blocks"): Tiles(128, 128, 128, 4, 256, 8),
+    ("cuda", "blocks"): Tiles(64, 128, 128, 2, 128, 8),
+    ("hip", "blocks"): Tiles(64, 128, 128, 2, 256, 8),
+    ("cpu", "blocks"): Tiles(64, 128, 128, 0, 128, 0),
 }
+#: Rows up to which a product is thin: it lasts as long as B takes to read.
+THIN = 64
+#: Steps along k that a part of a split product has at least: fewer, and starting costs more than it brings.
+PART_STEPS = 8
 #: Blocks that fill half of a chip (of 132, 108, 304 multiprocessors, of a CPU's cores): fewer large tiles than this, and
 #: small ones are taken.
 ENOUGH = {"cuda": 66, "hip": 152, "cpu": 1}
-ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4, "int8": 1}
+ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4, "int8": 1, "float8_e4m3fn": 1, "float8_e4m3fnuz": 1}
 
 
 def plan(problem: GemmProblem, target: Target) -> Plan:
-    """Large tiles where they fill the chip, else small ones."""
+    """Large tiles where they fill the chip, else small ones; thin products by tiles of few rows, split along k if there
+    are too few of them."""
+    source = "table: TILES in gemm/configs.py"
+    if problem.scales == "blocks":
+        return Plan.of({"product": _spec(problem, target, "blocks")}, f"scales of {BLOCK} x {BLOCK} blocks", source)
+    if problem.m <= THIN and (target.kind, "thin") in TILES:
+        splits, depth = _split(problem, _tiles(target, "thin"), ENOUGH[target.kind])
+        if splits > 1:
+            why = f"{problem.m} rows, k in {splits} parts of {depth}"
+            return Plan.of(_split_specs(problem, target), why, source, splits=splits, depth=depth)
+        return Plan.of({"product": _spec(problem, target, "thin")}, f"{problem.m} rows", source)
     large = _tiles(target, "large")
     blocks = problem.batch * (problem.m // large.block_m) * (problem.n // large.block_n)
     size = "large" if blocks >= ENOUGH[target.kind] else "small"
     why = f"{size} tiles, {blocks} whole large ones"
-    return Plan.of({"product": _spec(problem, target, size)}, why, "table: TILES in gemm/configs.py")
+    return Plan.of({"product": _spec(problem, target, size)}, why, source)
+
+
+def _split(problem: GemmProblem, tiles: Tiles, enough: int) -> tuple[int, int]:
+    """(parts, elements of k in each): as many as fill the chip twice."""
+    if problem.batch > 1 or problem.scales or problem.gradient or problem.dtype == "int8":
+        return 1, problem.k
+    block_k = tiles.step_bytes // ITEMSIZE[problem.dtype]
+    steps = -(-problem.k // block_k)
+    blocks = -(-problem.m // tiles.block_m) * -(-problem.n // tiles.block_n)
+    parts = max(1, min(4 * enough // blocks, steps // PART_STEPS))
+    depth = -(-steps // parts) * block_k
+    return -(-problem.k // depth), depth
 
 
 def shipped(kind: str) -> Iterator[KernelSpec]:
     """Plain products of one matrix, or of as many on both sides, by b or by a transposed b (a layer's weight)."""
+    sizes = ("large", "small") if kind == "cpu" else ("large", "small", "thin")
     for arch in ("sm_80", "sm_90a") if kind == "cuda" else ("",):
-        for dtype, transpose_b, size in product(("float16", "bfloat16", "float32"), (False, True), ("large", "small")):
+        for dtype, transpose_b, size in product(("float16", "bfloat16", "float32"), (False, True), sizes):
             problem = GemmProblem(1, 1, 1, 1, dtype, dtype, False, transpose_b, "each", "each", None, None, False)
             yield _spec(problem, Target(kind, arch), size)
+            if size == "thin":
+                yield from _split_specs(problem, Target(kind, arch)).values()
 
 
 def _tiles(target: Target, size: str) -> Tiles:
@@ -78,14 +116,41 @@ def _spec(problem: GemmProblem, target: Target, size: str) -> KernelSpec:
     return KernelSpec.of(
         "gemm",
         "matmul",
-        {"tl.allow_tf32": True} if problem.tf32 and target.kind == "cuda" else None,
+        _options(problem, target),
         dtype=problem.dtype,
         out_dtype=problem.out_dtype,
         transpose_a=problem.transpose_a,
         transpose_b=problem.transpose_b,
         batch_a=problem.batch_a,
         batch_b=problem.batch_b,
+        scales=problem.scales,
         bias=problem.bias,
         activation=problem.activation,
+        gradient=problem.gradient,
         **_tiles(target, size).arguments(ITEMSIZE[problem.dtype]),
     )
+
+
+def _split_specs(problem: GemmProblem, target: Target) -> dict[str, KernelSpec]:
+    parts = KernelSpec.of(
+        "gemm",
+        "split_matmul",
+        _options(problem, target),
+        dtype=problem.dtype,
+        transpose_a=problem.transpose_a,
+        transpose_b=problem.transpose_b,
+        **_tiles(target, "thin").arguments(ITEMSIZE[problem.dtype]),
+    )
+    combine = KernelSpec.of(
+        "gemm",
+        "combine",
+        out_dtype=problem.out_dtype,
+        bias=problem.bias,
+        activation=problem.activation,
+        block_n=512,
+    )
+    return {"parts": parts, "combine": combine}
+
+
+def _options(problem: GemmProblem, target: Target) -> dict[str, Scalar] | None:
+    return {"tl.allow_tf32": True} if problem.tf32 and target.kind == "cuda" else None

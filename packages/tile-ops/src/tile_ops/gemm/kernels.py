@@ -2,8 +2,11 @@
 
 A: (batch_a, m, k), B: (batch_b, k, n), C: (batch, m, n) with rows of any pitch; a transposed operand is stored with its
 last two dimensions exchanged. Operands broadcast without copies (`_matrix`). All extents and pitches are dynamic.
-Products are summed in float32 (int32 for int8) and rounded once.
+Products are summed in float32 (int32 for int8) and rounded once. A parameter that the flags of a kernel leave unused
+takes a tensor of one element.
 """
+
+import math
 
 import tilelang.language as T
 
@@ -13,6 +16,25 @@ def _operand(rows, columns, transposed, dtype, name):
     batch, plane, pitch = T.dynamic(f"batch_{name}"), T.dynamic(f"plane_{name}"), T.dynamic(f"pitch_{name}")
     shape = (batch, columns, rows) if transposed else (batch, rows, columns)
     return T.StridedTensor(shape, (plane, pitch, 1), dtype)
+
+
+def _result(batch, m, n, dtype):
+    plane, pitch = T.dynamic("plane"), T.dynamic("pitch")
+    return T.StridedTensor((batch, m, n), (plane, pitch, 1), dtype)
+
+
+def _vector(extent, dtype):
+    """A parameter of one number for each of `extent`; `dtype` None: unused."""
+    return T.Tensor((extent if dtype else 1,), dtype or "float32")
+
+
+def _scales(scales, shape, name):
+    """Scales of rows (or, by strides of 0, of all) or of blocks; `scales` None: unused."""
+    if scales == "rows":
+        return T.StridedTensor(shape[:1], (T.dynamic(f"step_{name}"),), "float32")
+    if scales == "blocks":
+        return T.StridedTensor(shape, (T.dynamic(f"step_{name}"), 1), "float32")
+    return T.Tensor((1,), "float32")
 
 
 def _matrix(X, batch, z, repeat):
@@ -37,10 +59,20 @@ def _activated(x, activation):
     if activation == "relu":
         return T.max(x, 0.0)
     if activation == "gelu":
-        return 0.5 * x * (1.0 + T.erf(x * 0.7071067811865476))
+        return 0.5 * x * (1.0 + T.erf(x * math.sqrt(0.5)))
     if activation == "silu":
         return x * T.sigmoid(x)
     return x
+
+
+def _slope(x, activation):
+    """The derivative of an activation at x."""
+    if activation == "relu":
+        return T.if_then_else(x > 0.0, 1.0, 0.0)
+    if activation == "gelu":
+        density = T.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
+        return 0.5 * (1.0 + T.erf(x * math.sqrt(0.5))) + x * density
+    return T.sigmoid(x) * (1.0 + x * (1.0 - T.sigmoid(x)))
 
 
 def matmul(
@@ -50,8 +82,10 @@ def matmul(
     transpose_b,
     batch_a,
     batch_b,
+    scales,
     bias,
     activation,
+    gradient,
     block_m,
     block_n,
     block_k,
@@ -59,17 +93,27 @@ def matmul(
     threads,
     panel,
 ):
-    """One block for each tile of C. `bias` is the type of a (n,) vector, or None: then None is passed for it."""
-    m, n, k = T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
-    batch, plane, pitch = T.dynamic("batch"), T.dynamic("plane"), T.dynamic("pitch")
+    """One block for each tile of C.
+
+    `scales` None, "rows" (scale_a (m,), scale_b (n,)) or "blocks" (scale_a (m, k / 128), scale_b (k / 128, n / 128); sums
+    of 128 products are scaled and added); `bias` the type of a (n,) vector, or None. With `gradient` C is
+    G * activation'(A @ B + bias).
+    """
+    batch, m, n, k = T.dynamic("batch"), T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
+    deep, wide = T.dynamic("deep"), T.dynamic("wide")
     sums = "int32" if dtype == "int8" else "float32"
+    parts = scales == "blocks"
+    kept = "float32" if scales else sums
 
     @T.prim_func
     def matmul(
         A: _operand(m, k, transpose_a, dtype, "a"),
         B: _operand(k, n, transpose_b, dtype, "b"),
-        added: T.Tensor((n,), bias or "float32"),
-        C: T.StridedTensor((batch, m, n), (plane, pitch, 1), out_dtype),
+        scale_a: _scales(scales, (m, deep), "a"),
+        scale_b: _scales(scales, (n,) if scales == "rows" else (deep, wide), "b"),
+        added: _vector(n, bias),
+        G: T.Tensor((batch, m, n), out_dtype) if gradient else _vector(n, None),
+        C: _result(batch, m, n, out_dtype),
         repeat: T.int32,
     ):
         with T.Kernel(T.ceildiv(n, block_n), T.ceildiv(m, block_m), batch, threads=threads) as (bn, bm, z):
@@ -78,15 +122,89 @@ def matmul(
             acc = T.alloc_fragment((block_m, block_n), sums)
 
             T.use_swizzle(max(panel, 1), enable=panel > 0)
+            if parts:
+                part = T.alloc_fragment((block_m, block_n), sums)
             T.clear(acc)
             for step in T.Pipelined(T.ceildiv(k, block_k), num_stages=stages):
                 _load(A, _matrix(A, batch_a, z, repeat), bm * block_m, step * block_k, transpose_a, A_tile)
                 _load(B, _matrix(B, batch_b, z, repeat), step * block_k, bn * block_n, transpose_b, B_tile)
-                T.gemm(A_tile, B_tile, acc, transpose_A=transpose_a, transpose_B=transpose_b)
-            if bias or activation:
+                if parts:
+                    T.gemm(A_tile, B_tile, part, transpose_A=transpose_a, transpose_B=transpose_b, clear_accum=True)
+                    for i, j in T.Parallel(block_m, block_n):
+                        across = scale_b[step, (bn * block_n + j) // 128]
+                        acc[i, j] += part[i, j] * (scale_a[bm * block_m + i, step] * across)
+                else:
+                    T.gemm(A_tile, B_tile, acc, transpose_A=transpose_a, transpose_B=transpose_b)
+            if scales == "rows" or bias or activation:
+                total = acc if kept == sums else T.alloc_fragment((block_m, block_n), kept)
                 for i, j in T.Parallel(block_m, block_n):
-                    x = acc[i, j] + (T.cast(added[bn * block_n + j], sums) if bias else 0)
-                    acc[i, j] = _activated(x, activation)
-            T.copy(acc, C[z, bm * block_m, bn * block_n])
+                    row, column = bm * block_m + i, bn * block_n + j
+                    x = T.cast(acc[i, j], kept)
+                    if scales == "rows":
+                        x = x * (scale_a[row] * scale_b[column])
+                    if bias:
+                        x = x + T.cast(added[column], kept)
+                    if gradient:
+                        total[i, j] = T.cast(G[z, row, column], kept) * _slope(x, activation)
+                    else:
+                        total[i, j] = _activated(x, activation)
+                T.copy(total, C[z, bm * block_m, bn * block_n])
+            else:
+                T.copy(acc, C[z, bm * block_m, bn * block_n])
 
     return matmul
+
+
+def split_matmul(dtype, transpose_a, transpose_b, block_m, block_n, block_k, stages, threads, panel):
+    """Sums over parts of k: partial[s] = A[:, s * depth : (s + 1) * depth] @ B[s * depth : (s + 1) * depth].
+
+    For products of few tiles and many steps. `depth` is a multiple of block_k. `combine` adds the parts.
+    """
+    m, n, k = T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
+
+    @T.prim_func
+    def split_matmul(
+        A: _operand(m, k, transpose_a, dtype, "a"),
+        B: _operand(k, n, transpose_b, dtype, "b"),
+        partial: T.Tensor((T.dynamic("splits"), m, n), "float32"),
+        depth: T.int32,
+    ):
+        with T.Kernel(T.ceildiv(n, block_n), T.ceildiv(m, block_m), partial.shape[0], threads=threads) as (bn, bm, s):
+            A_tile = T.alloc_shared(_tile(block_m, block_k, transpose_a), dtype)
+            B_tile = T.alloc_shared(_tile(block_k, block_n, transpose_b), dtype)
+            acc = T.alloc_fragment((block_m, block_n), "float32")
+
+            T.clear(acc)
+            for step in T.Pipelined(T.ceildiv(T.min(depth, k - s * depth), block_k), num_stages=stages):
+                at = s * depth + step * block_k
+                _load(A, 0, bm * block_m, at, transpose_a, A_tile)
+                _load(B, 0, at, bn * block_n, transpose_b, B_tile)
+                T.gemm(A_tile, B_tile, acc, transpose_A=transpose_a, transpose_B=transpose_b)
+            T.copy(acc, partial[s, bm * block_m, bn * block_n])
+
+    return split_matmul
+
+
+def combine(out_dtype, bias, activation, block_n):
+    """C = activation(bias + the parts, added in their order)."""
+    m, n = T.dynamic("m"), T.dynamic("n")
+
+    @T.prim_func
+    def combine(
+        partial: T.Tensor((T.dynamic("splits"), m, n), "float32"),
+        added: _vector(n, bias),
+        C: _result(1, m, n, out_dtype),
+    ):
+        with T.Kernel(T.ceildiv(n, block_n), m, threads=128) as (bn, row):
+            total = T.alloc_fragment((block_n,), "float32")
+            T.clear(total)
+            for s in T.serial(partial.shape[0]):
+                for j in T.Parallel(block_n):
+                    total[j] += partial[s, row, bn * block_n + j]
+            for j in T.Parallel(block_n):
+                x = total[j]
+                if bias:
+                    x = x + T.cast(added[bn * block_n + j], "float32")
+                C[0, row, bn * block_n + j] = _activated(x, activation)
+
+    return combine

@@ -11,20 +11,25 @@ from tile_ops.errors import WrongDtype, WrongShape, WrongStride, WrongValue
 
 from .operands import Operands, operands, result_shape
 
-FLOATS = ("float16", "bfloat16", "float32")
 #: Types of operands, and of the result: the first is that of a call that names none.
 RESULTS = {
     "float16": ("float16", "bfloat16", "float32"),
     "bfloat16": ("bfloat16", "float16", "float32"),
     "float32": ("float32", "float16", "bfloat16"),
     "int8": ("int32",),
+    "float8_e4m3fn": ("bfloat16", "float16", "float32"),
+    "float8_e4m3fnuz": ("bfloat16", "float16", "float32"),
 }
+FLOAT8 = ("float8_e4m3fn", "float8_e4m3fnuz")
+#: Consecutive elements along k, and along n, that share a scale.
+BLOCK = 128
 ACTIVATIONS = (None, "relu", "gelu", "silu")
 
 
 @dataclass(frozen=True)
 class GemmProblem:
-    """`batch` products (m, k) @ (k, n); `bias` is its type. `tf32`: float32 operands may be rounded to 10 bits."""
+    """`batch` products (m, k) @ (k, n); `bias` is its type. `scales`: None, "rows" or "blocks". `tf32`: float32 operands
+    may be rounded to 10 bits. `gradient`: the result is a gradient times the slope of the activation."""
 
     batch: int
     m: int
@@ -39,6 +44,8 @@ class GemmProblem:
     bias: str | None
     activation: str | None
     tf32: bool
+    scales: str | None = None
+    gradient: bool = False
 
     @classmethod
     def of(
@@ -50,13 +57,22 @@ class GemmProblem:
         activation: str | None = None,
         out_dtype: torch.dtype | None = None,
         out: torch.Tensor | None = None,
+        scale_a: torch.Tensor | None = None,
+        scale_b: torch.Tensor | None = None,
     ) -> GemmProblem:
         """Raises WrongShape, WrongDtype, WrongStride, WrongValue."""
-        return cls.arranged(operands("matmul", a, b), bias, activation, check(a, b, bias, activation, out_dtype, out))
+        result = check(a, b, bias, activation, out_dtype, out, scale_a, scale_b)
+        return cls.arranged(operands("matmul", a, b), bias, activation, result, scaling(a, b, scale_a, scale_b))
 
     @classmethod
     def arranged(
-        cls, given: Operands, bias: torch.Tensor | None, activation: str | None, out_dtype: torch.dtype
+        cls,
+        given: Operands,
+        bias: torch.Tensor | None,
+        activation: str | None,
+        out_dtype: torch.dtype,
+        scales: str | None = None,
+        gradient: bool = False,
     ) -> GemmProblem:
         """The problem of operands that `check` has seen."""
         return cls(
@@ -73,6 +89,8 @@ class GemmProblem:
             None if bias is None else name_of(bias.dtype),
             activation,
             given.a.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32,
+            scales,
+            gradient,
         )
 
 
@@ -82,7 +100,9 @@ def check(
     bias: torch.Tensor | None,
     activation: str | None,
     out_dtype: torch.dtype | None,
-    out: torch.Tensor | None,
+    out: torch.Tensor | None = None,
+    scale_a: torch.Tensor | None = None,
+    scale_b: torch.Tensor | None = None,
 ) -> torch.dtype:
     """The result's type. Raises WrongShape, WrongDtype, WrongStride, WrongValue."""
     shape = result_shape("matmul", a, b)
@@ -93,18 +113,19 @@ def check(
         )
     if activation not in ACTIVATIONS:
         raise WrongValue(f"matmul: activation is {activation!r}; expected None, 'relu', 'gelu' or 'silu'")
-    result = getattr(torch, RESULTS[dtype][0]) if out_dtype is None and out is None else out_dtype
-    result = out.dtype if result is None and out is not None else result
-    if name_of(result) not in RESULTS[dtype]:
-        raise WrongDtype(f"matmul: a result of {dtype} is {result}; expected one of {', '.join(RESULTS[dtype])}")
+    possible = RESULTS["float8_e4m3fn"] if scaling(a, b, scale_a, scale_b) else RESULTS[dtype]
+    result = out_dtype if out is None or out_dtype is not None else out.dtype
+    result = result or getattr(torch, possible[0])
+    if name_of(result) not in possible:
+        raise WrongDtype(f"matmul: a result of {dtype} is {result}; expected one of {', '.join(possible)}")
     if result == torch.int32 and (bias is not None or activation is not None):
         raise WrongDtype("matmul: bias and activation need a result of floats; apply them after the product")
     if bias is not None and bias.shape != shape[-1:]:
         raise WrongShape(
             f"matmul: bias has shape {tuple(bias.shape)} for {shape[-1]} columns; pass bias of shape ({shape[-1]},)"
         )
-    if bias is not None and bias.dtype not in (a.dtype, torch.float32):
-        raise WrongDtype(f"matmul: bias is {bias.dtype}; expected {a.dtype} or float32: bias.to(a.dtype)")
+    if bias is not None and bias.dtype not in (result, torch.float32):
+        raise WrongDtype(f"matmul: bias is {bias.dtype}; expected {result}, as the result, or float32: bias.float()")
     if out is not None:
         _check_out(out, shape, result)
     return result
@@ -123,3 +144,34 @@ def _check_out(out: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) ->
             f"matmul: out has strides {out.stride()} for shape {shape}; its rows must be contiguous and apart: "
             "pass a new tensor, or copy the result into out"
         )
+
+
+def scaling(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor | None, scale_b: torch.Tensor | None) -> str | None:
+    """What the scales are for: "rows" (or whole tensors), "blocks", or None. Raises WrongShape, WrongDtype."""
+    if scale_a is None and scale_b is None:
+        return None
+    if scale_a is None or scale_b is None:
+        raise WrongShape("matmul: one of scale_a and scale_b is missing; pass torch.ones(()) for an operand without")
+    dtype = name_of(a.dtype)
+    if dtype not in (*FLOAT8, "int8"):
+        raise WrongDtype(f"matmul: scales are for float8 and int8, a is {a.dtype}; multiply the result instead")
+    if scale_a.dtype != torch.float32 or scale_b.dtype != torch.float32:
+        raise WrongDtype(f"matmul: the scales are {scale_a.dtype} and {scale_b.dtype}; expected float32: scale.float()")
+    if b.ndim != 2:
+        raise WrongShape(f"matmul: with scales b is one matrix; found shape {tuple(b.shape)}")
+    rows, (k, n) = a.shape[:-1], b.shape
+    deep, wide = -(-k // BLOCK), -(-n // BLOCK)
+    of_rows = (
+        scale_a.numel() == 1 or scale_a.shape in (rows, (*rows, 1)),
+        scale_b.numel() == 1 or scale_b.shape in ((n,), (1, n)),
+    )
+    if all(of_rows):
+        return "rows"
+    if scale_a.shape == (*rows, deep) and scale_b.shape == (deep, wide):
+        if dtype == "int8":
+            raise WrongDtype("matmul: scales of blocks are for float8; int8 has them for rows: (..., m) and (n,)")
+        return "blocks"
+    raise WrongShape(
+        f"matmul: the scales have shapes {tuple(scale_a.shape)} and {tuple(scale_b.shape)}; expected one number, "
+        f"{tuple(rows)} and ({n},), or {(*rows, deep)} and {(deep, wide)} for blocks of {BLOCK}"
+    )

@@ -15,9 +15,16 @@ def matmul(
     *,
     bias: torch.Tensor | None = None,
     activation: str | None = None,
+    scale_a: torch.Tensor | None = None,
+    scale_b: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """activation(a @ b + bias); float64."""
-    x = a.double() @ b.double()
+    """activation((a * scale_a) @ (b * scale_b) + bias); float64."""
+    a, b = a.double(), b.double()
+    if scale_a is not None and scale_b is not None:
+        blocks = scale_b.ndim == 2 and scale_b.shape[0] > 1
+        a = a * (_spread(scale_a, a.shape[-1]) if blocks else scale_a.reshape(*_rows(scale_a, a), 1))
+        b = b * (_spread(_spread(scale_b.mT, b.shape[0]).mT, b.shape[1]) if blocks else scale_b.reshape(-1))
+    x = a @ b
     return activate(x if bias is None else x + bias.double(), activation)
 
 
@@ -30,3 +37,12 @@ def activate(x: torch.Tensor, activation: str | None) -> torch.Tensor:
     if activation == "silu":
         return x * torch.sigmoid(x)
     return x
+
+
+def _rows(scale: torch.Tensor, a: torch.Tensor) -> torch.Size | tuple[int, ...]:
+    return () if scale.numel() == 1 else a.shape[:-1]
+
+
+def _spread(scale: torch.Tensor, extent: int) -> torch.Tensor:
+    """Each scale 128 times along the last dimension."""
+    return scale.repeat_interleave(128, -1)[..., :extent]

@@ -1,0 +1,51 @@
+"""The backward of `matmul`, by products."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+
+def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    """Keeps the operands."""
+    a, b, bias, activation, _ = inputs
+    ctx.save_for_backward(a, b, bias)
+    ctx.activation = activation
+
+
+def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    """Gradients of a, b and bias. With an activation the product is computed again, as the result does not hold it."""
+    a, b, bias = ctx.saved_tensors
+    needs_a, needs_b, needs_bias = ctx.needs_input_grad[:3]
+    grad = grad.to(a.dtype)
+    if ctx.activation is not None:
+        grad = torch.ops.tile_ops.matmul_gradient(a, b, bias, ctx.activation, grad)
+    of_a = _sum_to(_product(grad, b.mT), a.shape) if needs_a else None
+    of_b = None
+    if needs_b and b.ndim == 2:  # the leading dimensions are summed by the product itself
+        of_b = _product(a.reshape(-1, a.shape[-1]).mT, grad.reshape(-1, grad.shape[-1]))
+    elif needs_b:
+        of_b = _sum_to(_product(a.mT, grad), b.shape)
+    of_bias = None
+    if needs_bias:
+        rows = grad.reshape(-1, grad.shape[-1])
+        of_bias = _product(rows.new_ones(1, rows.shape[0]), rows, bias.dtype)[0]
+    return of_a, of_b, of_bias, None, None
+
+
+def _product(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+    return torch.ops.tile_ops.matmul(a, b, None, None, dtype)
+
+
+def _sum_to(x: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    """Sums of the leading dimensions that `shape` has not, or has with extent 1: a row of ones times them."""
+    if x.shape == shape:
+        return x
+    own = (1,) * (x.ndim - len(shape)) + tuple(shape)
+    summed = [axis for axis in range(x.ndim) if own[axis] != x.shape[axis]]
+    kept = [axis for axis in range(x.ndim) if axis not in summed]
+    terms = math.prod(x.shape[axis] for axis in summed)
+    rows = x.permute(*summed, *kept).reshape(terms, -1)
+    return _product(rows.new_ones(1, terms), rows).reshape(shape)
