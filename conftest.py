@@ -22,16 +22,28 @@ _FROM_OUTSIDE = ["TILELANG_EXECUTION", "TILELANG_DEFAULT_TARGET", "TILELANG_TARG
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite expected texts; read them before committing")
+    parser.addoption("--full", action="store_true", help="also what only `nox -s full` has the time for")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Give the run an empty kernel cache; the processes of xdist inherit it."""
+    config.addinivalue_line("markers", "full: one more point of a grid, left to `nox -s full`")
     for name in _FROM_OUTSIDE:
         os.environ.pop(name, None)
     if not hasattr(config, "workerinput"):
         folder = tempfile.mkdtemp(prefix="tilelang-tests-")
         os.environ["TILELANG_CACHE_DIR"] = folder
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the points of large grids that are marked `full` to `nox -s full`; the summary counts them as deselected."""
+    if config.getoption("--full"):
+        return
+    left = [item for item in items if item.get_closest_marker("full")]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if not item.get_closest_marker("full")]
 
 
 @pytest.fixture(scope="session")

@@ -36,6 +36,10 @@ TOOLS = [
     "ruff",
 ]
 
+# Two worker threads exercise the parallel launch; more would only compete with the other test processes. Many tests start a
+# process of their own: it finds our modules compiled.
+ENVIRONMENT = {"TILELANG_NUM_THREADS": "2", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": ""}
+
 nox.needs_version = ">=2024.4.15"
 nox.options.sessions = ["tests", "lint", "types", "imports", "docs"]
 
@@ -88,13 +92,10 @@ def launch(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """All tests, in as many processes as there are cores; arguments after -- go to pytest."""
     python = development(session)
-    # Two worker threads exercise the parallel launch; more would only compete with the other test processes.
-    # Many tests start a process of their own: it finds our modules compiled.
-    env = {"TILELANG_NUM_THREADS": "2", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": ""}
     session.run(
         *[str(python), "-m", "pytest", "--numprocesses=auto", "--maxprocesses=8", "--dist=worksteal"],
         *session.posargs,
-        env=env,
+        env=ENVIRONMENT,
         external=True,
     )
 
@@ -116,17 +117,15 @@ def types(session: nox.Session) -> None:
 
 @nox.session(python=False)
 def imports(session: nox.Session) -> None:
-    """Who may import whom, and what an import loads."""
+    """Who may import whom; what an import loads is in tests/contracts."""
     python = development(session)
     session.run(str(python.parent / "lint-imports"), "--no-cache", external=True)
-    session.run(str(python), "-m", "pytest", "--quiet", "tests/contracts", external=True)
 
 
 @nox.session(python=False)
 def docs(session: nox.Session) -> None:
     """Run every Python block of the documentation; check generated pages (-- --write makes them anew)."""
-    env = {"PYTHONDONTWRITEBYTECODE": ""}  # as in `tests`
-    session.run(str(development(session)), "docs/check.py", *session.posargs, env=env, external=True)
+    session.run(str(development(session)), "docs/check.py", *session.posargs, env=ENVIRONMENT, external=True)
 
 
 #: Tests that launch kernels in the emulator: `full` repeats each launch under a hundred schedules.
@@ -142,15 +141,18 @@ EMULATED = [
 
 @nox.session(python=False)
 def full(session: nox.Session) -> None:
-    """What takes minutes: every launch of the emulator's tests for 100 seeds, with copies that complete early and late;
-    every mutant of the mutation sweep. `python -m nox -s full -- 2/3` runs the second third of both.
+    """What takes minutes: the points of grids that are marked `full`; every launch of the emulator's tests for 100 seeds,
+    with copies that complete early and late; every mutant of the mutation sweep. `python -m nox -s full -- 2/3` runs the
+    second third of the last two.
 
     Writes tests/full/emulator.json and mutation_sweep.json, which are committed.
     """
     python, part = development(session), session.posargs[0] if session.posargs else "1/1"
-    sweep = ["-p", "emulator_sweep", "--sweep-seeds=100", f"--sweep-part={part}"]
+    workers = ["--numprocesses=auto", "--maxprocesses=8", "--dist=worksteal"]
+    session.run(str(python), "-m", "pytest", *workers, "--full", "-m", "full", env=ENVIRONMENT, external=True)
+    sweep = ["--full", "-p", "emulator_sweep", "--sweep-seeds=100", f"--sweep-part={part}"]
     session.run(
-        *[str(python), "-m", "pytest", "--numprocesses=auto", "--maxprocesses=8", "--dist=worksteal", *sweep],
+        *[str(python), "-m", "pytest", *workers, *sweep],
         *["--sweep-results=tests/full/emulator.json", *EMULATED, "-k", "emulated or emulator"],
         env={"PYTHONPATH": str(ROOT / "tests" / "full"), "OMP_NUM_THREADS": "1"},
         external=True,

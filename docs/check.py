@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from generate_errors import errors_page
@@ -46,20 +47,19 @@ def program(page: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def run(page: Path, folder: Path) -> bool:
-    """Run the page's blocks in a fresh process and say how that went; a page without blocks succeeds."""
+def run(page: Path, folder: Path) -> tuple[bool, str]:
+    """Run the page's blocks in a fresh process: whether that went well, and what to say. Without blocks it does."""
     source = program(page)
     if not source.strip():
-        return True
+        return True, ""
     name = str(page.relative_to(ROOT))
     file = folder / (name.replace(os.sep, "_") + ".py")
     file.write_text(source)
     environment = {**os.environ, "TILELANG_CACHE_DIR": str(folder / "cache"), "MPLBACKEND": "agg"}
     done = subprocess.run([sys.executable, str(file)], cwd=ROOT, env=environment, capture_output=True, text=True)
-    print(f"{name}: {'ok' if done.returncode == 0 else 'FAILED'}", flush=True)
-    if done.returncode != 0:
-        print((done.stdout + done.stderr).replace(str(file), name))
-    return done.returncode == 0
+    if done.returncode == 0:
+        return True, f"{name}: ok"
+    return False, f"{name}: FAILED\n" + (done.stdout + done.stderr).replace(str(file), name)
 
 
 def current(page: Path, text: str, write: bool) -> bool:
@@ -82,7 +82,11 @@ def main() -> int:
     results = [current(ROOT / "docs" / "errors.md", errors_page(), options.write)]
     with tempfile.TemporaryDirectory(prefix="tilelang-docs-") as folder:
         chosen = [page.resolve() for page in options.pages] or pages()
-        results += [run(page, Path(folder)) for page in chosen]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for good, text in pool.map(lambda page: run(page, Path(folder)), chosen):
+                results.append(good)
+                if text:
+                    print(text, flush=True)
     return 0 if all(results) else 1
 
 

@@ -9,11 +9,20 @@ import pytest
 from checking import TOLERANCES
 from emulator_sweep import Sweep
 
-from .test_examples import cases
+from .test_examples import NAMES
 
 
-@pytest.mark.parametrize("arch", ["gfx942", "gfx90a"])
-@pytest.mark.parametrize(("name", "case"), cases())
+def cases() -> list[Any]:
+    """Every shape of each example on gfx942; on gfx90a the first here, all in `nox -s full`."""
+    return [
+        pytest.param(arch, name, case, id=f"{name}-{number}-{arch}", marks=pytest.mark.full if number and older else ())
+        for name in NAMES
+        for number, case in enumerate(importlib.import_module(name).CASES)
+        for arch, older in (("gfx942", False), ("gfx90a", True))
+    ]
+
+
+@pytest.mark.parametrize(("arch", "name", "case"), cases())
 def test_example_agrees_in_the_emulator(name: str, case: dict[str, Any], arch: str) -> None:
     """Three schedules (gfx90a: one), each with copies that complete early and late. `nox -s full` runs a hundred."""
     example = importlib.import_module(name)

@@ -16,7 +16,7 @@ from test_synchronization import product
 import tilelang.language as T
 from tilelang import interpreter
 
-ARCHS = ["sm_80", "gfx942", "gfx90a"]
+ARCHS = ["sm_80", "gfx942", pytest.param("gfx90a", marks=pytest.mark.full)]
 #: Of the mutation sweep those of no certain architecture, and of whole waves.
 KERNELS = [s for s in SUBJECTS if s.arch == "sm_80" and s.name != "product_of_one_step"]
 

@@ -47,7 +47,7 @@ def copies(body: Any) -> list[tuple[bool, Any]]:
 
 
 @pytest.mark.parametrize("shape", [(64, 64, 64), (70, 72, 104), (5, 8, 8), (33, 40, 0)])
-@pytest.mark.parametrize("arch", ["sm_80", "sm_75", "gfx942"])
+@pytest.mark.parametrize("arch", ["sm_80", pytest.param("sm_75", marks=pytest.mark.full), "gfx942"])
 def test_a_product_of_any_shape(rng: Any, proved: Any, shape: tuple[int, int, int], arch: str) -> None:
     rows, columns, inner = shape
     a, b = rng.standard_normal((rows, inner)), rng.standard_normal((inner, columns))
