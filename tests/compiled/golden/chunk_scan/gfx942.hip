@@ -9,10 +9,11 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
     const tl::half_t *__restrict__ prev_states,
     const tl::half_t *__restrict__ D,
     tl::half_t *__restrict__ y) {
-  const int bx = blockIdx.x;
+  const int block_bx = blockIdx.x;
   const int by = blockIdx.y;
   const int head = blockIdx.z;
   const int tx = threadIdx.x;
+  const int bx = 3 - block_bx;
   tl::half_t *C_tile = (tl::half_t *)tl::shared_memory();
   tl::half_t *state_tile = (tl::half_t *)(tl::shared_memory() + 16384);
   tl::half_t *cb_tile = (tl::half_t *)tl::shared_memory();
