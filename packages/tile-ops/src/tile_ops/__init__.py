@@ -2,10 +2,19 @@
 
 __version__ = "0.1.0"
 
-from .attention import flash_attention
+from .attention import flash_attention, flash_attention_varlen
 from .family import Family, families
 from .gemm import matmul
 from .normalization import rms_norm
 from .operator import Explanation, explain
 
-__all__ = ["Explanation", "Family", "explain", "families", "flash_attention", "matmul", "rms_norm"]
+__all__ = [
+    "Explanation",
+    "Family",
+    "explain",
+    "families",
+    "flash_attention",
+    "flash_attention_varlen",
+    "matmul",
+    "rms_norm",
+]

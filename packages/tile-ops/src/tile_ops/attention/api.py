@@ -1,4 +1,4 @@
-"""`flash_attention` on torch tensors."""
+"""`flash_attention` and `flash_attention_varlen` on torch tensors."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
 
-from .configs import plan
-from .problem import AttentionProblem
+from .configs import plan, plan_packed
+from .problem import AttentionProblem, PackedProblem
 
 FLASH_ATTENTION = Operator(
     "flash_attention",
@@ -132,3 +132,109 @@ def _(
 
 forward_operation.register_autocast("cuda", torch.float16)
 forward_operation.register_autocast("cpu", torch.bfloat16)
+
+
+FLASH_ATTENTION_VARLEN = Operator(
+    "flash_attention_varlen",
+    PackedProblem.of,
+    plan_packed,
+    lambda q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, *, sinks=None, **_: target_of(
+        q, k, v, cu_seqlens_q, cu_seqlens_k, sinks
+    ),
+)
+
+
+@FLASH_ATTENTION_VARLEN.public
+def flash_attention_varlen(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens_q: torch.Tensor,
+    cu_seqlens_k: torch.Tensor,
+    max_seqlen_q: int,
+    *,
+    causal: bool = False,
+    window: tuple[int, int] | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sinks: torch.Tensor | None = None,
+    return_lse: bool = False,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """`flash_attention` of sequences of any lengths that lie one behind the other; forward only.
+
+    q: (all tokens, heads, dim); k, v: (all keys, heads_kv, dim); types, heads and dim as there. cu_seqlens_q and
+    cu_seqlens_k: (sequences + 1,), ascending, from 0 to all tokens (keys): sequence i holds the rows cu_seqlens[i] up to
+    cu_seqlens[i + 1], which may be none; int32 (int64 is converted), read on the device. max_seqlen_q: the length of the
+    longest sequence of q, or more. Result: as q; with `return_lse` also (heads, all tokens), float32.
+
+    The other arguments, accumulation and rounding are those of `flash_attention`; masks count from each sequence's own end.
+    A NaN or infinity in v of one sequence may turn results of the sequence before it into NaN. Raises WrongShape,
+    WrongDtype, WrongValue, WrongDevice.
+    """
+    left, right = (-1, -1) if window is None else window
+    out, lse = torch.ops.tile_ops.flash_attention_varlen(
+        q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, sinks, causal, left, right, scale, softcap
+    )
+    return (out, lse) if return_lse else out
+
+
+@torch.library.custom_op("tile_ops::flash_attention_varlen", mutates_args=())
+def _varlen(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens_q: torch.Tensor,
+    cu_seqlens_k: torch.Tensor,
+    max_seqlen_q: int,
+    sinks: torch.Tensor | None,
+    causal: bool,
+    left: int,
+    right: int,
+    scale: float | None,
+    softcap: float | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    tensors = (q, k, v, cu_seqlens_q, cu_seqlens_k)
+    problem = PackedProblem.of(
+        *tensors, max_seqlen_q, causal=causal, window=(left, right), scale=scale, softcap=softcap, sinks=sinks
+    )
+    target = target_of(*tensors, sinks)
+    call = problem.call
+    out, lse = _packed_results(q)
+    if not call.keys:
+        lse.copy_(torch.full_like(lse, -torch.inf) if sinks is None else sinks[:, None])
+        return out.zero_(), lse
+    if out.numel() and max_seqlen_q and problem.sequences:
+        starts, key_starts = (x.to(torch.int32).contiguous() for x in (cu_seqlens_q, cu_seqlens_k))
+        scores = lse.new_zeros(1) if sinks is None else sinks.float().contiguous()
+        numbers = (max_seqlen_q, call.scale, call.softcap or 0.0, call.left, call.right)
+        operands = (x.contiguous()[None] for x in (q, k, v))
+        chosen = FLASH_ATTENTION_VARLEN.choose(problem, target)
+        chosen["forward"](*operands, starts, key_starts, scores, out[None], lse.view(-1), *numbers)
+    return out, lse
+
+
+def _packed_results(q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    out = torch.empty_like(q, memory_format=torch.contiguous_format)
+    return out, q.new_empty((q.shape[1], q.shape[0]), dtype=torch.float32)
+
+
+@_varlen.register_fake
+def _(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens_q: torch.Tensor,
+    cu_seqlens_k: torch.Tensor,
+    max_seqlen_q: int,
+    sinks: torch.Tensor | None,
+    causal: bool,
+    left: int,
+    right: int,
+    scale: float | None,
+    softcap: float | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return _packed_results(q)
+
+
+_varlen.register_autocast("cuda", torch.float16)
+_varlen.register_autocast("cpu", torch.bfloat16)

@@ -9,7 +9,7 @@ from itertools import product
 from tile_ops.kernel import KernelSpec, Target
 from tile_ops.operator import Plan
 
-from .problem import AttentionProblem
+from .problem import AttentionProblem, PackedProblem
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,16 @@ def plan(problem: AttentionProblem, target: Target) -> Plan:
     return Plan.of({"forward": spec}, why, source)
 
 
+def plan_packed(problem: PackedProblem, target: Target) -> Plan:
+    """The same tiles as for sequences of one length."""
+    call = problem.call
+    tiles, source = choose(call.dim, call.dtype, target)
+    softcap = call.softcap is not None
+    spec = forward(call.dtype, call.dim, call.mask, softcap, call.sinks, tiles, target.kind, "forward_packed")
+    why = f"{call.mask} mask, {tiles.block_M} queries by {tiles.block_N} keys of one sequence"
+    return Plan.of({"forward": spec}, why, source)
+
+
 def choose(dim: int, dtype: str, target: Target) -> tuple[Tiles, str]:
     """The table's row for a head dimension, and the row's name."""
     if dtype == "float32" and target.kind != "cpu":
@@ -56,11 +66,20 @@ def choose(dim: int, dtype: str, target: Target) -> tuple[Tiles, str]:
     return tiles, f"table: {key}, head dimension up to {tiles.up_to}, attention/configs.py"
 
 
-def forward(dtype: str, dim: int, mask: str, softcap: bool, sinks: bool, tiles: Tiles, kind: str) -> KernelSpec:
+def forward(
+    dtype: str,
+    dim: int,
+    mask: str,
+    softcap: bool,
+    sinks: bool,
+    tiles: Tiles,
+    kind: str,
+    function: str = "forward",
+) -> KernelSpec:
     """The kernel's name."""
     return KernelSpec.of(
         "attention",
-        "forward",
+        function,
         {"tl.enable_fast_math": True} if kind != "cpu" else None,
         dtype=dtype,
         dim=dim,

@@ -82,6 +82,59 @@ class AttentionProblem:
         return "window"
 
 
+@dataclass(frozen=True)
+class PackedProblem:
+    """Sequences of different lengths one behind the other: `call` is that of one sequence as long as all of them."""
+
+    call: AttentionProblem
+    sequences: int
+
+    @classmethod
+    def of(
+        cls,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        cu_seqlens_q: torch.Tensor,
+        cu_seqlens_k: torch.Tensor,
+        max_seqlen_q: int,
+        *,
+        causal: bool = False,
+        window: tuple[int, int] | None = None,
+        scale: float | None = None,
+        softcap: float | None = None,
+        sinks: torch.Tensor | None = None,
+        return_lse: bool = False,
+    ) -> PackedProblem:
+        """Raises WrongShape, WrongDtype, WrongValue."""
+        name = "flash_attention_varlen"
+        if q.ndim != 3 or k.ndim != 3 or v.shape != k.shape or k.shape[2] != q.shape[2]:
+            raise WrongShape(
+                f"{name}: q has shape {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}; "
+                "(all tokens, heads, dim) and twice (all keys, heads_kv, dim) are expected"
+            )
+        if cu_seqlens_q.ndim != 1 or cu_seqlens_k.shape != cu_seqlens_q.shape or not len(cu_seqlens_q):
+            raise WrongShape(
+                f"{name}: cu_seqlens_q has shape {tuple(cu_seqlens_q.shape)}, cu_seqlens_k {tuple(cu_seqlens_k.shape)}; "
+                "both must be (sequences + 1,): where each begins, and where the last one ends"
+            )
+        for label, starts in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
+            if starts.dtype not in (torch.int32, torch.int64):
+                raise WrongDtype(f"{name}: {label} is {starts.dtype}; torch.int32 is expected: {label}.int()")
+        if max_seqlen_q < 0:
+            raise WrongValue(f"{name}: max_seqlen_q is {max_seqlen_q}; the length of the longest sequence is expected")
+        heads, heads_kv, dim = q.shape[1], k.shape[1], q.shape[2]
+        check_heads(name, heads, heads_kv, dim)
+        dtype = check_dtypes(name, q, k, v)
+        check_sinks(name, sinks, heads)
+        left, right = sides(name, causal, window)
+        scale, softcap = factors(name, dim, scale, softcap)
+        call = AttentionProblem(
+            1, len(q), len(k), heads, heads_kv, dim, dtype, left, right, scale, softcap, sinks is not None
+        )
+        return cls(call, len(cu_seqlens_q) - 1)
+
+
 def check_heads(name: str, heads: int, heads_kv: int, dim: int) -> None:
     """Raises WrongShape unless every key head serves as many heads of q, of a dimension that kernels are written for."""
     if heads_kv < 1 or heads % heads_kv:

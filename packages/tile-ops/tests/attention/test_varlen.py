@@ -1,0 +1,76 @@
+"""Packed sequences give what each sequence gives alone."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import pytest
+import torch
+
+import tile_ops
+from tile_ops.attention import reference
+from tile_ops.errors import WrongDtype, WrongShape, WrongValue
+
+
+def operands(lengths, keys, heads, heads_kv, dim, dtype):
+    generator = torch.Generator().manual_seed(0)
+    q = 2 * torch.randn(sum(lengths), heads, dim, generator=generator)
+    k, v = torch.randn(2, sum(keys), heads_kv, dim, generator=generator)
+    starts = [torch.tensor([0, *counts]).cumsum(0) for counts in (lengths, keys)]
+    return (q.to(dtype), k.to(dtype), v.to(dtype), starts[0].int(), starts[1].int(), max(lengths))
+
+
+def expected(q, k, v, starts, key_starts, _, **options):
+    parts = []
+    for (a, b), (c, d) in zip(pairwise(starts), pairwise(key_starts)):
+        parts.append(reference.flash_attention(q[None, a:b], k[None, c:d], v[None, c:d], **options))
+    return torch.cat([out[0] for out, _ in parts]), torch.cat([lse[0] for _, lse in parts], dim=1)
+
+
+@pytest.fixture(params=["cpu", "cuda -arch=sm_90a"])
+def cpu_or_hopper(request, monkeypatch):
+    if request.param != "cpu":
+        monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
+        monkeypatch.setenv("TILELANG_DEFAULT_TARGET", request.param)
+
+
+def test_sequences_stay_apart(cpu_or_hopper, ran, close):
+    """Short, long, empty, without keys, and more queries than keys."""
+    arguments = operands([3, 70, 0, 5, 30], [20, 70, 4, 0, 9], 2, 1, 64, torch.float16)
+    out, lse = ran(tile_ops.flash_attention_varlen, *arguments, causal=True, return_lse=True)
+    true_out, true_lse = expected(*arguments, causal=True)
+    close(out, true_out, reference.TOLERANCES["float16"])
+    finite = ~true_lse.isinf()
+    assert torch.equal(lse.isinf(), ~finite)
+    close(lse[finite], true_lse[finite], 1e-4)
+
+
+def test_one_sequence_is_a_plain_call():
+    q, k, v, starts, key_starts, longest = operands([40], [50], 2, 1, 32, torch.float32)
+    packed = tile_ops.flash_attention_varlen(q, k, v, starts, key_starts, longest)
+    assert torch.equal(packed, tile_ops.flash_attention(q[None], k[None], v[None])[0])
+
+
+def test_is_a_torch_operator():
+    arguments = operands([10, 20], [30, 20], 2, 1, 32, torch.float32)
+    options = (None, False, -1, -1, None, None)
+    torch.library.opcheck(torch.ops.tile_ops.flash_attention_varlen.default, (*arguments, *options))
+
+
+Q, KV, STARTS = torch.ones(4, 6, 32), torch.ones(5, 2, 32), torch.tensor([0, 4])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ((Q[None], KV, KV, STARTS, STARTS, 4), WrongShape, "q has shape (1, 4, 6, 32)"),
+        ((Q, KV, KV, STARTS, STARTS[:1], 4), WrongShape, "both must be (sequences + 1,)"),
+        ((Q, KV, KV, STARTS.float(), STARTS, 4), WrongDtype, "cu_seqlens_q is torch.float32"),
+        ((Q, KV, KV, STARTS, STARTS, -1), WrongValue, "max_seqlen_q is -1"),
+        ((Q[:, :5], KV, KV, STARTS, STARTS, 4), WrongShape, "q has 5 heads, k and v have 2"),
+    ],
+)
+def test_refuses(arguments, error, text):
+    with pytest.raises(error, match=re.escape(text)):
+        tile_ops.flash_attention_varlen(*arguments)
