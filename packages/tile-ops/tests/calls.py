@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 import tile_ops
+from tile_ops.dequantize import reference as dequantize
 from tile_ops.dtypes import name_of
 from tile_ops.gemm import reference as gemm
 from tile_ops.normalization import reference as normalization
@@ -56,6 +57,7 @@ class Draw:
 def calls(device: str) -> Iterator[Call]:
     """All of them, operator by operator."""
     draw = Draw(device)
+    yield from dequant_matmul(draw)
     yield from matmul(draw)
     yield from rms_norm(draw)
 
@@ -66,6 +68,21 @@ def matmul(draw: Draw) -> Iterator[Call]:
         for b, how in ((weight.mT, "transposed"), (weight.mT.contiguous(), "plain")):
             tolerance = gemm.TOLERANCES[name_of(dtype)]
             yield Call(f"matmul {name_of(dtype)} {m} {n} {k} {how}", tile_ops.matmul, gemm.matmul, tolerance, (a, b))
+
+
+def dequant_matmul(draw: Draw) -> Iterator[Call]:
+    shapes = [(1, 384, 1024), (16, 384, 4096), (50, 16384, 512)]
+    for (format, group), (m, n, k) in product((("uint4", 128), ("nf4", 64)), shapes):
+        w = tile_ops.quantize(draw.normal(n, k, dtype=torch.float16), format=format, group_size=group)
+        stored = {"scales": w.scales, "zeros": w.zeros, "format": format, "group_size": group}
+        yield Call(
+            f"dequant_matmul {format} {m} x {n} x {k}",
+            tile_ops.dequant_matmul,
+            dequantize.dequant_matmul,
+            dequantize.TOLERANCES["float16"],
+            (draw.normal(m, k, dtype=torch.float16), w.packed),
+            stored,
+        )
 
 
 def rms_norm(draw: Draw) -> Iterator[Call]:

@@ -3,6 +3,7 @@
 __version__ = "0.1.0"
 
 from .attention import flash_attention, flash_attention_varlen
+from .dequantize import QuantizedWeight, dequant_matmul, pack, quantize
 from .family import Family, families
 from .gemm import matmul
 from .normalization import rms_norm
@@ -11,10 +12,14 @@ from .operator import Explanation, explain
 __all__ = [
     "Explanation",
     "Family",
+    "QuantizedWeight",
+    "dequant_matmul",
     "explain",
     "families",
     "flash_attention",
     "flash_attention_varlen",
     "matmul",
+    "pack",
+    "quantize",
     "rms_norm",
 ]

@@ -135,17 +135,30 @@ def tma_able(
 
 def preferred_layout(tile: Any) -> Layout | None:
     """The layout of the buffer of `tile`, a region, that the accelerator fills and wgmma reads: panels of the widest
-    swizzle; vectors, and versions of a vector, follow each other. None where no swizzle fits."""
+    swizzle; vectors, versions of a vector, and versions that are smaller than the swizzle's pattern, follow each other.
+    None where no swizzle fits."""
     buffer = tile.source
     shape = static_shape(buffer)
     kind = dtype_of(tile_ir.dtype_name(buffer))
     if shape is None or kind.lanes > 1 or kind.bits not in (8, 16, 32, 64):
         return None
-    versions = sum(1 for part in tile.region if tile_ir.static(part.min) is None and tile_ir.static(part.extent) == 1)
-    if len(shape) - versions < 2:
+    chooses = [tile_ir.static(part.min) is None and tile_ir.static(part.extent) == 1 for part in tile.region]
+    if len(shape) - sum(chooses) < 2:
         return make_linear_layout(shape)
     narrowest = min(mode.row_elements(kind.bits) for mode in SWIZZLE_MODES.values())
-    return make_wgmma_swizzled_layout(shape, tile_ir.dtype_name(buffer)) if shape[-1] % narrowest == 0 else None
+    if shape[-1] % narrowest:
+        return None
+    panels = make_wgmma_swizzled_layout(shape, tile_ir.dtype_name(buffer))
+    places = np.asarray(panels.offsets, np.int64).reshape(shape)
+    alike = all(_steps(places, dim) is not None for dim, version in enumerate(chooses) if version)
+    return panels if alike else make_linear_layout(shape)
+
+
+def _steps(places: Array, dim: int) -> Array | None:
+    """How far the elements of each index of `dim` lie from those of the first; None if they do not move together."""
+    versions = np.moveaxis(places, dim, 0).reshape(places.shape[dim], -1)
+    steps = versions - versions[:1]
+    return None if (steps != steps[:, :1]).any() else steps[:, 0]
 
 
 class _Reason(Exception):
@@ -235,10 +248,10 @@ class _Planner:
                 continue
             _need(extent == 1, f"where in {name} it begins is not constant")
             _need(self.ranges.inside(self.tile), f"it may reach outside of {name}")
-            versions = np.moveaxis(table, dim, 0).reshape(shape[dim], -1)
-            steps = versions - versions[:1]
-            _need(not (steps != steps[:, :1]).any(), f"versions of {name} have different layouts")
-            self.versions = math.gcd(self.versions, *(int(s) for s in steps[:, 0]))
+            steps = _steps(table, dim)
+            _need(steps is not None, f"versions of {name} have different layouts")
+            assert steps is not None
+            self.versions = math.gcd(self.versions, *(int(s) for s in steps))
             chosen.append(0)
         return np.transpose(table[tuple(chosen)], np.argsort(np.argsort(moving)))
 

@@ -147,14 +147,17 @@ class SpecializedLoop:
         return turn if self.counter is None else load(self.counter, 0) + turn
 
     def _let_go(self) -> list[Any]:
-        """After the loop: what its last iteration still used."""
+        """After the loop: what its last iteration still used.
+
+        The wait stands under no condition: registers of products that meet another way to the
+        same place before they were waited for make ptxas put products one after the other (its remark C7514).
+        """
         if not self.carried:
             return []
         number = self._number(self.loop.min + self.loop.extent - 1)
-        out = [run("tl::wgmma_wait<0>", span=self.loop.span)]
-        for use in self.carried:
-            out += use.channel.release(number, self.thread)
-        return [_under(self.loop.extent > 0, out, self.loop.span)]
+        releases = [s for use in self.carried for s in use.channel.release(number, self.thread)]
+        wait = run("tl::wgmma_wait<0>", span=self.loop.span)
+        return [wait, _under(self.loop.extent > 0, releases, self.loop.span)]
 
     def _apart(self, steps: Sequence[Step]) -> bool:
         """Whether warpgroups need nothing of each other from the first product of `steps` to the last: who waits at a

@@ -1,0 +1,129 @@
+"""`dequant_matmul` on torch tensors."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+
+from tile_ops.dtypes import name_of
+from tile_ops.kernel import target_of
+from tile_ops.operator import Operator
+
+from .configs import plan
+from .formats import FORMATS
+from .problem import DequantProblem
+
+DEQUANT_MATMUL = Operator("dequant_matmul", DequantProblem.of, plan, lambda x, weight, **_: target_of(x, weight))
+
+
+@DEQUANT_MATMUL.public
+def dequant_matmul(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    *,
+    scales: torch.Tensor,
+    zeros: torch.Tensor | None = None,
+    format: str,
+    group_size: int,
+    bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """x @ W.T + bias with packed weights, W[n, k] = (value of the code - zero) * scale.
+
+    x: (..., k) float16 or bfloat16, k a multiple of 32. weight: (n, k / per) uint8, contiguous: code i of a row lies in
+    byte i // per, low bits first (`tile_ops.pack`). scales: (ceil(k / group_size), n), of x's type (mxfp4:
+    float8_e8m0fnu), one for `group_size` neighbours of a row: 32, 64, ..., 1024, or -1 for whole rows. zeros: as scales,
+    uint8, for unsigned formats. bias: (n,), of x's type. Result: (..., n), contiguous, of `out_dtype` (float16, bfloat16,
+    float32; x's type if None).
+
+    | format | values of a code |
+    | --- | --- |
+    | int4, int2, int1 | two's complement: -8..7, -2..1, -1..0 |
+    | uint4, uint2, uint1 | 0..15, 0..3, 0..1, less the zero point |
+    | nf4, bnb_fp4 | tables of bitsandbytes, up to 1 |
+    | fp4, mxfp4 | e2m1: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives; mxfp4 has group_size 32 |
+
+    Products of several tokens round W to x's type; of one token they do not. Sums are in float32, the result is rounded
+    once. Results repeat bit for bit; a token's result may depend on how many there are, as the kernel does. Empty
+    tensors give an empty result, or the bias where k is 0. Raises WrongShape, WrongDtype, WrongStride, WrongValue,
+    WrongDevice.
+
+    Sources: Frantar et al., GPTQ, 2022; Dettmers et al., QLoRA, 2023; OCP Microscaling Formats 1.0.
+    """
+    return torch.ops.tile_ops.dequant_matmul(x, weight, scales, zeros, format, group_size, bias, out_dtype)
+
+
+@torch.library.custom_op("tile_ops::dequant_matmul", mutates_args=())
+def _dequant_matmul(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    scales: torch.Tensor,
+    zeros: torch.Tensor | None,
+    format: str,
+    group_size: int,
+    bias: torch.Tensor | None,
+    out_dtype: torch.dtype | None,
+) -> torch.Tensor:
+    problem = DequantProblem.of(
+        x, weight, scales=scales, zeros=zeros, format=format, group_size=group_size, bias=bias, out_dtype=out_dtype
+    )
+    target = target_of(x, weight, scales, zeros, bias)
+    m, n = problem.m, problem.n
+    out = x.new_empty((*x.shape[:-1], n), dtype=out_dtype or x.dtype)
+    if not out.numel():
+        return out
+    if not problem.k:
+        return out.zero_() if bias is None else out.copy_(bias.expand_as(out))
+    chosen = DEQUANT_MATMUL.choose(problem, target)
+    splits = chosen.numbers.get("splits", 1)
+    sums = out.view(1, m, n) if splits == 1 else x.new_empty((splits, m, n), dtype=torch.float32)
+    unused = _empty(x.device)
+    chosen["product"](
+        x.reshape(m, problem.k).contiguous(),
+        weight.view(torch.uint32),
+        scales,
+        unused[0] if zeros is None else zeros,
+        _values(format, x.device),
+        _bias(bias, x.dtype, x.device),
+        sums,
+    )
+    if splits > 1:
+        chosen["sum"](sums, _bias(bias, x.dtype, x.device), out.view(m, n))
+    return out
+
+
+@cache
+def _empty(device: torch.device) -> tuple[torch.Tensor, ...]:
+    """What is passed for tensors that a kernel does not read: uint8 (1, 1), float16 (1,) and bfloat16 (1,)."""
+    kinds = (((1, 1), torch.uint8), ((1,), torch.float16), ((1,), torch.bfloat16))
+    return tuple(torch.zeros(shape, dtype=dtype, device=device) for shape, dtype in kinds)
+
+
+def _bias(bias: torch.Tensor | None, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    return _empty(device)[("float16", "bfloat16").index(name_of(dtype)) + 1] if bias is None else bias
+
+
+@cache
+def _values(format: str, device: torch.device) -> torch.Tensor:
+    """The numbers of the codes, float32."""
+    return torch.tensor(FORMATS[format].table or (0.0,), dtype=torch.float32, device=device)
+
+
+@_dequant_matmul.register_fake
+def _(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    scales: torch.Tensor,
+    zeros: torch.Tensor | None,
+    format: str,
+    group_size: int,
+    bias: torch.Tensor | None,
+    out_dtype: torch.dtype | None,
+) -> torch.Tensor:
+    return x.new_empty((*x.shape[:-1], weight.shape[0]), dtype=out_dtype or x.dtype)
+
+
+# Packed bytes and zero points are no floating numbers and stay; x, bias and scales are converted.
+_dequant_matmul.register_autocast("cuda", torch.float16)
+_dequant_matmul.register_autocast("cpu", torch.bfloat16)

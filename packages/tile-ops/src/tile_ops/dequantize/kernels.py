@@ -1,0 +1,193 @@
+"""Products with packed weights in tile language: out = x @ W.T, W[n, k] = (code - zero) * scale.
+
+x: (m, k) float16 or bfloat16; weights: (n, k / per) uint32 words of `per = 32 / bits` codes, low bits first; scales:
+(groups, n), one for `group` neighbours of a row (0: for the whole row); zeros: (groups, n) uint8, used with `zeros`; table:
+values of the codes, used with `table`; out: (splits, m, n), each split the sum over its share of k. Sums in float32.
+Extents are dynamic. A tensor that a flag switches off is not read.
+"""
+
+import tilelang.language as T
+
+
+def product(
+    dtype, out_dtype, scale_dtype, bits, signed, group, zeros, table, bias, block_M, block_N, block_K, stages, threads
+):
+    """On matrix instructions: weights are decoded in the registers where these want them, x stays as it is."""
+    per = 32 // bits
+    rows = max(1, block_K // group) if group else 1
+    m, n, words, groups, splits = (T.dynamic(name) for name in ("m", "n", "words", "groups", "splits"))
+    unused = [T.dynamic(name) for name in ("zero_groups", "zero_n", "codes", "bias_n")]
+    k = words * per
+    decode = _pairs(dtype, bits, signed)
+
+    @T.prim_func
+    def product(
+        X: T.Tensor((m, k), dtype),
+        W: T.Tensor((n, words), "uint32"),
+        scales: T.Tensor((groups, n), scale_dtype),
+        zero_points: T.Tensor((groups, n) if zeros else (unused[0], unused[1]), "uint8"),
+        values: T.Tensor((2**bits,) if table else (unused[2],), "float32"),
+        offset: T.Tensor((n,) if bias else (unused[3],), dtype),
+        out: T.Tensor((splits, m, n), out_dtype),
+    ):
+        with T.Kernel(T.ceildiv(n, block_N), T.ceildiv(m, block_M), splits, threads=threads) as (bn, bm, split):
+            x_tile = T.alloc_shared((block_M, block_K), dtype)
+            packed = T.alloc_shared((block_N, block_K // per), "uint32")
+            scale_tile = T.alloc_shared((rows, block_N), scale_dtype)
+            decoded = T.alloc_fragment((block_N, block_K), dtype)
+            acc = T.alloc_fragment((block_N, block_M), "float32")
+            if zeros:
+                zero_tile = T.alloc_shared((rows, block_N), "uint8")
+            if table:
+                value_of = T.alloc_shared((2**bits,), dtype)
+                T.copy(values, value_of)
+            if not group:
+                T.copy(scales[0:1, bn * block_N : (bn + 1) * block_N], scale_tile)
+                if zeros:
+                    T.copy(zero_points[0:1, bn * block_N : (bn + 1) * block_N], zero_tile)
+
+            T.clear(acc)
+            share = T.ceildiv(T.ceildiv(k, block_K), splits)  # of the steps; beyond the last one x reads 0
+            for step in T.Pipelined(share, num_stages=stages):
+                at = split * share + step
+                T.copy(X[bm * block_M, at * block_K], x_tile)
+                T.copy(W[bn * block_N, at * (block_K // per)], packed)
+                if group:
+                    row = at * block_K // group
+                    T.copy(scales[row : row + rows, bn * block_N : (bn + 1) * block_N], scale_tile)
+                    if zeros:
+                        T.copy(zero_points[row : row + rows, bn * block_N : (bn + 1) * block_N], zero_tile)
+                for i, j in T.Parallel(block_N, block_K // 2):
+                    code = packed[i, 2 * j // per] >> T.cast(2 * j % per * bits, "uint32")
+                    scale = T.cast(scale_tile[2 * j // group if rows > 1 else 0, i], dtype)
+                    if table:
+                        low = value_of[T.cast(code & T.uint32(2**bits - 1), "int32")]
+                        high = value_of[T.cast((code >> T.uint32(bits)) & T.uint32(2**bits - 1), "int32")]
+                    else:
+                        low, high = decode(code, zero_tile[2 * j // group if rows > 1 else 0, i] if zeros else 0)
+                    decoded[i, 2 * j] = low * scale
+                    decoded[i, 2 * j + 1] = high * scale
+                T.gemm(decoded, x_tile, acc, transpose_B=True)
+            for i, j in T.Parallel(block_M, block_N):
+                y = acc[j, i]
+                if bias:
+                    y = y + T.cast(offset[bn * block_N + j], "float32")
+                out[split, bm * block_M + i, bn * block_N + j] = y
+
+    return product
+
+
+def _pairs(dtype, bits, signed):
+    """`decode(code, zero)`: the two values, less `zero`, that lie at bit 0 of a word.
+
+    A code in the mantissa of 1024 (bfloat16: 128), where the last bit counts 1, is that number plus the code: two codes
+    become two floating numbers by one operation of bits, and the difference of two such numbers is exact.
+    """
+    one = 0x6400 if dtype == "float16" else 0x4300
+    mask, middle = 2**bits - 1, 2 ** (bits - 1) if signed else 0
+    flip = one ^ middle  # of two's complement, the highest bit turned round counts upwards from the least number
+
+    def decode(code, zero):
+        pair = (code & T.uint32(mask)) | ((code << T.uint32(16 - bits)) & T.uint32(mask << 16))
+        pair = pair ^ T.uint32(flip << 16 | flip)
+        less = T.reinterpret(T.cast(T.uint32(one + middle) + T.cast(zero, "uint32"), "uint16"), dtype)
+        low, high = pair & T.uint32(0xFFFF), pair >> T.uint32(16)
+        return [T.reinterpret(T.cast(half, "uint16"), dtype) - less for half in (low, high)]
+
+    return decode
+
+
+def sum_splits(dtype, out_dtype, bias, block=1024):
+    """out = bias + the sum over splits, always in the same order."""
+    m, n, splits, bias_n = (T.dynamic(name) for name in ("m", "n", "splits", "bias_n"))
+
+    @T.prim_func
+    def sum_splits(
+        parts: T.Tensor((splits, m, n), "float32"),
+        offset: T.Tensor((n,) if bias else (bias_n,), dtype),
+        out: T.Tensor((m, n), out_dtype),
+    ):
+        with T.Kernel(T.ceildiv(n, block), m, threads=128) as (bn, row):
+            total = T.alloc_fragment((block,), "float32")
+            T.clear(total)
+            for s in T.serial(splits):
+                for j in T.Parallel(block):
+                    total[j] += parts[s, row, bn * block + j]
+            for j in T.Parallel(block):
+                y = total[j]
+                if bias:
+                    y = y + T.cast(offset[bn * block + j], "float32")
+                out[row, bn * block + j] = y
+
+    return sum_splits
+
+
+def gemv(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, table, bias, block_N, block_W, threads):
+    """For one row of x: `block_N` rows of W to a block, whose threads share the `block_W` words of a tile."""
+    per = 32 // bits
+    vector = min(4, group // per if group else 4)  # words of 16 bytes, of one group
+    run = vector * per
+    n, words, groups = (T.dynamic(name) for name in ("n", "words", "groups"))
+    unused = [T.dynamic(name) for name in ("zero_groups", "zero_n", "codes", "bias_n")]
+    k = words * per
+    mask, middle = 2**bits - 1, 2 ** (bits - 1) if signed else 0
+    flip = sum(middle << (bits * c) for c in range(per // 2))  # as in `_pairs`
+    exact = 0x4B000000  # 2 ** 23, where the last bit of a float32 counts 1: the code in its place is added exactly
+
+    @T.prim_func
+    def gemv(
+        X: T.Tensor((1, k), dtype),
+        W: T.Tensor((n, words), "uint32"),
+        scales: T.Tensor((groups, n), scale_dtype),
+        zero_points: T.Tensor((groups, n) if zeros else (unused[0], unused[1]), "uint8"),
+        values: T.Tensor((2**bits,) if table else (unused[2],), "float32"),
+        offset: T.Tensor((n,) if bias else (unused[3],), dtype),
+        out: T.Tensor((1, 1, n), out_dtype),
+    ):
+        with T.Kernel(T.ceildiv(n, block_N), threads=threads) as bn:
+            packed = T.alloc_fragment((block_N, block_W), "uint32")
+            x = T.alloc_fragment((block_W * per,), dtype)
+            part = T.alloc_fragment((block_N, block_W // vector), "float32")
+            sums = T.alloc_fragment((block_N, block_W // vector), "float32")
+            x_sum = T.alloc_fragment((block_W // vector,), "float32")
+            total = T.alloc_fragment((block_N,), "float32")
+            if table:
+                value_of = T.alloc_shared((2**bits,), "float32")
+                T.copy(values, value_of)
+
+            T.clear(sums)
+            for step in T.serial(T.ceildiv(words, block_W)):
+                T.copy(W[bn * block_N, step * block_W], packed, eviction_policy="evict_first")  # nobody reads it again
+                T.copy(X[0, step * block_W * per : (step + 1) * block_W * per], x)
+                T.clear(part)
+                T.clear(x_sum)
+                for j in T.Parallel(block_W // vector):
+                    for c in T.serial(run):
+                        x_sum[j] += T.cast(x[j * run + c], "float32")
+                for i, j in T.Parallel(block_N, block_W // vector):
+                    for w, h, c in T.grid(vector, 2, per // 2):
+                        half = packed[i, j * vector + w] >> T.cast(16 * h, "uint32")
+                        value = T.cast(x[j * run + w * per + h * (per // 2) + c], "float32")
+                        if table:
+                            code = (half >> T.cast(c * bits, "uint32")) & T.uint32(mask)
+                            part[i, j] += value_of[T.cast(code, "int32")] * value
+                        else:
+                            place = T.cast(c * bits, "uint32")
+                            in_place = ((half ^ T.uint32(flip)) & (T.uint32(mask) << place)) | T.uint32(exact)
+                            power = T.reinterpret((T.uint32(127) - place) << T.uint32(23), "float32")
+                            part[i, j] += (T.reinterpret(in_place, "float32") - 8388608.0) * (value * power)
+                for i, j in T.Parallel(block_N, block_W // vector):
+                    at = step * block_W * per + j * run
+                    row, column = at // group if group else 0, bn * block_N + i
+                    if at < k:
+                        zero = zero_points[row, column] if zeros else middle
+                        less = 0.0 if table else T.cast(zero, "float32") * x_sum[j]
+                        sums[i, j] += (part[i, j] - less) * T.cast(scales[row, column], "float32")
+            T.reduce_sum(sums, total, dim=1)
+            for i in T.Parallel(block_N):
+                y = total[i]
+                if bias:
+                    y = y + T.cast(offset[bn * block_N + i], "float32")
+                out[0, 0, bn * block_N + i] = y
+
+    return gemv

@@ -1,0 +1,113 @@
+"""A product with packed weights as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from tile_ops.dtypes import name_of
+from tile_ops.errors import WrongDtype, WrongShape, WrongStride, WrongValue
+
+from .formats import FORMATS, Format
+
+DTYPES = ("float16", "bfloat16")
+OUT_DTYPES = ("float16", "bfloat16", "float32")
+GROUPS = (32, 64, 128, 256, 512, 1024)
+WORD = 32  # bits of what kernels read weights in; a row of k weights is whole words for every format if k % 32 == 0
+
+
+@dataclass(frozen=True)
+class DequantProblem:
+    """(m, k) times the transposed (n, k): `group` weights of a row have one scale, 0: all of them."""
+
+    m: int
+    n: int
+    k: int
+    format: str
+    group: int
+    dtype: str
+    out_dtype: str
+    zeros: bool
+    bias: bool
+
+    @classmethod
+    def of(
+        cls,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        *,
+        scales: torch.Tensor,
+        zeros: torch.Tensor | None = None,
+        format: str,
+        group_size: int,
+        bias: torch.Tensor | None = None,
+        out_dtype: torch.dtype | None = None,
+    ) -> DequantProblem:
+        """Raises WrongShape, WrongDtype, WrongStride, WrongValue."""
+        if format not in FORMATS:
+            raise WrongValue(f"dequant_matmul: format is {format!r}; expected one of {', '.join(FORMATS)}")
+        kind = FORMATS[format]
+        if group_size != -1 and group_size not in GROUPS:
+            raise WrongValue(f"dequant_matmul: group_size is {group_size}; expected -1 (whole rows) or one of {GROUPS}")
+        if x.ndim < 1 or weight.ndim != 2:
+            raise WrongShape(
+                f"dequant_matmul: x has shape {tuple(x.shape)}, weight {tuple(weight.shape)}; "
+                "expected (..., k) and (n, k / codes of a byte)"
+            )
+        n, k = weight.shape[0], x.shape[-1]
+        group = k if group_size == -1 else group_size
+        _check_dtypes(kind, x, weight, scales, zeros, bias, out_dtype)
+        if k % WORD or weight.shape[1] * kind.per_byte != k:
+            raise WrongShape(
+                f"dequant_matmul: x has {k} columns, weight {weight.shape[1]} bytes of {kind.per_byte} codes; expected "
+                f"x of {weight.shape[1] * kind.per_byte} columns, a multiple of {WORD}: pad both with zeros"
+            )
+        expected = (-(-k // group) if k else 0, n)
+        for name, tensor in (("scales", scales), ("zeros", zeros)):
+            if tensor is not None and tuple(tensor.shape) != expected:
+                raise WrongShape(
+                    f"dequant_matmul: {name} has shape {tuple(tensor.shape)}; expected (k / group_size, n) = {expected}"
+                )
+        if bias is not None and tuple(bias.shape) != (n,):
+            raise WrongShape(f"dequant_matmul: bias has shape {tuple(bias.shape)}; expected ({n},)")
+        for name, tensor in (("weight", weight), ("scales", scales), ("zeros", zeros), ("bias", bias)):
+            if tensor is not None and not tensor.is_contiguous():
+                raise WrongStride(
+                    f"dequant_matmul: {name} is not contiguous; call {name}.contiguous() once and keep it"
+                )
+        if weight.storage_offset() * weight.element_size() % 4:
+            raise WrongStride("dequant_matmul: weight begins at no multiple of 4 bytes; call weight.clone() once")
+        out = name_of(x.dtype if out_dtype is None else out_dtype)
+        rows = x.numel() // k if k else x.shape[:-1].numel()
+        whole = group >= k
+        return cls(
+            rows, n, k, format, 0 if whole else group, name_of(x.dtype), out, zeros is not None, bias is not None
+        )
+
+
+def _check_dtypes(
+    kind: Format,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    scales: torch.Tensor,
+    zeros: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    out_dtype: torch.dtype | None,
+) -> None:
+    if name_of(x.dtype) not in DTYPES:
+        raise WrongDtype(f"dequant_matmul: x is {x.dtype}; expected one of {', '.join(DTYPES)}: x.half()")
+    if weight.dtype != torch.uint8:
+        raise WrongDtype(f"dequant_matmul: weight is {weight.dtype}; expected uint8, as tile_ops.pack gives it")
+    wanted = kind.scale or name_of(x.dtype)
+    if name_of(scales.dtype) != wanted:
+        raise WrongDtype(f"dequant_matmul: scales are {scales.dtype}; expected {wanted}: scales.to(torch.{wanted})")
+    if zeros is not None and not kind.zeros:
+        names = ", ".join(f.name for f in FORMATS.values() if f.zeros)
+        raise WrongValue(f"dequant_matmul: zeros are given for {kind.name}; only {names} have zero points")
+    if zeros is not None and zeros.dtype != torch.uint8:
+        raise WrongDtype(f"dequant_matmul: zeros are {zeros.dtype}; expected uint8, integers of one byte each")
+    if bias is not None and bias.dtype != x.dtype:
+        raise WrongDtype(f"dequant_matmul: bias is {bias.dtype}, x {x.dtype}; expected one type: bias.to(x.dtype)")
+    if out_dtype is not None and name_of(out_dtype) not in OUT_DTYPES:
+        raise WrongDtype(f"dequant_matmul: out_dtype is {out_dtype}; expected one of {', '.join(OUT_DTYPES)}")

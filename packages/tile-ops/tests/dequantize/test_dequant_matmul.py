@@ -1,0 +1,192 @@
+"""Products with packed weights agree with the reference on every way to run them, and are torch operators."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import pytest
+import torch
+
+import tile_ops
+import tilelang
+from tile_ops.dequantize import configs, kernels, reference
+from tile_ops.dequantize.formats import FORMATS, unpack
+from tile_ops.dequantize.weights import QuantizedWeight
+from tile_ops.errors import WrongDtype, WrongShape, WrongStride, WrongValue
+
+
+def random_weight(n, k, format, group_size, dtype=torch.float16, seed=0):
+    """Codes, scales and zero points at random: every code occurs in every place."""
+    generator = torch.Generator().manual_seed(seed)
+    kind = FORMATS[format]
+    group = k if group_size == -1 else group_size
+    shape = (-(-k // group), n)
+    codes = torch.randint(0, 2**kind.bits, (n, k), generator=generator)
+    scales = torch.rand(shape, generator=generator) + 0.5
+    scales = scales.log2().round().exp2().to(torch.float8_e8m0fnu) if kind.scale else scales.to(dtype)
+    zeros = torch.randint(0, 2**kind.bits + 1, shape, generator=generator).to(torch.uint8) if kind.zeros else None
+    return QuantizedWeight(tile_ops.pack(codes, kind.bits), scales, zeros, format, group_size)
+
+
+def arguments(w):
+    return {"scales": w.scales, "zeros": w.zeros, "format": w.format, "group_size": w.group_size}
+
+
+def check(ran, close, m, n, k, format="int4", group_size=128, dtype=torch.float16, bias=False, **options):
+    w = random_weight(n, k, format, group_size, dtype)
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(m, k, generator=generator).to(dtype)
+    offset = torch.randn(n, generator=generator).to(dtype) if bias else None
+    found = ran(tile_ops.dequant_matmul, x, w.packed, **arguments(w), bias=offset, **options)
+    expected = reference.dequant_matmul(x, w.packed, **arguments(w), bias=offset)
+    close(found, expected, reference.TOLERANCES[str(dtype).removeprefix("torch.")])
+
+
+def test_one_token(way, ran, close):
+    for n, k in ((16, 2048), (48, 96)):
+        check(ran, close, 1, n, k, "uint4", 32, bias=True)
+
+
+def test_several_tokens(way, ran, close):
+    for m, n, k in ((16, 128, 256), (3, 144, 352)):
+        check(ran, close, m, n, k, "uint4", bias=True)
+
+
+def test_many_tokens_of_bfloat16(ran, close):
+    for m, n, k in ((64, 128, 128), (50, 40, 160)):
+        check(ran, close, m, n, k, "int4", 32, torch.bfloat16, out_dtype=torch.float32)
+
+
+def test_ampere(ran, close, monkeypatch):
+    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_80")
+    check(ran, close, 16, 128, 256, "nf4", 64)
+
+
+def test_splits_of_k_are_added(ran, close, monkeypatch):
+    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    check(ran, close, 8, 128, 2048, bias=True)
+    x, w = torch.zeros(8, 2048).half(), random_weight(128, 2048, "int4", 128)
+    assert len(tile_ops.explain(tile_ops.dequant_matmul, x, w.packed, **arguments(w)).kernels) == 2
+
+
+def test_hopper_reads_by_tma_and_multiplies_by_warpgroups():
+    """Weights and scales are brought by TMA and decoded in the registers that wgmma reads, with nothing spilled and
+    nothing serialized."""
+    spec = next(s for s in configs.shipped("cuda") if s.function == "product")
+    func = kernels.product(**dict(spec.arguments))
+    report = tilelang.lower(func, target="cuda -arch=sm_90a").artifact.report
+    kernel = report["kernels"][0]
+    assert kernel["spills"] == kernel["stack"] == 0
+    used = [i.partition("<")[0] for o in kernel["operators"] for i in o["instructions"]]
+    assert used.count("tma_load") == 4  # x, weights, scales, zero points
+    assert "wgmma_m64k16_f32_f16_rs" in used
+    assert not [n for n in report["notes"] if "serialized" in n["text"]]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("m", [1, 4])
+def test_formats(ran, close, format, m):
+    check(ran, close, m, 20, 160, format, 32)
+
+
+@pytest.mark.parametrize(("m", "group_size"), [(1, -1), (4, -1), (1, 256), (4, 256)])
+def test_group_sizes(ran, close, m, group_size):
+    check(ran, close, m, 20, 288, "uint4", group_size, torch.bfloat16)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4])
+def test_packing_is_undone(bits):
+    codes = torch.randint(0, 2**bits, (3, 64))
+    packed = tile_ops.pack(codes, bits)
+    assert packed.shape == (3, 64 * bits // 8)
+    assert torch.equal(unpack(packed, bits).long(), codes)
+    assert int(packed[0, 0]) == sum(int(c) << i * bits for i, c in enumerate(codes[0, : 8 // bits]))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_quantized_weights_are_near(format):
+    weight = torch.randn(8, 128, generator=torch.Generator().manual_seed(0))
+    w = tile_ops.quantize(weight.half(), format=format, group_size=32)
+    near = reference.dequantize(w.packed, **arguments(w))
+    kind = FORMATS[format]
+    values = sorted(set(kind.values()))
+    # Half of the widest gap between two values, and what rounding of the scale costs (mxfp4: up to a factor of 2).
+    gap = max(b - a for a, b in pairwise(values)) / 2 + (values[-1] - values[0]) * 1e-3
+    step = w.scales.double().T.repeat_interleave(32, 1)
+    clipped = 1 if kind.signed else 0  # the largest number of two's complement is missing
+    assert ((near - weight.half().double()).abs() <= (gap + clipped) * step).all()
+
+
+def test_strided_and_stacked_operands(ran, close):
+    w = random_weight(16, 64, "int4", 32)
+    x = torch.randn(2, 64, 3).half().transpose(1, 2)
+    found = ran(tile_ops.dequant_matmul, x, w.packed, **arguments(w))
+    close(found, reference.dequant_matmul(x, w.packed, **arguments(w)), reference.TOLERANCES["float16"])
+    assert torch.equal(w.matmul(x), found)
+
+
+def test_empty():
+    w = random_weight(16, 64, "int4", 32)
+    assert tile_ops.dequant_matmul(torch.empty(0, 64).half(), w.packed, **arguments(w)).shape == (0, 16)
+    none = QuantizedWeight(torch.empty(4, 0, dtype=torch.uint8), torch.empty(0, 4).half(), None, "int4", 32)
+    bias = torch.arange(4).half()
+    assert torch.equal(none.matmul(torch.empty(2, 0).half(), bias=bias), bias.expand(2, 4))
+    assert torch.equal(none.matmul(torch.empty(2, 0).half()), torch.zeros(2, 4).half())
+
+
+def test_is_a_torch_operator():
+    w = random_weight(16, 64, "uint4", 32)
+    x = torch.randn(3, 64).half()
+    given = (x, w.packed, w.scales, w.zeros, "uint4", 32, torch.zeros(16).half(), torch.float32)
+    torch.library.opcheck(torch.ops.tile_ops.dequant_matmul.default, given)
+
+
+def test_compiles_as_one_graph(close):
+    w = random_weight(16, 64, "int4", 32)
+    x = torch.randn(3, 64).half()
+    compiled = torch.compile(lambda x: 2 * w.matmul(x), fullgraph=True, backend="aot_eager")
+    close(compiled(x), 2 * reference.dequant_matmul(x, w.packed, **arguments(w)), reference.TOLERANCES["float16"])
+
+
+def test_autocast(close):
+    w = random_weight(16, 64, "int4", 32, torch.float32)
+    x = torch.randn(3, 64)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = w.matmul(x)
+    assert found.dtype == torch.bfloat16
+    close(found, reference.dequant_matmul(x, w.packed, **arguments(w)), reference.TOLERANCES["bfloat16"])
+
+
+X, W = torch.ones(2, 64).half(), torch.zeros(8, 32, dtype=torch.uint8)
+S, Z = torch.ones(2, 8).half(), torch.zeros(2, 8, dtype=torch.uint8)
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "text"),
+    [
+        ({"format": "int3"}, WrongValue, "format is 'int3'"),
+        ({"group_size": 48}, WrongValue, "group_size is 48"),
+        ({"x": X.float()}, WrongDtype, "x is torch.float32"),
+        ({"x": X[:, :32]}, WrongShape, "x has 32 columns, weight 32 bytes of 2 codes"),
+        ({"x": X[:, :16], "weight": W[:, :8].contiguous()}, WrongShape, "a multiple of 32"),
+        ({"weight": W.int()}, WrongDtype, "weight is torch.int32"),
+        ({"weight": W[0]}, WrongShape, "weight (32,)"),
+        ({"weight": torch.zeros(32, 8, dtype=torch.uint8).T}, WrongStride, "weight is not contiguous"),
+        ({"weight": torch.zeros(257, dtype=torch.uint8)[1:].view(8, 32)}, WrongStride, "no multiple of 4 bytes"),
+        ({"scales": S[:1]}, WrongShape, "scales has shape (1, 8); expected (k / group_size, n) = (2, 8)"),
+        ({"scales": S.bfloat16()}, WrongDtype, "scales are torch.bfloat16; expected float16"),
+        ({"zeros": Z}, WrongValue, "zeros are given for int4"),
+        ({"zeros": Z.int(), "format": "uint4"}, WrongDtype, "zeros are torch.int32"),
+        ({"zeros": Z[:, :4], "format": "uint4"}, WrongShape, "zeros has shape (2, 4)"),
+        ({"bias": torch.ones(4).half()}, WrongShape, "bias has shape (4,)"),
+        ({"bias": torch.ones(8)}, WrongDtype, "bias is torch.float32"),
+        ({"out_dtype": torch.int32}, WrongDtype, "out_dtype is torch.int32"),
+    ],
+)
+def test_refuses(changed, error, text):
+    given = {"x": X, "weight": W, "scales": S, "format": "int4", "group_size": 32, **changed}
+    with pytest.raises(error, match=re.escape(text)):
+        tile_ops.dequant_matmul(given.pop("x"), given.pop("weight"), **given)
