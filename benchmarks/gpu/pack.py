@@ -1,4 +1,5 @@
-"""Compile the measured kernels on any machine: `python benchmarks/gpu/pack.py FOLDER [--only GROUP] [--case PART] [--sweep]`.
+"""Compile the measured kernels on any machine: `python benchmarks/gpu/pack.py FOLDER [--only GROUP] [--case PART] [--sweep]
+[--jobs N]`.
 
 Writes one artifact for each case and configuration, and index.json, which `measure.py` reads where the GPU is. A kernel
 that does not compile, or that the device compiler spills or serializes, is named, and left out.
@@ -11,11 +12,13 @@ import json
 import sys
 import time
 import warnings
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import kernels
 from cases import GROUPS, Case, Gemm, chosen
-from configs import configs
+from configs import Config, configs
 
 import tilelang
 from tile_compiler.errors import SlowDeviceCode
@@ -28,28 +31,40 @@ def options(case: Case) -> dict[str, bool]:
     return {"tl.enable_fast_math": True}
 
 
-def pack(folder: Path, arch: str, groups: list[str] | None, parts: list[str] | None, sweep: bool) -> int:
+def pack(folder: Path, arch: str, tasks: list[tuple[Case, Config]], jobs: int) -> int:
     """The exit code: 1 if a kernel was refused."""
     folder.mkdir(parents=True, exist_ok=True)
-    warnings.simplefilter("error", SlowDeviceCode)
     index, refused = [], 0
-    for group, case in chosen(groups, parts):
-        for config in configs(group, case, sweep):
-            file = f"{case.name}--{config.name}.tile"
-            begin = time.perf_counter()
-            try:
-                function = kernels.kernel(case, config)
-                kernel = tilelang.compile(function, target=f"cuda -arch={arch}", pass_configs=options(case))
-            except Exception as error:
-                refused += 1
-                print(f"REFUSED {file}: {str(error).splitlines()[0][:160]}", flush=True)
-                continue
-            kernel.export(folder / file)
-            facts = [str(n["text"]) for n in kernel.report()["notes"] if "registers" in str(n["text"])]
-            print(f"{file}: {time.perf_counter() - begin:.1f} s; {'; '.join(facts[-1:])}", flush=True)
-            index.append({"case": case.name, "config": config.name, "file": file})
-            (folder / "index.json").write_text(json.dumps({"arch": arch, "kernels": index}, indent=1))
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as workers:
+        made = [workers.submit(compiled, folder, arch, case, config) for case, config in tasks]
+        for (case, config), task in zip(tasks, made):
+            text, file = task.result()
+            print(text, flush=True)
+            refused += not file
+            if file:
+                index.append({"case": case.name, "config": config.name, "file": file})
+                (folder / "index.json").write_text(json.dumps({"arch": arch, "kernels": index}, indent=1))
     return int(refused > 0)
+
+
+def compiled(folder: Path, arch: str, case: Case, config: Config) -> tuple[str, str]:
+    """What to say of a kernel, and the name of its file in `folder`, empty if it was refused."""
+    file = f"{case.name}--{config.name}.tile"
+    begin = time.perf_counter()
+    try:
+        function = kernels.kernel(case, config)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", SlowDeviceCode)
+            kernel = tilelang.compile(function, target=f"cuda -arch={arch}", pass_configs=options(case))
+    except Exception as error:
+        return f"REFUSED {file}: {str(error).splitlines()[0][:160]}", ""
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", SlowDeviceCode
+        )  # of the variants for operands that are not aligned: none is measured
+        kernel.export(folder / file)
+    facts = [str(n["text"]) for n in kernel.report()["notes"] if "registers" in str(n["text"])]
+    return f"{file}: {time.perf_counter() - begin:.1f} s; {'; '.join(facts[-1:])}", file
 
 
 if __name__ == "__main__":
@@ -59,5 +74,8 @@ if __name__ == "__main__":
     parser.add_argument("--only", action="append", choices=sorted(GROUPS))
     parser.add_argument("--case", action="append", help="only cases whose label and name contain this")
     parser.add_argument("--sweep", action="store_true", help="every configuration of configs.py")
+    parser.add_argument("--jobs", type=int, default=1, help="kernels that are compiled side by side")
     given = parser.parse_args()
-    sys.exit(pack(given.folder, given.arch, given.only, given.case, given.sweep))
+    cases = chosen(given.only, given.case)
+    work = [(case, config) for group, case in cases for config in configs(group, case, given.sweep)]
+    sys.exit(pack(given.folder, given.arch, work, given.jobs))
