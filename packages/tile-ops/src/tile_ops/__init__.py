@@ -3,7 +3,16 @@
 __version__ = "0.1.0"
 
 from .attention import flash_attention, flash_attention_varlen
-from .dequantize import QuantizedWeight, dequant_matmul, pack, quantize
+from .dequantize import (
+    NestedScales,
+    QuantizedWeight,
+    dequant_matmul,
+    from_awq,
+    from_bitsandbytes,
+    from_gptq,
+    pack,
+    quantize,
+)
 from .family import Family, families
 from .gemm import matmul
 from .normalization import rms_norm
@@ -12,12 +21,16 @@ from .operator import Explanation, explain
 __all__ = [
     "Explanation",
     "Family",
+    "NestedScales",
     "QuantizedWeight",
     "dequant_matmul",
     "explain",
     "families",
     "flash_attention",
     "flash_attention_varlen",
+    "from_awq",
+    "from_bitsandbytes",
+    "from_gptq",
     "matmul",
     "pack",
     "quantize",

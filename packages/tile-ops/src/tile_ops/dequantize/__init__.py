@@ -2,6 +2,16 @@
 
 from .api import dequant_matmul
 from .formats import pack
+from .stored import NestedScales, from_awq, from_bitsandbytes, from_gptq
 from .weights import QuantizedWeight, quantize
 
-__all__ = ["QuantizedWeight", "dequant_matmul", "pack", "quantize"]
+__all__ = [
+    "NestedScales",
+    "QuantizedWeight",
+    "dequant_matmul",
+    "from_awq",
+    "from_bitsandbytes",
+    "from_gptq",
+    "pack",
+    "quantize",
+]

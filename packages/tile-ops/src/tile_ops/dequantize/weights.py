@@ -16,7 +16,8 @@ from .formats import FORMATS, pack
 class QuantizedWeight:
     """What `dequant_matmul` takes for a matrix of n rows and k columns.
 
-    packed: (n, k / per) uint8; scales: (ceil(k / group_size), n); zeros: as scales, uint8, or None.
+    packed: (n, k / per) uint8; scales: (ceil(k / group_size), n); zeros: as scales, uint8, or None. order: None, or (k,)
+    integers where columns were sorted by their groups: packed column c is column order[c] of the matrix.
     """
 
     packed: torch.Tensor
@@ -24,13 +25,14 @@ class QuantizedWeight:
     zeros: torch.Tensor | None
     format: str
     group_size: int
+    order: torch.Tensor | None = None
 
     def matmul(
         self, x: torch.Tensor, *, bias: torch.Tensor | None = None, out_dtype: torch.dtype | None = None
     ) -> torch.Tensor:
         """x @ W.T + bias: see `dequant_matmul`."""
         return dequant_matmul(
-            x,
+            x if self.order is None else x.index_select(-1, self.order),
             self.packed,
             scales=self.scales,
             zeros=self.zeros,
