@@ -17,12 +17,15 @@ from .family import Family, families
 from .gemm import matmul
 from .normalization import rms_norm
 from .operator import Explanation, explain
+from .state_space import chunk_scan, chunk_state, ssd_scan
 
 __all__ = [
     "Explanation",
     "Family",
     "NestedScales",
     "QuantizedWeight",
+    "chunk_scan",
+    "chunk_state",
     "dequant_matmul",
     "explain",
     "families",
@@ -35,4 +38,5 @@ __all__ = [
     "pack",
     "quantize",
     "rms_norm",
+    "ssd_scan",
 ]

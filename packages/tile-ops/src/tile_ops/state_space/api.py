@@ -1,0 +1,269 @@
+"""Mamba-2 on torch tensors."""
+
+from __future__ import annotations
+
+import torch
+
+from tile_ops.kernel import target_of
+from tile_ops.operator import Operator
+
+from .configs import plan_chunk_scan, plan_chunk_state, plan_scan
+from .problem import ChunkScanProblem, ChunkStateProblem, ScanProblem
+
+Tensor = torch.Tensor
+
+CHUNK_STATE = Operator(
+    "chunk_state",
+    ChunkStateProblem.of,
+    plan_chunk_state,
+    lambda B, x, dt, dA_cumsum, **_: target_of(B, x, dt, dA_cumsum),
+)
+CHUNK_SCAN = Operator(
+    "chunk_scan",
+    ChunkScanProblem.of,
+    plan_chunk_scan,
+    lambda cb, x, dt, dA_cumsum, C, states, D=None, z=None: target_of(cb, x, dt, dA_cumsum, C, states, D, z),
+)
+SSD_SCAN = Operator("ssd_scan", ScanProblem.of, plan_scan, lambda *operands, **options: _target(*operands, **options))
+
+
+@CHUNK_STATE.public
+def chunk_state(
+    B: Tensor, x: Tensor, dt: Tensor, dA_cumsum: Tensor, *, out_dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """What the tokens of each chunk add to the state: the sum over them of exp(s_end - s) dt x B^T, s = dA_cumsum.
+
+    B: (batch, seqlen, ngroups, dstate), x: (batch, seqlen, nheads, headdim), both float16, bfloat16 or float32; dt,
+    dA_cumsum: (batch, nheads, nchunks, chunk_size), float32, dt 0 past the end of the sequence; chunk_size 64, 128 or
+    256. Result: (batch, nchunks, nheads, headdim, dstate) of `out_dtype`.
+
+    x is weighted and rounded to its type, the products are summed in float32. The result is the same, bit for bit, in
+    every run and batch. Raises WrongShape, WrongDtype, WrongValue, WrongDevice.
+
+    Source: Dao and Gu, Transformers are SSMs, 2024, section 6; argument order as in mamba_ssm.
+    """
+    B, x = _autocast(B, x)
+    return torch.ops.tile_ops.chunk_state(B, x, dt, dA_cumsum, out_dtype)
+
+
+@CHUNK_SCAN.public
+def chunk_scan(
+    cb: Tensor,
+    x: Tensor,
+    dt: Tensor,
+    dA_cumsum: Tensor,
+    C: Tensor,
+    states: Tensor,
+    D: Tensor | None = None,
+    z: Tensor | None = None,
+) -> Tensor:
+    """Outputs of all tokens from the state before each chunk and the tokens within it.
+
+    y_l = exp(s_l) states C_l + sum over m <= l of cb[l, m] exp(s_l - s_m) dt_m x_m + D x_l, times silu(z_l) if given.
+
+    cb: (batch, nchunks, ngroups, chunk_size, chunk_size), C_l . B_m of each chunk, read where m <= l; x, z: (batch,
+    seqlen, nheads, headdim); dt, dA_cumsum: (batch, nheads, nchunks, chunk_size), float32; C: (batch, seqlen, ngroups,
+    dstate); states: (batch, nchunks, nheads, headdim, dstate); D: (nheads,). cb, x, z, C, states are of one type,
+    float16, bfloat16 or float32; dt is not negative, dA_cumsum does not increase within a chunk. Result: as x.
+
+    The weights (with D on their diagonal) are rounded to that type, the products are summed in float32. The result is
+    the same, bit for bit, in every run and batch. Raises WrongShape, WrongDtype, WrongValue, WrongDevice.
+
+    Source: Dao and Gu, Transformers are SSMs, 2024, section 6; argument order as in mamba_ssm.
+    """
+    cb, x, C, states = _autocast(cb, x, C, states)
+    if z is not None:
+        (z,) = _autocast(z)
+    return torch.ops.tile_ops.chunk_scan(cb, x, dt, dA_cumsum, C, states, D, z)
+
+
+@SSD_SCAN.public
+def ssd_scan(
+    x: Tensor,
+    dt: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    *,
+    chunk_size: int = 256,
+    D: Tensor | None = None,
+    z: Tensor | None = None,
+    dt_bias: Tensor | None = None,
+    dt_softplus: bool = False,
+    initial_states: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    return_final_states: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """The scan of Mamba-2: h_t = exp(dt_t A) h_{t-1} + dt_t x_t B_t^T, y_t = h_t C_t + D x_t, times silu(z_t) if given.
+
+    x, z: (batch, seqlen, nheads, headdim); B, C: (batch, seqlen, ngroups, dstate), a group for nheads / ngroups heads;
+    all float16, bfloat16 or float32. dt: (batch, seqlen, nheads), of that type or float32; A, D, dt_bias: (nheads,);
+    initial_states: (batch, nheads, headdim, dstate). dt + dt_bias goes through softplus or, without it, max(., 0).
+    headdim and dstate are multiples of 8 up to 256, chunk_size is 64, 128 or 256; A is not positive.
+
+    `cu_seqlens`, int32 of shape (sequences + 1,), are cumulative lengths of sequences that lie one after the other in a
+    batch of 1: each starts from its own state, (sequences, nheads, headdim, dstate). Lengths may be 0.
+
+    Result: y, as x; with `return_final_states` also the last states, float32 of shape (batch or sequences, nheads,
+    headdim, dstate). Within a chunk products are summed in float32 from operands rounded to the type of x; from chunk
+    to chunk the state stays in float32. The result is the same, bit for bit, in every run, batch and packing.
+    Raises WrongShape, WrongDtype, WrongValue, WrongDevice.
+
+    Source: Dao and Gu, Transformers are SSMs, 2024, section 6; argument order as in mamba_ssm.
+    """
+    x, B, C = _autocast(x, B, C)
+    if z is not None:
+        (z,) = _autocast(z)
+    options = (chunk_size, D, z, dt_bias, dt_softplus, initial_states, cu_seqlens)
+    y, final = torch.ops.tile_ops.ssd_scan(x, dt, A, B, C, *options)
+    return (y, final) if return_final_states else y
+
+
+@torch.library.custom_op("tile_ops::chunk_state", mutates_args=())
+def _chunk_state(B: Tensor, x: Tensor, dt: Tensor, dA_cumsum: Tensor, out_dtype: torch.dtype) -> Tensor:
+    problem = ChunkStateProblem.of(B, x, dt, dA_cumsum, out_dtype=out_dtype)
+    target = target_of(B, x, dt, dA_cumsum)
+    states = _chunk_state_fake(B, x, dt, dA_cumsum, out_dtype)
+    if states.numel():
+        kernel = CHUNK_STATE.choose(problem, target)["forward"]
+        operands = (B.contiguous(), _flat(x), dt.contiguous(), dA_cumsum.contiguous())
+        kernel(*operands, _no_chunks(x), _rows(states))
+    return states
+
+
+@_chunk_state.register_fake
+def _chunk_state_fake(B: Tensor, x: Tensor, dt: Tensor, dA_cumsum: Tensor, out_dtype: torch.dtype) -> Tensor:
+    return x.new_empty((x.shape[0], dt.shape[2], *x.shape[2:], B.shape[3]), dtype=out_dtype)
+
+
+@torch.library.custom_op("tile_ops::chunk_scan", mutates_args=())
+def _chunk_scan(
+    cb: Tensor, x: Tensor, dt: Tensor, dA_cumsum: Tensor, C: Tensor, states: Tensor, D: Tensor | None, z: Tensor | None
+) -> Tensor:
+    problem = ChunkScanProblem.of(cb, x, dt, dA_cumsum, C, states, D, z)
+    target = target_of(cb, x, dt, dA_cumsum, C, states, D, z)
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+    if y.numel():
+        kernel = CHUNK_SCAN.choose(problem, target)["forward"]
+        operands = (cb.contiguous(), _flat(x), dt.contiguous(), dA_cumsum.contiguous(), C.contiguous())
+        kernel(*operands, _rows(states), _skip(x, D), _gate(x, z), _no_chunks(x), _flat(y))
+    return y
+
+
+@_chunk_scan.register_fake
+def _(
+    cb: Tensor, x: Tensor, dt: Tensor, dA_cumsum: Tensor, C: Tensor, states: Tensor, D: Tensor | None, z: Tensor | None
+) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+@torch.library.custom_op("tile_ops::ssd_scan", mutates_args=())
+def _ssd_scan(
+    x: Tensor,
+    dt: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    chunk_size: int,
+    D: Tensor | None,
+    z: Tensor | None,
+    dt_bias: Tensor | None,
+    dt_softplus: bool,
+    initial_states: Tensor | None,
+    cu_seqlens: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    options = {"dt_bias": dt_bias, "dt_softplus": dt_softplus, "initial_states": initial_states}
+    problem = ScanProblem.of(x, dt, A, B, C, chunk_size=chunk_size, D=D, z=z, cu_seqlens=cu_seqlens, **options)
+    target = _target(x, dt, A, B, C, D=D, z=z, cu_seqlens=cu_seqlens, **options)
+    chosen = SSD_SCAN.choose(problem, target)
+    batch, seqlen, nheads, headdim = x.shape
+    ngroups, dstate = B.shape[2:]
+    y, final = _ssd_scan_fake(x, dt, A, B, C, chunk_size, D, z, dt_bias, dt_softplus, initial_states, cu_seqlens)
+    if not final.numel():
+        return y, final
+    if not seqlen:
+        return y, final.zero_() if initial_states is None else final.copy_(initial_states)
+
+    x, B, C = _flat(x), B.contiguous(), C.contiguous()
+    table, first, nchunks = _no_chunks(x), _no_chunks(x).view(-1), -(-seqlen // chunk_size)
+    if cu_seqlens is not None:
+        nchunks = (seqlen + len(final) * (chunk_size - 1)) // chunk_size  # enough for any lengths
+        table, first = (x.new_empty(shape, dtype=torch.int32) for shape in ((nchunks, 2), (len(final) + 1,)))
+        chosen["table"](cu_seqlens.contiguous(), first, table)
+    dt_out, dA_cumsum = x.new_empty((2, batch, nheads, nchunks, chunk_size), dtype=torch.float32)
+    bias = A.new_zeros(nheads, dtype=torch.float32) if dt_bias is None else dt_bias.float().contiguous()
+    chosen["steps"](dt.contiguous(), A.float().contiguous(), bias, table, dt_out, dA_cumsum)
+
+    states = x.new_empty((batch, nchunks, nheads * headdim, dstate), dtype=torch.float32)
+    chosen["chunk_state"](B, x, dt_out, dA_cumsum, table, states)
+    size = (nheads, headdim * dstate)
+    before = torch.empty_like(states, dtype=x.dtype)
+    start = final[:0] if initial_states is None else initial_states.float().contiguous()
+    kernel = chosen["pass_states"]
+    kernel(
+        states.view(batch, nchunks, *size),
+        dA_cumsum,
+        first,
+        start.view(len(start), *size),
+        before.view(batch, nchunks, *size),
+        final.view(len(final), *size),
+    )
+    cb = x.new_empty((batch, nchunks, ngroups, chunk_size, chunk_size))
+    chosen["products"](C, B, table, cb)
+    chosen["chunk_scan"](cb, x, dt_out, dA_cumsum, C, before, _skip(x, D), _gate(x, z), table, _flat(y))
+    return y, final
+
+
+@_ssd_scan.register_fake
+def _ssd_scan_fake(
+    x: Tensor,
+    dt: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    chunk_size: int,
+    D: Tensor | None,
+    z: Tensor | None,
+    dt_bias: Tensor | None,
+    dt_softplus: bool,
+    initial_states: Tensor | None,
+    cu_seqlens: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    sequences = x.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
+    final = x.new_empty((sequences, *x.shape[2:], B.shape[3]), dtype=torch.float32)
+    return torch.empty_like(x, memory_format=torch.contiguous_format), final
+
+
+def _target(x, dt, A, B, C, *, D=None, z=None, dt_bias=None, initial_states=None, cu_seqlens=None, **_):  # type: ignore[no-untyped-def]
+    return target_of(x, dt, A, B, C, D, z, dt_bias, initial_states, cu_seqlens)
+
+
+def _flat(x: Tensor) -> Tensor:
+    """(batch, seqlen, nheads, headdim) with the features of all heads in one row."""
+    return x.contiguous().view(*x.shape[:2], -1) if x.ndim == 4 else x
+
+
+def _rows(states: Tensor) -> Tensor:
+    """(batch, nchunks, nheads, headdim, dstate) with the rows of all heads one below the other."""
+    return states.contiguous().view(*states.shape[:2], -1, states.shape[-1])
+
+
+def _skip(x: Tensor, D: Tensor | None) -> Tensor:
+    return x.new_empty(0, dtype=torch.float32) if D is None else D.float().contiguous()
+
+
+def _gate(x: Tensor, z: Tensor | None) -> Tensor:
+    return x.new_empty((*x.shape[:2], 0)) if z is None else _flat(z)
+
+
+def _no_chunks(x: Tensor) -> Tensor:
+    """In place of the table of chunks where sequences are not packed."""
+    return x.new_empty((0, 2), dtype=torch.int32)
+
+
+def _autocast(*factors: Tensor) -> list[Tensor]:
+    """Factors of matrix products in the type that autocast asks for; steps and decays stay as they are."""
+    device = factors[0].device.type
+    if not torch.is_autocast_enabled(device):
+        return list(factors)
+    return [factor.to(torch.get_autocast_dtype(device)) for factor in factors]

@@ -1,0 +1,152 @@
+"""Which kernels, with which tiles, make a scan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tile_ops.kernel import KernelSpec, Target
+from tile_ops.operator import Plan
+
+from .problem import ChunkScanProblem, ChunkStateProblem, Model, ScanProblem
+
+FAMILY = "state_space"
+RULE = "rule: state_space/configs.py"
+
+#: exp2 by the GPU's own instruction, with an error of two units in the last place.
+FAST = {"tl.enable_fast_math": True}
+
+
+def plan_chunk_state(problem: ChunkStateProblem, target: Target) -> Plan:
+    """One kernel: the states of all chunks."""
+    spec = chunk_state(problem.model, target, problem.out_dtype, packed=False)
+    return Plan.of({"forward": spec}, _why(problem.model, spec), RULE)
+
+
+def plan_chunk_scan(problem: ChunkScanProblem, target: Target) -> Plan:
+    """One kernel: the outputs of all chunks."""
+    spec = chunk_scan(problem.model, target, problem.skip, problem.gate, packed=False)
+    return Plan.of({"forward": spec}, _why(problem.model, spec), RULE)
+
+
+def plan_scan(problem: ScanProblem, target: Target) -> Plan:
+    """Steps, states of chunks, states before chunks, products within chunks, outputs; a table first if packed."""
+    model, packed = problem.model, problem.packed
+    kernels = {"table": KernelSpec.of(FAMILY, "chunk_table", chunk_size=model.chunk_size)} if packed else {}
+    kernels["steps"] = steps(model, target, problem.dt_dtype, problem.softplus, packed)
+    kernels["chunk_state"] = chunk_state(model, target, "float32", packed)
+    kernels["pass_states"] = pass_states(model, problem.initial, packed)
+    kernels["products"] = products(model, target, packed)
+    kernels["chunk_scan"] = chunk_scan(model, target, problem.skip, problem.gate, packed)
+    return Plan.of(kernels, _why(model, kernels["chunk_scan"]), RULE)
+
+
+def steps(model: Model, target: Target, dtype: str, softplus: bool, packed: bool) -> KernelSpec:
+    """16 heads of a chunk to a block: 32 bytes of a row of dt."""
+    return KernelSpec.of(
+        FAMILY,
+        "steps",
+        dtype=dtype,
+        chunk_size=model.chunk_size,
+        block_heads=16,
+        softplus=softplus,
+        packed=packed,
+    )
+
+
+def pass_states(model: Model, initial: bool, packed: bool) -> KernelSpec:
+    """1024 elements of a state to a block."""
+    return KernelSpec.of(
+        FAMILY,
+        "pass_states",
+        dtype=model.dtype,
+        chunk_size=model.chunk_size,
+        headdim=model.headdim,
+        dstate=model.dstate,
+        block=1024,
+        initial=initial,
+        packed=packed,
+    )
+
+
+def products(model: Model, target: Target, packed: bool) -> KernelSpec:
+    """Tiles of 128 tokens on Hopper (64 rows for each of two warpgroups), of 64 elsewhere."""
+    wide = hopper(target) and model.chunk_size >= 128
+    return KernelSpec.of(
+        FAMILY,
+        "products",
+        dtype=model.dtype,
+        chunk_size=model.chunk_size,
+        dstate=model.dstate,
+        block_m=128 if wide else 64,
+        block_k=min(64, -(-model.dstate // 16) * 16) if hopper(target) else 32,
+        stages=2,
+        threads=256 if wide else 128,
+        packed=packed,
+    )
+
+
+def chunk_state(model: Model, target: Target, out_dtype: str, packed: bool) -> KernelSpec:
+    """Two heads of a group to a block where their features are at most 128: B is read half as often."""
+    pair = model.heads_per_group % 2 == 0 and model.headdim <= 64
+    rows = model.headdim * (2 if pair else 1)
+    return KernelSpec.of(
+        FAMILY,
+        "chunk_state",
+        FAST if target.kind == "cuda" else None,
+        dtype=model.dtype,
+        out_dtype=out_dtype,
+        chunk_size=model.chunk_size,
+        headdim=model.headdim,
+        dstate=model.dstate,
+        heads=2 if pair else 1,
+        block_n=min(128 if hopper(target) else 64, -(-model.dstate // 16) * 16),
+        block_k=64 if hopper(target) else 32,
+        stages=2,
+        threads=256 if hopper(target) and rows >= 128 else 128,
+        packed=packed,
+    )
+
+
+def chunk_scan(model: Model, target: Target, skip: bool, gate: bool, packed: bool) -> KernelSpec:
+    """On Hopper 128 tokens of two heads to a block: cb and C, which the heads of a group share, are read half as often."""
+    wide = hopper(target) and model.chunk_size >= 128
+    pair = hopper(target) and model.heads_per_group % 2 == 0 and model.headdim <= 64
+    return KernelSpec.of(
+        FAMILY,
+        "chunk_scan",
+        FAST if target.kind == "cuda" else None,
+        dtype=model.dtype,
+        chunk_size=model.chunk_size,
+        headdim=model.headdim,
+        dstate=model.dstate,
+        heads=2 if pair else 1,
+        block_m=128 if wide else 64,
+        block_k=64 if hopper(target) else 32,
+        stages=2,
+        threads=256 if wide else 128,
+        skip=skip,
+        gate=gate,
+        packed=packed,
+    )
+
+
+def hopper(target: Target) -> bool:
+    """Whether the target has TMA and wgmma."""
+    return target.kind == "cuda" and target.arch.startswith("sm_90")
+
+
+def shipped(kind: str) -> Iterator[KernelSpec]:
+    """What Mamba-2 models need: bfloat16, chunks of 256, headdim 64, dstate 128, softplus, D with and without gate."""
+    arch = {"cpu": "x86-64-v3", "cuda": "sm_90a", "hip": "gfx942"}[kind]
+    model = Model("bfloat16", 256, 64, 128, heads_per_group=2)
+    for packed in (False, True):
+        for gate in (False, True):
+            problem = ScanProblem(model, "bfloat16", True, True, gate, False, packed)
+            for _, spec in plan_scan(problem, Target(kind, arch)).kernels:
+                if not (gate and spec.function != "chunk_scan"):
+                    yield spec
+
+
+def _why(model: Model, spec: KernelSpec) -> str:
+    heads = dict(spec.arguments)["heads"]
+    return f"chunks of {model.chunk_size} tokens, {heads} of the {model.heads_per_group} heads of a group to a block"

@@ -1,0 +1,283 @@
+"""Mamba-2 in tile language: the scan h_t = exp(dt_t A) h_{t-1} + dt_t x_t B_t^T, y_t = h_t C_t + D x_t, by chunks.
+
+With s the cumulative sum of dt A within a chunk and H the state before it, token l of the chunk gives
+
+    y_l = exp(s_l) H C_l + sum over m <= l of (C_l . B_m) exp(s_l - s_m) dt_m x_m + D x_l,
+
+and the chunk adds the sum over m of exp(s_end - s_m) dt_m x_m B_m^T to the state: matrix products, all exponents <= 0.
+
+x, y, z: (batch, seqlen, nheads * headdim), B, C: (batch, seqlen, ngroups, dstate), dt, dA_cumsum: (batch, nheads, nchunks,
+chunk_size) in float32, 0 and constant after a sequence's end, states: (batch, nchunks, nheads * headdim, dstate). Extents
+but chunk_size, headdim and dstate are dynamic. `packed` sequences lie one after the other in a batch of one: `first` has
+the number of each sequence's first chunk, `chunks` the first token of each chunk and the one after its last.
+
+Dao and Gu, Transformers are SSMs, 2024, section 6.
+"""
+
+import math
+
+import tilelang.language as T
+
+LOG2E = math.log2(math.e)
+
+
+def tokens_of(chunks, chunk, chunk_size, seqlen, packed):
+    """First token of a chunk, and the one after its last."""
+    if packed:
+        return chunks[chunk, 0], chunks[chunk, 1]
+    return chunk * chunk_size, T.min(chunk * chunk_size + chunk_size, seqlen)
+
+
+def chunk_table(chunk_size):
+    """From the cumulative lengths of packed sequences to `first` and `chunks`; unused chunks hold no token."""
+    sequences, nchunks = T.dynamic("sequences"), T.dynamic("nchunks")
+
+    @T.prim_func
+    def chunk_table(
+        cu_seqlens: T.Tensor((sequences + 1,), "int32"),
+        first: T.Tensor((sequences + 1,), "int32"),
+        chunks: T.Tensor((nchunks, 2), "int32"),
+    ):
+        with T.Kernel(sequences + 1, threads=32) as sequence:
+            begin = T.alloc_var("int32", init=0)
+            for n in T.serial(sequence):
+                begin += T.ceildiv(cu_seqlens[n + 1] - cu_seqlens[n], chunk_size)
+            first[sequence] = begin
+            token = cu_seqlens[sequence]
+            after = cu_seqlens[T.min(sequence + 1, sequences)]  # the block after the last sequence ends the table
+            used = T.if_then_else(sequence < sequences, T.ceildiv(after - token, chunk_size), nchunks - begin)
+            for c in T.Parallel(used):
+                chunks[begin + c, 0] = T.min(token + c * chunk_size, after)
+                chunks[begin + c, 1] = T.min(token + (c + 1) * chunk_size, after)
+
+    return chunk_table
+
+
+def steps(dtype, chunk_size, block_heads, softplus, packed):
+    """dt + dt_bias, by softplus or else by max(., 0), and the cumulative sums of dt A, by chunks."""
+    batch, seqlen, nheads, nchunks = T.dynamic("batch, seqlen, nheads, nchunks")
+
+    @T.prim_func
+    def steps(
+        dt: T.Tensor((batch, seqlen, nheads), dtype),
+        A: T.Tensor((nheads,), "float32"),
+        dt_bias: T.Tensor((nheads,), "float32"),
+        chunks: T.Tensor((T.dynamic("rows"), 2), "int32"),
+        dt_out: T.Tensor((batch, nheads, nchunks, chunk_size), "float32"),
+        dA_cumsum: T.Tensor((batch, nheads, nchunks, chunk_size), "float32"),
+    ):
+        with T.Kernel(nchunks, T.ceildiv(nheads, block_heads), batch, threads=128) as (chunk, by, b):
+            step = T.alloc_shared((block_heads, chunk_size), "float32")
+            sums = T.alloc_shared((block_heads, chunk_size), "float32")
+            head = by * block_heads
+            begin, end = tokens_of(chunks, chunk, chunk_size, seqlen, packed)
+            for l, h in T.Parallel(chunk_size, block_heads):
+                t = T.cast(dt[b, begin + l, head + h], "float32") + dt_bias[head + h]
+                if softplus:  # max(t, 0) + log(1 + exp(-|t|)) does not overflow
+                    t = T.max(t, 0.0) + T.log1p(T.exp(-T.abs(t)))
+                step[h, l] = T.if_then_else(begin + l < end, T.max(t, 0.0), 0.0)
+                sums[h, l] = step[h, l] * A[head + h]
+            T.cumsum(sums, dim=1)
+            T.copy(step, dt_out[b, head : head + block_heads, chunk, :])
+            T.copy(sums, dA_cumsum[b, head : head + block_heads, chunk, :])
+
+    return steps
+
+
+def products(dtype, chunk_size, dstate, block_m, block_k, stages, threads, packed):
+    """cb[l, m] = C_l . B_m for the tokens m <= l of a chunk, by groups; tiles above the diagonal are left unwritten."""
+    batch, seqlen, ngroups, nchunks = T.dynamic("batch, seqlen, ngroups, nchunks")
+    tiles = chunk_size // block_m
+
+    @T.prim_func
+    def products(
+        C: T.Tensor((batch, seqlen, ngroups, dstate), dtype),
+        B: T.Tensor((batch, seqlen, ngroups, dstate), dtype),
+        chunks: T.Tensor((T.dynamic("rows"), 2), "int32"),
+        cb: T.Tensor((batch, nchunks, ngroups, chunk_size, chunk_size), dtype),
+    ):
+        with T.Kernel(tiles * tiles, ngroups, batch * nchunks, threads=threads) as (tile, group, bz):
+            C_tile = T.alloc_shared((block_m, block_k), dtype)
+            B_tile = T.alloc_shared((block_m, block_k), dtype)
+            acc = T.alloc_fragment((block_m, block_m), "float32")
+            b, chunk = bz // nchunks, bz % nchunks
+            row, column = tile // tiles * block_m, tile % tiles * block_m
+            begin, end = tokens_of(chunks, chunk, chunk_size, seqlen, packed)
+            if column <= row and begin + row < end:
+                T.clear(acc)
+                for k in T.Pipelined(T.ceildiv(dstate, block_k), num_stages=stages):
+                    T.copy(C[b, begin + row : begin + row + block_m, group, k * block_k : (k + 1) * block_k], C_tile)
+                    T.copy(
+                        B[b, begin + column : begin + column + block_m, group, k * block_k : (k + 1) * block_k], B_tile
+                    )
+                    T.gemm(C_tile, B_tile, acc, transpose_B=True)
+                T.copy(acc, cb[b, chunk, group, row : row + block_m, column : column + block_m])
+
+    return products
+
+
+def chunk_state(dtype, out_dtype, chunk_size, headdim, dstate, heads, block_n, block_k, stages, threads, packed):
+    """What the tokens of a chunk add to the state, for `heads` heads of one group at a time: B is read once for them."""
+    batch, seqlen, nheads, ngroups, nchunks = T.dynamic("batch, seqlen, nheads, ngroups, nchunks")
+    rows = -(-heads * headdim // 16) * 16  # past them a tile has features of the next head, which are not stored
+    tiles = -(-dstate // block_n)
+
+    @T.prim_func
+    def chunk_state(
+        B: T.Tensor((batch, seqlen, ngroups, dstate), dtype),
+        x: T.Tensor((batch, seqlen, nheads * headdim), dtype),
+        dt: T.Tensor((batch, nheads, nchunks, chunk_size), "float32"),
+        dA_cumsum: T.Tensor((batch, nheads, nchunks, chunk_size), "float32"),
+        chunks: T.Tensor((T.dynamic("rows"), 2), "int32"),
+        states: T.Tensor((batch, nchunks, nheads * headdim, dstate), out_dtype),
+    ):
+        with T.Kernel(nheads // heads * tiles, nchunks, batch, threads=threads) as (bx, chunk, b):
+            B_tile = T.alloc_shared((block_k, block_n), dtype)
+            x_tile = T.alloc_shared((block_k, rows), dtype)
+            weighted = T.alloc_shared((block_k, rows), dtype)
+            weight = T.alloc_shared((heads, block_k), "float32")
+            acc = T.alloc_fragment((rows, block_n), "float32")
+
+            head, n = bx // tiles * heads, bx % tiles * block_n
+            group = head // (nheads // ngroups)
+            begin, end = tokens_of(chunks, chunk, chunk_size, seqlen, packed)
+
+            T.clear(acc)
+            for k in T.Pipelined(T.ceildiv(end - begin, block_k), num_stages=stages):
+                token = begin + k * block_k
+                T.copy(x[b, token : token + block_k, head * headdim : head * headdim + rows], x_tile)
+                T.copy(B[b, token : token + block_k, group, n : n + block_n], B_tile)
+                for h, l in T.Parallel(heads, block_k):
+                    s_end = dA_cumsum[b, head + h, chunk, chunk_size - 1]
+                    s = dA_cumsum[b, head + h, chunk, k * block_k + l]
+                    weight[h, l] = T.exp(s_end - s) * dt[b, head + h, chunk, k * block_k + l]
+                for l, p in T.Parallel(block_k, rows):
+                    weighted[l, p] = x_tile[l, p] * weight[T.min(p // headdim, heads - 1), l]
+                T.gemm(weighted, B_tile, acc, transpose_A=True)
+            for p, j in T.Parallel(rows, block_n):
+                if p < heads * headdim and n + j < dstate:
+                    states[b, chunk, head * headdim + p, n + j] = acc[p, j]
+
+    return chunk_state
+
+
+def pass_states(dtype, chunk_size, headdim, dstate, block, initial, packed):
+    """The state before each chunk and after each sequence, from what the chunks add: one after the other, in float32."""
+    batch, nheads, nchunks, sequences = T.dynamic("batch, nheads, nchunks, sequences")
+    size = headdim * dstate
+
+    @T.prim_func
+    def pass_states(
+        states: T.Tensor((batch, nchunks, nheads, size), "float32"),
+        dA_cumsum: T.Tensor((batch, nheads, nchunks, chunk_size), "float32"),
+        first: T.Tensor((T.dynamic("rows"),), "int32"),
+        start: T.Tensor((T.dynamic("starts"), nheads, size), "float32"),
+        before: T.Tensor((batch, nchunks, nheads, size), dtype),
+        final: T.Tensor((sequences, nheads, size), "float32"),
+    ):
+        with T.Kernel(T.ceildiv(size, block), nheads, sequences, threads=128) as (bx, head, sequence):
+            state = T.alloc_fragment((block,), "float32")
+            b = 0 if packed else sequence
+            c0 = first[sequence] if packed else 0
+            count = first[sequence + 1] - first[sequence] if packed else nchunks
+            if initial:
+                T.copy(start[sequence, head, bx * block : (bx + 1) * block], state)
+            else:
+                T.clear(state)
+            for c in T.serial(count):
+                T.copy(state, before[b, c0 + c, head, bx * block : (bx + 1) * block])
+                decay = T.exp(dA_cumsum[b, head, c0 + c, chunk_size - 1])
+                for i in T.Parallel(block):
+                    state[i] = state[i] * decay + states[b, c0 + c, head, bx * block + i]
+            T.copy(state, final[sequence, head, bx * block : (bx + 1) * block])
+
+    return pass_states
+
+
+def chunk_scan(dtype, chunk_size, headdim, dstate, heads, block_m, block_k, stages, threads, skip, gate, packed):
+    """The outputs of `block_m` tokens of a chunk, for `heads` heads of one group at a time: C and cb are read once for them.
+
+    `skip`: D x is added, as D on the diagonal of cb. `gate`: the result is multiplied with silu(z).
+    """
+    batch, seqlen, nheads, ngroups, nchunks = T.dynamic("batch, seqlen, nheads, ngroups, nchunks")
+    columns = -(-headdim // 16) * 16  # past headdim a tile has features of the next head, which are not stored
+    block_d = min(block_k, -(-dstate // 16) * 16)
+    tiles = chunk_size // block_m
+
+    @T.prim_func
+    def chunk_scan(
+        cb: T.Tensor((batch, nchunks, ngroups, chunk_size, chunk_size), dtype),
+        x: T.Tensor((batch, seqlen, nheads * headdim), dtype),
+        dt: T.Tensor((batch, nheads, nchunks, chunk_size), "float32"),
+        dA_cumsum: T.Tensor((batch, nheads, nchunks, chunk_size), "float32"),
+        C: T.Tensor((batch, seqlen, ngroups, dstate), dtype),
+        before: T.Tensor((batch, nchunks, nheads * headdim, dstate), dtype),
+        D: T.Tensor((nheads if skip else T.dynamic("none"),), "float32"),
+        z: T.Tensor((batch, seqlen, nheads * headdim if gate else T.dynamic("nothing")), dtype),
+        chunks: T.Tensor((T.dynamic("rows"), 2), "int32"),
+        y: T.Tensor((batch, seqlen, nheads * headdim), dtype),
+    ):
+        with T.Kernel(tiles * (nheads // heads), nchunks, batch, threads=threads) as (bx, chunk, b):
+            C_tile = T.alloc_shared((block_m, block_d), dtype)
+            state_tile = [T.alloc_shared((columns, block_d), dtype) for _ in range(heads)]
+            cb_tile = T.alloc_shared((block_m, block_k), dtype)
+            x_tile = [T.alloc_shared((block_k, columns), dtype) for _ in range(heads)]
+            weights = T.alloc_fragment((block_m, block_k), dtype)
+            row_sum = [T.alloc_fragment((block_m,), "float32") for _ in range(heads)]
+            column_sum = T.alloc_fragment((block_k,), "float32")
+            acc = [T.alloc_fragment((block_m, columns), "float32") for _ in range(heads)]
+
+            head = bx // tiles * heads
+            row = (tiles - 1 - bx % tiles) * block_m  # the rows with the most work first
+            group = head // (nheads // ngroups)
+            begin, end = tokens_of(chunks, chunk, chunk_size, seqlen, packed)
+            token = begin + row
+            if token < end:
+                for h in [*range(heads)]:
+                    T.clear(acc[h])
+                    for i in T.Parallel(block_m):
+                        row_sum[h][i] = dA_cumsum[b, head + h, chunk, row + i] * LOG2E
+
+                # What the state before the chunk contributes, decayed to each row's token.
+                for k in T.Pipelined(T.ceildiv(dstate, block_d), num_stages=stages):
+                    T.copy(C[b, token : token + block_m, group, k * block_d : (k + 1) * block_d], C_tile)
+                    for h in [*range(heads)]:
+                        p = (head + h) * headdim
+                        T.copy(before[b, chunk, p : p + columns, k * block_d : (k + 1) * block_d], state_tile[h])
+                        T.gemm(C_tile, state_tile[h], acc[h], transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
+                for h in [*range(heads)]:
+                    for i, j in T.Parallel(block_m, columns):
+                        acc[h][i, j] *= T.exp2(row_sum[h][i])
+
+                # What the tokens of the chunk up to each row's contribute; later columns are never visited.
+                for k in T.Pipelined((row + block_m) // block_k, num_stages=stages):
+                    column = k * block_k
+                    T.copy(cb[b, chunk, group, row : row + block_m, column : column + block_k], cb_tile)
+                    for h in [*range(heads)]:
+                        p = (head + h) * headdim
+                        T.copy(x[b, begin + column : begin + column + block_k, p : p + columns], x_tile[h])
+                        for j in T.Parallel(block_k):  # dt as a part of the exponent; -infinity where it is 0
+                            s = dA_cumsum[b, head + h, chunk, column + j] * LOG2E
+                            column_sum[j] = s - T.log2(dt[b, head + h, chunk, column + j])
+                        if column + block_k > row:  # a tile that the diagonal crosses
+                            d = D[head + h] if skip else 0.0
+                            for i, j in T.Parallel(block_m, block_k):
+                                w = cb_tile[i, j] * T.exp2(row_sum[h][i] - column_sum[j])
+                                w += T.if_then_else(column + j == row + i, d, 0.0)
+                                weights[i, j] = T.if_then_else(column + j <= row + i, w, 0.0)
+                        else:
+                            for i, j in T.Parallel(block_m, block_k):
+                                weights[i, j] = cb_tile[i, j] * T.exp2(row_sum[h][i] - column_sum[j])
+                        T.gemm(weights, x_tile[h], acc[h], policy=T.GemmWarpPolicy.FullRow)
+
+                for h in [*range(heads)]:
+                    p = (head + h) * headdim
+                    for i, j in T.Parallel(block_m, columns):
+                        if token + i < end and j < headdim:
+                            value = acc[h][i, j]
+                            if gate:
+                                g = T.cast(z[b, token + i, p + j], "float32")
+                                value *= g * T.sigmoid(g)
+                            y[b, token + i, p + j] = value
+
+    return chunk_scan

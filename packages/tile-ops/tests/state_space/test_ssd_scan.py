@@ -1,0 +1,160 @@
+"""The scan of Mamba-2 and its two kernels agree with the recurrence token by token, and are torch operators."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+import tile_ops
+from tile_ops.errors import WrongDtype, WrongShape, WrongValue
+from tile_ops.state_space import reference
+
+TOLERANCE = reference.TOLERANCES
+
+
+def model(seqlen, nheads=2, ngroups=1, headdim=64, dstate=32, batch=1, dtype=torch.float16, seed=0):
+    """x, dt, A, B, C; D, z and dt_bias by name."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape):
+        return torch.randn(shape, generator=generator).to(dtype)
+
+    x, dt = normal(batch, seqlen, nheads, headdim), normal(batch, seqlen, nheads) - 1
+    A = -torch.rand(nheads, generator=generator) - 0.1
+    B, C = normal(batch, seqlen, ngroups, dstate), normal(batch, seqlen, ngroups, dstate)
+    named = {"D": normal(nheads), "z": normal(batch, seqlen, nheads, headdim), "dt_bias": normal(nheads)}
+    return (x, dt, A, B, C), named
+
+
+def agree(found, operands, tolerance, close, **options):
+    y, final = reference.ssd_scan(*operands, **options)
+    close(found[0], y, tolerance)
+    close(found[1], final, tolerance)
+
+
+@pytest.mark.parametrize("seqlen", [1, 200])
+def test_agrees_with_the_recurrence(way, ran, close, seqlen):
+    operands, options = model(seqlen)
+    found = ran(tile_ops.ssd_scan, *operands, chunk_size=128, dt_softplus=True, return_final_states=True, **options)
+    assert found[1].dtype == torch.float32
+    agree(found, operands, TOLERANCE["float16"], close, dt_softplus=True, **options)
+
+
+def test_packed_sequences_start_from_their_own_states(way, ran, close):
+    operands, _ = model(150)
+    initial = torch.randn(3, 2, 64, 32, generator=torch.Generator().manual_seed(1))
+    ends = torch.tensor([0, 70, 70, 150], dtype=torch.int32)
+    found = ran(
+        tile_ops.ssd_scan,
+        *operands,
+        chunk_size=64,
+        initial_states=initial,
+        cu_seqlens=ends,
+        return_final_states=True,
+    )
+    agree(found, operands, TOLERANCE["float16"], close, initial_states=initial, cu_seqlens=ends)
+    assert torch.equal(found[1][1], initial[1])  # an empty sequence
+
+
+def test_a_sequence_may_be_continued(close):
+    operands, _ = model(100, batch=2)
+    y, middle = tile_ops.ssd_scan(*(t[:, :40] if t.ndim > 1 else t for t in operands), return_final_states=True)
+    rest = [t[:, 40:] if t.ndim > 1 else t for t in operands]
+    later, final = tile_ops.ssd_scan(*rest, initial_states=middle, return_final_states=True)
+    agree((torch.cat([y, later], 1), final), operands, TOLERANCE["float16"], close)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_element_types_and_sizes_that_fill_no_tile(ran, close, dtype):
+    operands, _ = model(70, nheads=4, ngroups=2, headdim=40, dstate=24, batch=2, dtype=dtype)
+    found = ran(tile_ops.ssd_scan, *operands, chunk_size=64, return_final_states=True)
+    agree(found, operands, TOLERANCE[str(dtype).removeprefix("torch.")], close)
+
+
+@pytest.mark.parametrize("target", ["cuda -arch=sm_80", "cuda -arch=sm_90a"])
+def test_sizes_that_fill_no_tile_on_tensor_cores(ran, close, monkeypatch, target):
+    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", target)
+    operands, _ = model(70, nheads=2, ngroups=2, headdim=40, dstate=24)
+    found = ran(tile_ops.ssd_scan, *operands, chunk_size=64, return_final_states=True)
+    agree(found, operands, TOLERANCE["float16"], close)
+
+
+def test_two_kernels_alone(ran, close):
+    (x, dt, A, B, C), options = model(128, batch=2)
+    dt = torch.nn.functional.softplus(dt.float())
+    by_chunks = dt.transpose(1, 2).reshape(2, 2, 2, 64).contiguous()
+    sums = torch.cumsum(by_chunks * A[:, None, None], -1)
+    states = ran(tile_ops.chunk_state, B, x, by_chunks, sums, out_dtype=torch.float16)
+    halves = [reference.ssd_scan(*(t[:, r] if t.ndim > 1 else t for t in (x, dt, A, B, C))) for r in HALVES]
+    close(states, torch.stack([state for _, state in halves], 1), TOLERANCE["float16"])
+    before = torch.stack([torch.zeros_like(halves[0][1]), halves[0][1]], 1).half()
+    rows = [t.reshape(2, 2, 64, 1, 32).permute(0, 1, 3, 2, 4) for t in (C, B)]
+    cb = rows[0] @ rows[1].transpose(-1, -2)
+    y = ran(tile_ops.chunk_scan, cb, x, by_chunks, sums, C, before, options["D"])
+    close(y, reference.ssd_scan(x, dt, A, B, C, D=options["D"])[0], TOLERANCE["float16"])
+
+
+HALVES = (slice(0, 64), slice(64, 128))
+
+
+def test_negative_steps_count_as_zero(close):
+    operands, _ = model(64)
+    assert (operands[1] < 0).any()
+    found = tile_ops.ssd_scan(*operands, chunk_size=64, return_final_states=True)
+    agree(found, operands, TOLERANCE["float16"], close)
+
+
+def test_empty():
+    (x, dt, A, B, C), _ = model(0)
+    start = torch.ones(1, 2, 64, 32)
+    y, final = tile_ops.ssd_scan(x, dt, A, B, C, initial_states=start, return_final_states=True)
+    assert y.shape == x.shape
+    assert torch.equal(final, start)
+    assert not tile_ops.ssd_scan(x, dt, A, B, C, return_final_states=True)[1].any()
+    assert tile_ops.ssd_scan(x[:0], dt[:0], A, B[:0], C[:0]).shape == (0, 0, 2, 64)
+
+
+def test_is_a_torch_operator():
+    operands, named = model(64)
+    options = (64, named["D"], None, None, False, None, None)
+    torch.library.opcheck(torch.ops.tile_ops.ssd_scan.default, (*operands, *options))
+
+
+def test_compiles_as_one_graph(close):
+    operands, _ = model(64)
+    scan = torch.compile(
+        lambda x: 2 * tile_ops.ssd_scan(x, *operands[1:], chunk_size=64), fullgraph=True, backend="aot_eager"
+    )
+    close(scan(operands[0]), 2 * reference.ssd_scan(*operands)[0], TOLERANCE["float16"])
+
+
+def test_autocast(close):
+    operands, _ = model(70, headdim=40, dstate=24, dtype=torch.float32, nheads=2)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = tile_ops.ssd_scan(*operands, chunk_size=64)
+    assert found.dtype == torch.bfloat16
+    close(found, reference.ssd_scan(*operands)[0], TOLERANCE["bfloat16"])
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        ({"B": torch.ones(1, 8, 1, 16).half()}, WrongShape, "C has shape (1, 8, 1, 32)"),
+        ({"dt": torch.ones(1, 8, 2).double()}, WrongDtype, "dt is torch.float64"),
+        ({"x": torch.ones(1, 8, 2, 60).half()}, WrongShape, "headdim is 60; expected a multiple of 8"),
+        ({"x": torch.ones(1, 8, 2, 64).int()}, WrongDtype, "x is torch.int32"),
+        ({"x": torch.ones(8, 2, 64).half()}, WrongShape, "expected (batch, seqlen, nheads, headdim)"),
+        ({"B": torch.ones(1, 8, 3, 32).half()}, WrongShape, "2 heads in 3 groups"),
+        ({"D": torch.ones(3)}, WrongShape, "D has shape (3,)"),
+        ({"chunk_size": 100}, WrongValue, "chunk_size is 100"),
+        ({"cu_seqlens": torch.tensor([0, 5], dtype=torch.int32)}, WrongValue, "from 0 to seqlen, 8"),
+        ({"cu_seqlens": torch.tensor([0, 8])}, WrongShape, "cu_seqlens is torch.int64"),
+    ],
+)
+def test_refuses(change, error, text):
+    operands = dict(zip(("x", "dt", "A", "B", "C"), model(8)[0]))
+    with pytest.raises(error, match=re.escape(text)):
+        tile_ops.ssd_scan(**{**operands, **change})
