@@ -34,77 +34,66 @@ def agree(found, operands, tolerance, close, **options):
     close(found[1], final, tolerance)
 
 
+#: Most tests share these, and so the kernels.
+OPTIONS = {"chunk_size": 128, "dt_softplus": True}
+
+
 @pytest.mark.parametrize("seqlen", [1, 200])
 def test_agrees_with_the_recurrence(way, ran, close, seqlen):
-    operands, options = model(seqlen)
-    found = ran(tile_ops.ssd_scan, *operands, chunk_size=128, dt_softplus=True, return_final_states=True, **options)
+    operands, named = model(seqlen)
+    found = ran(tile_ops.ssd_scan, *operands, **OPTIONS, **named, return_final_states=True)
     assert found[1].dtype == torch.float32
-    agree(found, operands, TOLERANCE["float16"], close, dt_softplus=True, **options)
+    agree(found, operands, TOLERANCE["float16"], close, dt_softplus=True, **named)
 
 
-def test_packed_sequences_start_from_their_own_states(way, ran, close):
-    operands, _ = model(150)
-    initial = torch.randn(3, 2, 64, 32, generator=torch.Generator().manual_seed(1))
-    ends = torch.tensor([0, 70, 70, 150], dtype=torch.int32)
-    found = ran(
-        tile_ops.ssd_scan,
-        *operands,
-        chunk_size=64,
-        initial_states=initial,
-        cu_seqlens=ends,
-        return_final_states=True,
-    )
-    agree(found, operands, TOLERANCE["float16"], close, initial_states=initial, cu_seqlens=ends)
-    assert torch.equal(found[1][1], initial[1])  # an empty sequence
+def test_packed_sequences_start_from_their_own_states(ran, close, monkeypatch):
+    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_80")
+    operands, named = model(150)
+    named["initial_states"] = torch.randn(3, 2, 64, 32, generator=torch.Generator().manual_seed(1))
+    named["cu_seqlens"] = torch.tensor([0, 70, 70, 150], dtype=torch.int32)
+    options = {**OPTIONS, "chunk_size": 64, "return_final_states": True}
+    found = ran(tile_ops.ssd_scan, *operands, **options, **named)
+    agree(found, operands, TOLERANCE["float16"], close, dt_softplus=True, **named)
+    assert torch.equal(found[1][1], named["initial_states"][1])  # an empty sequence
 
 
 def test_a_sequence_may_be_continued(close):
-    operands, _ = model(100, batch=2)
-    y, middle = tile_ops.ssd_scan(*(t[:, :40] if t.ndim > 1 else t for t in operands), return_final_states=True)
+    operands, named = model(100, batch=2)
+    options = {**OPTIONS, "D": named["D"], "dt_bias": named["dt_bias"], "return_final_states": True}
+    z = named["z"]
+    y, middle = tile_ops.ssd_scan(*(t[:, :40] if t.ndim > 1 else t for t in operands), z=z[:, :40], **options)
     rest = [t[:, 40:] if t.ndim > 1 else t for t in operands]
-    later, final = tile_ops.ssd_scan(*rest, initial_states=middle, return_final_states=True)
-    agree((torch.cat([y, later], 1), final), operands, TOLERANCE["float16"], close)
+    later, final = tile_ops.ssd_scan(*rest, initial_states=middle, z=z[:, 40:], **options)
+    agree((torch.cat([y, later], 1), final), operands, TOLERANCE["float16"], close, dt_softplus=True, **named)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_element_types_and_sizes_that_fill_no_tile(ran, close, dtype):
-    operands, _ = model(70, nheads=4, ngroups=2, headdim=40, dstate=24, batch=2, dtype=dtype)
+def test_sizes_that_fill_no_tile_and_negative_steps(ran, close):
+    operands, _ = model(70, nheads=4, ngroups=2, headdim=40, dstate=24, batch=2, dtype=torch.bfloat16)
+    assert (operands[1] < 0).any()
     found = ran(tile_ops.ssd_scan, *operands, chunk_size=64, return_final_states=True)
-    agree(found, operands, TOLERANCE[str(dtype).removeprefix("torch.")], close)
-
-
-@pytest.mark.parametrize("target", ["cuda -arch=sm_80", "cuda -arch=sm_90a"])
-def test_sizes_that_fill_no_tile_on_tensor_cores(ran, close, monkeypatch, target):
-    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
-    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", target)
-    operands, _ = model(70, nheads=2, ngroups=2, headdim=40, dstate=24)
-    found = ran(tile_ops.ssd_scan, *operands, chunk_size=64, return_final_states=True)
-    agree(found, operands, TOLERANCE["float16"], close)
+    agree(found, operands, TOLERANCE["bfloat16"], close)
 
 
 def test_two_kernels_alone(ran, close):
-    (x, dt, A, B, C), options = model(128, batch=2)
+    (x, dt, A, B, C), named = model(256, batch=2)
     dt = torch.nn.functional.softplus(dt.float())
-    by_chunks = dt.transpose(1, 2).reshape(2, 2, 2, 64).contiguous()
+    by_chunks = dt.transpose(1, 2).reshape(2, 2, 2, 128).contiguous()
     sums = torch.cumsum(by_chunks * A[:, None, None], -1)
-    states = ran(tile_ops.chunk_state, B, x, by_chunks, sums, out_dtype=torch.float16)
     halves = [reference.ssd_scan(*(t[:, r] if t.ndim > 1 else t for t in (x, dt, A, B, C))) for r in HALVES]
-    close(states, torch.stack([state for _, state in halves], 1), TOLERANCE["float16"])
+    for out_dtype in (torch.float32, torch.float16):
+        states = ran(tile_ops.chunk_state, B, x, by_chunks, sums, out_dtype=out_dtype)
+        assert states.dtype == out_dtype
+        close(states, torch.stack([state for _, state in halves], 1), TOLERANCE["float16"])
     before = torch.stack([torch.zeros_like(halves[0][1]), halves[0][1]], 1).half()
-    rows = [t.reshape(2, 2, 64, 1, 32).permute(0, 1, 3, 2, 4) for t in (C, B)]
+    rows = [t.reshape(2, 2, 128, 1, 32).permute(0, 1, 3, 2, 4) for t in (C, B)]
     cb = rows[0] @ rows[1].transpose(-1, -2)
-    y = ran(tile_ops.chunk_scan, cb, x, by_chunks, sums, C, before, options["D"])
-    close(y, reference.ssd_scan(x, dt, A, B, C, D=options["D"])[0], TOLERANCE["float16"])
+    skip_and_gate = (named["D"], named["z"])
+    y = ran(tile_ops.chunk_scan, cb, x, by_chunks, sums, C, before, *skip_and_gate)
+    close(y, reference.ssd_scan(x, dt, A, B, C, D=named["D"], z=named["z"])[0], TOLERANCE["float16"])
 
 
-HALVES = (slice(0, 64), slice(64, 128))
-
-
-def test_negative_steps_count_as_zero(close):
-    operands, _ = model(64)
-    assert (operands[1] < 0).any()
-    found = tile_ops.ssd_scan(*operands, chunk_size=64, return_final_states=True)
-    agree(found, operands, TOLERANCE["float16"], close)
+HALVES = (slice(0, 128), slice(128, 256))
 
 
 def test_empty():
@@ -119,24 +108,26 @@ def test_empty():
 
 def test_is_a_torch_operator():
     operands, named = model(64)
-    options = (64, named["D"], None, None, False, None, None)
+    options = (128, named["D"], named["z"], named["dt_bias"], True, None, None)
     torch.library.opcheck(torch.ops.tile_ops.ssd_scan.default, (*operands, *options))
 
 
 def test_compiles_as_one_graph(close):
-    operands, _ = model(64)
+    (x, *rest), named = model(64)
     scan = torch.compile(
-        lambda x: 2 * tile_ops.ssd_scan(x, *operands[1:], chunk_size=64), fullgraph=True, backend="aot_eager"
+        lambda x: 2 * tile_ops.ssd_scan(x, *rest, **OPTIONS, **named), fullgraph=True, backend="aot_eager"
     )
-    close(scan(operands[0]), 2 * reference.ssd_scan(*operands)[0], TOLERANCE["float16"])
+    expected = reference.ssd_scan(x, *rest, dt_softplus=True, **named)[0]
+    close(scan(x), 2 * expected, TOLERANCE["float16"])
 
 
-def test_autocast(close):
-    operands, _ = model(70, headdim=40, dstate=24, dtype=torch.float32, nheads=2)
+def test_autocast_leaves_steps_and_decays(close):
+    (x, dt, A, B, C), _ = model(70, nheads=4, ngroups=2, headdim=40, dstate=24, batch=2, dtype=torch.float32)
+    dt = dt.bfloat16()
     with torch.autocast("cpu", torch.bfloat16):
-        found = tile_ops.ssd_scan(*operands, chunk_size=64)
+        found = tile_ops.ssd_scan(x, dt, A, B, C, chunk_size=64)
     assert found.dtype == torch.bfloat16
-    close(found, reference.ssd_scan(*operands)[0], TOLERANCE["bfloat16"])
+    close(found, reference.ssd_scan(x, dt, A, B, C)[0], TOLERANCE["bfloat16"])
 
 
 @pytest.mark.parametrize(

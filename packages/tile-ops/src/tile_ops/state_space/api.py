@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from torch import Tensor
 
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
+from tile_ops.state_space_backward import api as _gradients  # noqa: F401  # registers the operator
 
 from .configs import plan_chunk_scan, plan_chunk_state, plan_scan
 from .problem import ChunkScanProblem, ChunkStateProblem, ScanProblem
-
-Tensor = torch.Tensor
 
 CHUNK_STATE = Operator(
     "chunk_state",
@@ -127,7 +129,7 @@ def _chunk_state(B: Tensor, x: Tensor, dt: Tensor, dA_cumsum: Tensor, out_dtype:
     if states.numel():
         kernel = CHUNK_STATE.choose(problem, target)["forward"]
         operands = (B.contiguous(), _flat(x), dt.contiguous(), dA_cumsum.contiguous())
-        kernel(*operands, _no_chunks(x), _rows(states))
+        kernel(*operands, _no_chunks(x), _rows(states), problem.model.heads_per_group)
     return states
 
 
@@ -146,7 +148,8 @@ def _chunk_scan(
     if y.numel():
         kernel = CHUNK_SCAN.choose(problem, target)["forward"]
         operands = (cb.contiguous(), _flat(x), dt.contiguous(), dA_cumsum.contiguous(), C.contiguous())
-        kernel(*operands, _rows(states), _skip(x, D), _gate(x, z), _no_chunks(x), _flat(y))
+        shared = (_rows(states), _skip(x, D), _gate(x, z), _no_chunks(x))
+        kernel(*operands, *shared, _flat(y), problem.model.heads_per_group)
     return y
 
 
@@ -172,7 +175,7 @@ def _ssd_scan(
     initial_states: Tensor | None,
     cu_seqlens: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    options = {"dt_bias": dt_bias, "dt_softplus": dt_softplus, "initial_states": initial_states}
+    options: dict[str, Any] = {"dt_bias": dt_bias, "dt_softplus": dt_softplus, "initial_states": initial_states}
     problem = ScanProblem.of(x, dt, A, B, C, chunk_size=chunk_size, D=D, z=z, cu_seqlens=cu_seqlens, **options)
     target = _target(x, dt, A, B, C, D=D, z=z, cu_seqlens=cu_seqlens, **options)
     chosen = SSD_SCAN.choose(problem, target)
@@ -195,7 +198,7 @@ def _ssd_scan(
     chosen["steps"](dt.contiguous(), A.float().contiguous(), bias, table, dt_out, dA_cumsum)
 
     states = x.new_empty((batch, nchunks, nheads * headdim, dstate), dtype=torch.float32)
-    chosen["chunk_state"](B, x, dt_out, dA_cumsum, table, states)
+    chosen["chunk_state"](B, x, dt_out, dA_cumsum, table, states, nheads // ngroups)
     size = (nheads, headdim * dstate)
     before = torch.empty_like(states, dtype=x.dtype)
     start = final[:0] if initial_states is None else initial_states.float().contiguous()
@@ -210,7 +213,8 @@ def _ssd_scan(
     )
     cb = x.new_empty((batch, nchunks, ngroups, chunk_size, chunk_size))
     chosen["products"](C, B, table, cb)
-    chosen["chunk_scan"](cb, x, dt_out, dA_cumsum, C, before, _skip(x, D), _gate(x, z), table, _flat(y))
+    rest = (_skip(x, D), _gate(x, z), table, _flat(y), nheads // ngroups)
+    chosen["chunk_scan"](cb, x, dt_out, dA_cumsum, C, before, *rest)
     return y, final
 
 
@@ -232,6 +236,26 @@ def _ssd_scan_fake(
     sequences = x.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
     final = x.new_empty((sequences, *x.shape[2:], B.shape[3]), dtype=torch.float32)
     return torch.empty_like(x, memory_format=torch.contiguous_format), final
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    x, dt, A, B, C, chunk_size, D, z, dt_bias, dt_softplus, initial_states, cu_seqlens = inputs
+    ctx.save_for_backward(x, dt, A, B, C, D, z, dt_bias, initial_states, cu_seqlens)
+    ctx.chunk_size, ctx.dt_softplus = chunk_size, dt_softplus
+    ctx.set_materialize_grads(False)
+
+
+def _backward(ctx: Any, dy: Tensor | None, dfinal: Tensor | None) -> tuple[Tensor | None, ...]:
+    x, dt, A, B, C, D, z, dt_bias, initial_states, cu_seqlens = ctx.saved_tensors
+    dy = torch.zeros_like(x) if dy is None else dy
+    options = (ctx.chunk_size, D, z, dt_bias, ctx.dt_softplus, initial_states, cu_seqlens)
+    found = torch.ops.tile_ops.ssd_scan_backward(dy, dfinal, x, dt, A, B, C, *options)
+    operands = (x, dt, A, B, C, D, z, dt_bias, initial_states)
+    dx, ddt, dA, dB, dC, dD, dz, dbias, dinitial = (None if o is None else g for o, g in zip(operands, found))
+    return dx, ddt, dA, dB, dC, None, dD, dz, dbias, None, dinitial, None
+
+
+_ssd_scan.register_autograd(_backward, setup_context=_save)
 
 
 def _target(x, dt, A, B, C, *, D=None, z=None, dt_bias=None, initial_states=None, cu_seqlens=None, **_):  # type: ignore[no-untyped-def]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tile_ops.kernel import KernelSpec, Target
+from tile_ops.kernel.spec import Scalar
 from tile_ops.operator import Plan
 
 from .problem import ChunkScanProblem, ChunkStateProblem, Model, ScanProblem
@@ -13,7 +14,7 @@ FAMILY = "state_space"
 RULE = "rule: state_space/configs.py"
 
 #: exp2 by the GPU's own instruction, with an error of two units in the last place.
-FAST = {"tl.enable_fast_math": True}
+FAST: dict[str, Scalar] = {"tl.enable_fast_math": True}
 
 
 def plan_chunk_state(problem: ChunkStateProblem, target: Target) -> Plan:
@@ -53,7 +54,7 @@ def steps(model: Model, target: Target, dtype: str, softplus: bool, packed: bool
     )
 
 
-def pass_states(model: Model, initial: bool, packed: bool) -> KernelSpec:
+def pass_states(model: Model, initial: bool, packed: bool, reverse: bool = False) -> KernelSpec:
     """1024 elements of a state to a block."""
     return KernelSpec.of(
         FAMILY,
@@ -65,6 +66,7 @@ def pass_states(model: Model, initial: bool, packed: bool) -> KernelSpec:
         block=1024,
         initial=initial,
         packed=packed,
+        reverse=reverse,
     )
 
 
@@ -85,7 +87,7 @@ def products(model: Model, target: Target, packed: bool) -> KernelSpec:
     )
 
 
-def chunk_state(model: Model, target: Target, out_dtype: str, packed: bool) -> KernelSpec:
+def chunk_state(model: Model, target: Target, out_dtype: str, packed: bool, reverse: bool = False) -> KernelSpec:
     """Two heads of a group to a block where their features are at most 128: B is read half as often."""
     pair = model.heads_per_group % 2 == 0 and model.headdim <= 64
     rows = model.headdim * (2 if pair else 1)
@@ -104,6 +106,7 @@ def chunk_state(model: Model, target: Target, out_dtype: str, packed: bool) -> K
         stages=2,
         threads=256 if hopper(target) and rows >= 128 else 128,
         packed=packed,
+        reverse=reverse,
     )
 
 

@@ -9,7 +9,8 @@ and the chunk adds the sum over m of exp(s_end - s_m) dt_m x_m B_m^T to the stat
 x, y, z: (batch, seqlen, nheads * headdim), B, C: (batch, seqlen, ngroups, dstate), dt, dA_cumsum: (batch, nheads, nchunks,
 chunk_size) in float32, 0 and constant after a sequence's end, states: (batch, nchunks, nheads * headdim, dstate). Extents
 but chunk_size, headdim and dstate are dynamic. `packed` sequences lie one after the other in a batch of one: `first` has
-the number of each sequence's first chunk, `chunks` the first token of each chunk and the one after its last.
+the number of each sequence's first chunk, `chunks` the first token of each chunk and the one after its last. `per_group`
+heads share B and C.
 
 Dao and Gu, Transformers are SSMs, 2024, section 6.
 """
@@ -116,8 +117,13 @@ def products(dtype, chunk_size, dstate, block_m, block_k, stages, threads, packe
     return products
 
 
-def chunk_state(dtype, out_dtype, chunk_size, headdim, dstate, heads, block_n, block_k, stages, threads, packed):
-    """What the tokens of a chunk add to the state, for `heads` heads of one group at a time: B is read once for them."""
+def chunk_state(
+    dtype, out_dtype, chunk_size, headdim, dstate, heads, block_n, block_k, stages, threads, packed, reverse=False
+):
+    """What the tokens of a chunk add to the state, for `heads` heads of one group at a time: B is read once for them.
+
+    `reverse`: to the gradient of the state before the chunk, the sum of exp(s) x B^T; then x is dy and B is C.
+    """
     batch, seqlen, nheads, ngroups, nchunks = T.dynamic("batch, seqlen, nheads, ngroups, nchunks")
     rows = -(-heads * headdim // 16) * 16  # past them a tile has features of the next head, which are not stored
     tiles = -(-dstate // block_n)
@@ -130,16 +136,17 @@ def chunk_state(dtype, out_dtype, chunk_size, headdim, dstate, heads, block_n, b
         dA_cumsum: T.Tensor((batch, nheads, nchunks, chunk_size), "float32"),
         chunks: T.Tensor((T.dynamic("rows"), 2), "int32"),
         states: T.Tensor((batch, nchunks, nheads * headdim, dstate), out_dtype),
+        per_group: T.int32,
     ):
-        with T.Kernel(nheads // heads * tiles, nchunks, batch, threads=threads) as (bx, chunk, b):
+        with T.Kernel(per_group // heads * tiles, ngroups, batch * nchunks, threads=threads) as (bx, group, bz):
             B_tile = T.alloc_shared((block_k, block_n), dtype)
             x_tile = T.alloc_shared((block_k, rows), dtype)
             weighted = T.alloc_shared((block_k, rows), dtype)
             weight = T.alloc_shared((heads, block_k), "float32")
             acc = T.alloc_fragment((rows, block_n), "float32")
 
-            head, n = bx // tiles * heads, bx % tiles * block_n
-            group = head // (nheads // ngroups)
+            b, chunk = bz // nchunks, bz % nchunks
+            head, n = group * per_group + bx // tiles * heads, bx % tiles * block_n
             begin, end = tokens_of(chunks, chunk, chunk_size, seqlen, packed)
 
             T.clear(acc)
@@ -148,9 +155,12 @@ def chunk_state(dtype, out_dtype, chunk_size, headdim, dstate, heads, block_n, b
                 T.copy(x[b, token : token + block_k, head * headdim : head * headdim + rows], x_tile)
                 T.copy(B[b, token : token + block_k, group, n : n + block_n], B_tile)
                 for h, l in T.Parallel(heads, block_k):
-                    s_end = dA_cumsum[b, head + h, chunk, chunk_size - 1]
                     s = dA_cumsum[b, head + h, chunk, k * block_k + l]
-                    weight[h, l] = T.exp(s_end - s) * dt[b, head + h, chunk, k * block_k + l]
+                    if reverse:
+                        weight[h, l] = T.if_then_else(token + l < end, T.exp(s), 0.0)
+                    else:
+                        s_end = dA_cumsum[b, head + h, chunk, chunk_size - 1]
+                        weight[h, l] = T.exp(s_end - s) * dt[b, head + h, chunk, k * block_k + l]
                 for l, p in T.Parallel(block_k, rows):
                     weighted[l, p] = x_tile[l, p] * weight[T.min(p // headdim, heads - 1), l]
                 T.gemm(weighted, B_tile, acc, transpose_A=True)
@@ -161,8 +171,11 @@ def chunk_state(dtype, out_dtype, chunk_size, headdim, dstate, heads, block_n, b
     return chunk_state
 
 
-def pass_states(dtype, chunk_size, headdim, dstate, block, initial, packed):
-    """The state before each chunk and after each sequence, from what the chunks add: one after the other, in float32."""
+def pass_states(dtype, chunk_size, headdim, dstate, block, initial, packed, reverse=False):
+    """The state before each chunk and after each sequence, from what the chunks add: one after the other, in float32.
+
+    `reverse` goes through the chunks from the last to the first: gradients after each chunk and before each sequence.
+    """
     batch, nheads, nchunks, sequences = T.dynamic("batch, nheads, nchunks, sequences")
     size = headdim * dstate
 
@@ -184,11 +197,12 @@ def pass_states(dtype, chunk_size, headdim, dstate, block, initial, packed):
                 T.copy(start[sequence, head, bx * block : (bx + 1) * block], state)
             else:
                 T.clear(state)
-            for c in T.serial(count):
-                T.copy(state, before[b, c0 + c, head, bx * block : (bx + 1) * block])
-                decay = T.exp(dA_cumsum[b, head, c0 + c, chunk_size - 1])
+            for step in T.serial(count):
+                c = c0 + (count - 1 - step if reverse else step)
+                T.copy(state, before[b, c, head, bx * block : (bx + 1) * block])
+                decay = T.exp(dA_cumsum[b, head, c, chunk_size - 1])
                 for i in T.Parallel(block):
-                    state[i] = state[i] * decay + states[b, c0 + c, head, bx * block + i]
+                    state[i] = state[i] * decay + states[b, c, head, bx * block + i]
             T.copy(state, final[sequence, head, bx * block : (bx + 1) * block])
 
     return pass_states
@@ -216,8 +230,9 @@ def chunk_scan(dtype, chunk_size, headdim, dstate, heads, block_m, block_k, stag
         z: T.Tensor((batch, seqlen, nheads * headdim if gate else T.dynamic("nothing")), dtype),
         chunks: T.Tensor((T.dynamic("rows"), 2), "int32"),
         y: T.Tensor((batch, seqlen, nheads * headdim), dtype),
+        per_group: T.int32,
     ):
-        with T.Kernel(tiles * (nheads // heads), nchunks, batch, threads=threads) as (bx, chunk, b):
+        with T.Kernel(per_group // heads * tiles, ngroups, batch * nchunks, threads=threads) as (bx, group, bz):
             C_tile = T.alloc_shared((block_m, block_d), dtype)
             state_tile = [T.alloc_shared((columns, block_d), dtype) for _ in range(heads)]
             cb_tile = T.alloc_shared((block_m, block_k), dtype)
@@ -227,9 +242,9 @@ def chunk_scan(dtype, chunk_size, headdim, dstate, heads, block_m, block_k, stag
             column_sum = T.alloc_fragment((block_k,), "float32")
             acc = [T.alloc_fragment((block_m, columns), "float32") for _ in range(heads)]
 
-            head = bx // tiles * heads
+            b, chunk = bz // nchunks, bz % nchunks
+            head = group * per_group + bx // tiles * heads
             row = (tiles - 1 - bx % tiles) * block_m  # the rows with the most work first
-            group = head // (nheads // ngroups)
             begin, end = tokens_of(chunks, chunk, chunk_size, seqlen, packed)
             token = begin + row
             if token < end:

@@ -1,0 +1,137 @@
+"""`tile_ops::ssd_scan_backward`, which autograd calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tile_ops.kernel import target_of
+from tile_ops.operator import Operator
+from tile_ops.state_space.problem import ScanProblem
+
+from .configs import plan
+
+SSD_SCAN_BACKWARD = Operator("ssd_scan_backward", ScanProblem.of, plan, lambda *operands, **_: target_of(*operands))
+
+
+@torch.library.custom_op("tile_ops::ssd_scan_backward", mutates_args=())
+def ssd_scan_backward(
+    dy: Tensor,
+    dfinal: Tensor | None,
+    x: Tensor,
+    dt: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    chunk_size: int,
+    D: Tensor | None,
+    z: Tensor | None,
+    dt_bias: Tensor | None,
+    dt_softplus: bool,
+    initial_states: Tensor | None,
+    cu_seqlens: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of x, dt, A, B, C, D, z, dt_bias and initial_states; empty where the operand is None.
+
+    Each is of its operand's type. All sums are made in a fixed order: the result is the same, bit for bit, in every run.
+    """
+    options: dict[str, Any] = {"dt_bias": dt_bias, "dt_softplus": dt_softplus, "initial_states": initial_states}
+    problem = ScanProblem.of(x, dt, A, B, C, chunk_size=chunk_size, D=D, z=z, cu_seqlens=cu_seqlens, **options)
+    rest = (chunk_size, D, z, dt_bias, dt_softplus, initial_states, cu_seqlens)
+    dx, ddt, dA, dB, dC, dD, dz, dbias, dinitial = found = _fake(dy, dfinal, x, dt, A, B, C, *rest)
+    batch, seqlen, nheads, headdim = x.shape
+    ngroups, dstate = B.shape[2:]
+    sequences = batch if cu_seqlens is None else len(cu_seqlens) - 1
+    if not seqlen or not batch or not nheads or not sequences:
+        for gradient in found:
+            gradient.zero_()
+        if initial_states is not None and dfinal is not None:
+            dinitial.copy_(dfinal)
+        return found
+    run = SSD_SCAN_BACKWARD.choose(problem, target_of(dy, dfinal, x, dt, A, B, C, D, z, dt_bias, initial_states))
+    x, dt, B, C, dy = (t.contiguous() for t in (x, dt, B, C, dy))
+
+    def new(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        return x.new_empty(shape, dtype=dtype)
+
+    table, first, nchunks = new(0, 2, dtype=torch.int32), new(0, dtype=torch.int32), -(-seqlen // chunk_size)
+    if cu_seqlens is not None:
+        nchunks = (seqlen + sequences * (chunk_size - 1)) // chunk_size
+        table, first = new(nchunks, 2, dtype=torch.int32), new(sequences + 1, dtype=torch.int32)
+        run["table"](cu_seqlens.contiguous(), first, table)
+    per_token, per_group = (batch, nheads, nchunks, chunk_size), nheads // ngroups
+    step, sums = new(*per_token), new(*per_token)
+    decay = A.float().contiguous()
+    bias = A.new_zeros(nheads, dtype=torch.float32) if dt_bias is None else dt_bias.float().contiguous()
+    skip = new(0) if D is None else D.float().contiguous()
+    run["steps"](dt, decay, bias, table, step, sums)
+
+    def passed(role: str, states: Tensor, start: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The states before chunks, or the gradients after them, and what comes out at the far end."""
+        beside = torch.empty_like(states, dtype=x.dtype)
+        far = new(sequences, nheads, headdim * dstate)
+        given = far[:0] if start is None else start.float().contiguous().view_as(far)
+        shape = (batch, nchunks, nheads, headdim * dstate)
+        run[role](states.view(shape), sums, first, given, beside.view(shape), far)
+        return beside, far
+
+    states = new(batch, nchunks, nheads * headdim, dstate)
+    run["chunk_state"](B, x.flatten(2), step, sums, table, states, per_group)
+    before, _ = passed("pass_states", states, initial_states)
+    if z is not None:
+        u, du = torch.empty_like(x), torch.empty_like(x)
+        cb = new(batch, nchunks, ngroups, chunk_size, chunk_size, dtype=x.dtype)
+        run["products"](C, B, table, cb)
+        ungated = x.new_empty((batch, seqlen, 0))
+        operands = (cb, x.flatten(2), step, sums, C, before, skip, ungated, table, u.flatten(2))
+        run["chunk_scan"](*operands, per_group)
+        run["gate"](*(t.reshape(-1) for t in (dy, u, z.contiguous())), du.view(-1), dz.view(-1))
+        dy = du
+    gradients = torch.empty_like(states)
+    run["chunk_gradient"](C, dy.flatten(2), step, sums, table, gradients, per_group)
+    if dfinal is None:
+        dfinal = x.new_zeros((sequences, nheads, headdim, dstate), dtype=torch.float32)
+    after, far = passed("pass_gradients", gradients, dfinal)
+    if initial_states is not None:
+        dinitial.copy_(far.view_as(dinitial))
+
+    shape = (batch, nchunks, nheads, headdim, dstate)
+    skipped, c_dots, b_dots = new(*per_token), new(*per_token), new(*per_token)
+    inputs = (B, C, x, dy, step, sums, after.view(shape), skip, table)
+    run["inputs"](*inputs, dx, skipped, per_group)
+    run["c_factors"](dy, x, B, C, step, sums, before.view(shape), table, dC, c_dots, per_group)
+    run["b_factors"](x, dy, C, B, step, sums, after.view(shape), table, dB, b_dots, per_group)
+    edge, partial, total = new(batch, nheads, nchunks), new(3, batch, nchunks, nheads), new(3, nheads)
+    flat = (batch, nchunks, nheads, headdim * dstate)
+    run["edges"](after.view(flat), before.view(flat), states.view(flat), sums, edge)
+    run["steps_backward"](dt, decay, bias, step, c_dots, b_dots, skipped, edge, table, ddt, partial)
+    run["sum"](partial.view(3, batch * nchunks, nheads), total)
+    for gradient, sum_ in zip((dA, dbias, dD), total):
+        if gradient.numel():
+            gradient.copy_(sum_)
+    return found
+
+
+@ssd_scan_backward.register_fake
+def _fake(
+    dy: Tensor,
+    dfinal: Tensor | None,
+    x: Tensor,
+    dt: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    chunk_size: int,
+    D: Tensor | None,
+    z: Tensor | None,
+    dt_bias: Tensor | None,
+    dt_softplus: bool,
+    initial_states: Tensor | None,
+    cu_seqlens: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    def like(operand: Tensor | None) -> Tensor:
+        return x.new_empty(0) if operand is None else torch.empty_like(operand, memory_format=torch.contiguous_format)
+
+    return like(x), like(dt), like(A), like(B), like(C), like(D), like(z), like(dt_bias), like(initial_states)

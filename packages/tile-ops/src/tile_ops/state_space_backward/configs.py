@@ -1,0 +1,71 @@
+"""Which kernels make the gradients of a scan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tile_ops.kernel import KernelSpec, Target
+from tile_ops.operator import Plan
+from tile_ops.state_space import configs as forward
+from tile_ops.state_space.problem import Model, ScanProblem
+
+FAMILY = "state_space_backward"
+
+
+def plan(problem: ScanProblem, target: Target) -> Plan:
+    """Steps and states once more, gradients of states backward in time, then those of all operands by chunks."""
+    model, packed = problem.model, problem.packed
+    kernels = {"table": KernelSpec.of(forward.FAMILY, "chunk_table", chunk_size=model.chunk_size)} if packed else {}
+    kernels["steps"] = forward.steps(model, target, problem.dt_dtype, problem.softplus, packed)
+    kernels["chunk_state"] = forward.chunk_state(model, target, "float32", packed)
+    kernels["pass_states"] = forward.pass_states(model, problem.initial, packed)
+    if problem.gate:
+        kernels["products"] = forward.products(model, target, packed)
+        kernels["chunk_scan"] = forward.chunk_scan(model, target, problem.skip, False, packed)
+        kernels["gate"] = KernelSpec.of(FAMILY, "gate_backward", dtype=model.dtype, block=1024)
+    kernels["chunk_gradient"] = forward.chunk_state(model, target, "float32", packed, reverse=True)
+    kernels["pass_gradients"] = forward.pass_states(model, True, packed, reverse=True)
+    kernels["inputs"] = _products("inputs_backward", model, target, skip=problem.skip, packed=packed)
+    kernels["c_factors"] = _products("factors_backward", model, target, packed=packed, reverse=False)
+    kernels["b_factors"] = _products("factors_backward", model, target, packed=packed, reverse=True)
+    sizes = {"chunk_size": model.chunk_size, "headdim": model.headdim, "dstate": model.dstate}
+    kernels["edges"] = KernelSpec.of(FAMILY, "edges", dtype=model.dtype, **sizes, block=1024)
+    kernels["steps_backward"] = KernelSpec.of(
+        FAMILY,
+        "steps_backward",
+        dtype=problem.dt_dtype,
+        chunk_size=model.chunk_size,
+        block_heads=16,
+        softplus=problem.softplus,
+        packed=packed,
+    )
+    kernels["sum"] = KernelSpec.of(FAMILY, "sum_chunks", block=128)
+    return Plan.of(
+        kernels, f"chunks of {model.chunk_size} tokens, tiles of 64", "rule: state_space_backward/configs.py"
+    )
+
+
+def shipped(kind: str) -> Iterator[KernelSpec]:
+    """What training of Mamba-2 needs: bfloat16, chunks of 256, headdim 64, dstate 128, softplus, D, a gate."""
+    arch = {"cpu": "x86-64-v3", "cuda": "sm_90a", "hip": "gfx942"}[kind]
+    problem = ScanProblem(Model("bfloat16", 256, 64, 128, 2), "bfloat16", True, True, True, False, False)
+    for _, spec in plan(problem, Target(kind, arch)).kernels:
+        if spec.family == FAMILY or ("reverse", True) in spec.arguments:
+            yield spec
+
+
+def _products(function: str, model: Model, target: Target, **flags: bool) -> KernelSpec:
+    """64 tokens to a block: a warpgroup of Hopper."""
+    return KernelSpec.of(
+        FAMILY,
+        function,
+        forward.FAST if target.kind == "cuda" else None,
+        dtype=model.dtype,
+        chunk_size=model.chunk_size,
+        headdim=model.headdim,
+        dstate=model.dstate,
+        block=64,
+        stages=2 if forward.hopper(target) else 0,
+        threads=128,
+        **flags,
+    )

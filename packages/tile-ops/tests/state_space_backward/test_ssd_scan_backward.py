@@ -1,0 +1,67 @@
+"""Gradients of the Mamba-2 scan agree with autograd through the recurrence in float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tile_ops
+from tile_ops.state_space import reference
+from tile_ops.state_space_backward.reference import TOLERANCES
+
+
+def operands(seqlen, dtype, sequences, headdim, dstate, gated):
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*shape):
+        return torch.randn(shape, generator=generator).to(dtype)
+
+    found = {
+        "x": normal(1, seqlen, 2, headdim),
+        "dt": normal(1, seqlen, 2) - 1,
+        "A": -torch.rand(2, generator=generator) - 0.1,
+        "B": normal(1, seqlen, 1, dstate),
+        "C": normal(1, seqlen, 1, dstate),
+        "D": normal(2),
+        "dt_bias": normal(2),
+        "initial_states": normal(sequences, 2, headdim, dstate),
+    }
+    return {**found, "z": normal(1, seqlen, 2, headdim)} if gated else found
+
+
+def gradients(scan, values, dtype=None, **options):
+    """By name, of a sum of the outputs and the last states with random weights."""
+    values = {name: value.detach().to(dtype or value.dtype).requires_grad_() for name, value in values.items()}
+    y, final = scan(**values, dt_softplus=True, **options)
+    generator = torch.Generator().manual_seed(1)
+    weights = [torch.randn(t.shape, generator=generator).to(torch.float16).to(t.dtype) for t in (y, final)]
+    ((y * weights[0]).sum() + (final * weights[1]).sum()).backward()
+    return {name: value.grad for name, value in values.items()}
+
+
+def agree(values, tolerance, close, cu_seqlens=None):
+    found = gradients(tile_ops.ssd_scan, values, chunk_size=64, return_final_states=True, cu_seqlens=cu_seqlens)
+    expected = gradients(reference.ssd_scan, values, torch.float64, cu_seqlens=cu_seqlens)
+    for name, gradient in found.items():
+        assert gradient.dtype == values[name].dtype, name
+        close(gradient, expected[name], tolerance)
+
+
+def test_packed_sequences_with_a_gate(close):
+    ends = torch.tensor([0, 70, 70, 150], dtype=torch.int32)
+    agree(operands(150, torch.float32, 3, 40, 24, gated=True), TOLERANCES["float32"], close, ends)
+
+
+@pytest.mark.parametrize("target", ["cuda -arch=sm_90a"])
+def test_on_tensor_cores(close, monkeypatch, target):
+    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", target)
+    agree(operands(100, torch.float16, 1, 32, 16, gated=False), TOLERANCES["float16"], close)
+
+
+def test_gradients_are_the_same_in_every_run():
+    ends = torch.tensor([0, 70, 70, 150], dtype=torch.int32)
+    values = operands(150, torch.float32, 3, 40, 24, gated=True)
+    options = {"chunk_size": 64, "return_final_states": True, "cu_seqlens": ends}
+    first, second = (gradients(tile_ops.ssd_scan, values, **options) for _ in range(2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
