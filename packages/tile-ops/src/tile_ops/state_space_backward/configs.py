@@ -28,8 +28,15 @@ def plan(problem: ScanProblem, target: Target) -> Plan:
     kernels["inputs"] = _products("inputs_backward", model, target, skip=problem.skip, packed=packed)
     kernels["c_factors"] = _products("factors_backward", model, target, packed=packed, reverse=False)
     kernels["b_factors"] = _products("factors_backward", model, target, packed=packed, reverse=True)
-    sizes = {"chunk_size": model.chunk_size, "headdim": model.headdim, "dstate": model.dstate}
-    kernels["edges"] = KernelSpec.of(FAMILY, "edges", dtype=model.dtype, **sizes, block=1024)
+    kernels["edges"] = KernelSpec.of(
+        FAMILY,
+        "edges",
+        dtype=model.dtype,
+        chunk_size=model.chunk_size,
+        headdim=model.headdim,
+        dstate=model.dstate,
+        block=1024,
+    )
     kernels["steps_backward"] = KernelSpec.of(
         FAMILY,
         "steps_backward",
