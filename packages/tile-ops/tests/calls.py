@@ -18,6 +18,7 @@ from tile_ops.dequantize import reference as dequantize
 from tile_ops.dtypes import name_of
 from tile_ops.gemm import reference as gemm
 from tile_ops.normalization import reference as normalization
+from tile_ops.state_space import reference as state_space
 
 HALVES = (torch.float16, torch.bfloat16)
 
@@ -60,6 +61,7 @@ def calls(device: str) -> Iterator[Call]:
     yield from dequant_matmul(draw)
     yield from matmul(draw)
     yield from rms_norm(draw)
+    yield from state_space_model(draw)
 
 
 def matmul(draw: Draw) -> Iterator[Call]:
@@ -97,3 +99,27 @@ def rms_norm(draw: Draw) -> Iterator[Call]:
             (x, weight),
             {"activation": activation},
         )
+
+
+def state_space_model(draw: Draw) -> Iterator[Call]:
+    dtype, tolerance = torch.bfloat16, state_space.TOLERANCES["bfloat16"]
+    x, z = draw.normal(1, 512, 2, 64, dtype=dtype), draw.normal(1, 512, 2, 64, dtype=dtype)
+    B, C = draw.normal(1, 512, 1, 128, dtype=dtype), draw.normal(1, 512, 1, 128, dtype=dtype)
+    dt, A, D = draw.normal(1, 512, 2, dtype=dtype) - 1, -draw.normal(2).abs() - 0.1, draw.normal(2)
+    for gate in (None, z):
+        options = {"D": D, "z": gate, "dt_softplus": True}
+        yield Call(
+            f"ssd_scan {'plain' if gate is None else 'gated'}",
+            tile_ops.ssd_scan,
+            state_space.ssd_scan,
+            tolerance,
+            (x, dt, A, B, C),
+            {**options, "return_final_states": True},
+        )
+    steps = torch.nn.functional.softplus(dt.float()).transpose(1, 2).reshape(1, 2, 2, 256).contiguous()
+    sums = torch.cumsum(steps * A[:, None, None], -1)
+    before, cb = draw.normal(1, 2, 2, 64, 128, dtype=dtype), draw.normal(1, 2, 1, 256, 256, dtype=dtype)
+    states = (B, x, steps, sums)
+    yield Call("chunk_state", tile_ops.chunk_state, state_space.chunk_state, tolerance, states)
+    outputs = (cb, x, steps, sums, C, before, D, z)
+    yield Call("chunk_scan", tile_ops.chunk_scan, state_space.chunk_scan, tolerance, outputs)

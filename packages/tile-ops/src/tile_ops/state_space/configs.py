@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 from tile_ops.kernel import KernelSpec, Target
 from tile_ops.kernel.spec import Scalar
@@ -138,16 +139,17 @@ def hopper(target: Target) -> bool:
     return target.kind == "cuda" and target.arch.startswith("sm_90")
 
 
+#: Architectures whose plans are shipped; others of the kind have the plans of one of these.
+ARCHS = {"cpu": ("x86-64-v3",), "cuda": ("sm_80", "sm_90a"), "hip": ("gfx942",)}
+
+
 def shipped(kind: str) -> Iterator[KernelSpec]:
     """What Mamba-2 models need: bfloat16, chunks of 256, headdim 64, dstate 128, softplus, D with and without gate."""
-    arch = {"cpu": "x86-64-v3", "cuda": "sm_90a", "hip": "gfx942"}[kind]
     model = Model("bfloat16", 256, 64, 128, heads_per_group=2)
-    for packed in (False, True):
-        for gate in (False, True):
-            problem = ScanProblem(model, "bfloat16", True, True, gate, False, packed)
-            for _, spec in plan_scan(problem, Target(kind, arch)).kernels:
-                if not (gate and spec.function != "chunk_scan"):
-                    yield spec
+    for arch, packed, gate in product(ARCHS[kind], (False, True), (False, True)):
+        problem = ScanProblem(model, "bfloat16", True, True, gate, False, packed)
+        for _, spec in plan_scan(problem, Target(kind, arch)).kernels:
+            yield spec
 
 
 def _why(model: Model, spec: KernelSpec) -> str:

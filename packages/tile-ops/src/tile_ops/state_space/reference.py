@@ -24,6 +24,7 @@ def ssd_scan(
     dt_softplus: bool = False,
     initial_states: torch.Tensor | None = None,
     cu_seqlens: torch.Tensor | None = None,
+    **_: object,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """h_t = exp(dt_t A) h_{t-1} + dt_t x_t B_t^T, y_t = h_t C_t + D x_t: y and the last states; float64."""
     x, dt, A, B, C = (tensor.double() for tensor in (x, dt, A, B, C))
@@ -54,3 +55,43 @@ def ssd_scan(
     if z is not None:
         y = y * torch.nn.functional.silu(z.double())
     return y, state
+
+
+def chunk_state(
+    B: torch.Tensor, x: torch.Tensor, dt: torch.Tensor, dA_cumsum: torch.Tensor, **_: object
+) -> torch.Tensor:
+    """The sum over the tokens of each chunk of exp(s_end - s) dt x B^T; float64."""
+    B, x = _by_chunks(B, x, dt)
+    weights = torch.exp(dA_cumsum[..., -1:].double() - dA_cumsum) * dt
+    return torch.einsum("bhcl,bclhp,bclhn->bchpn", weights, x, B)
+
+
+def chunk_scan(
+    cb: torch.Tensor,
+    x: torch.Tensor,
+    dt: torch.Tensor,
+    dA_cumsum: torch.Tensor,
+    C: torch.Tensor,
+    states: torch.Tensor,
+    D: torch.Tensor | None = None,
+    z: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """exp(s_l) states C_l + sum over m <= l of cb[l, m] exp(s_l - s_m) dt_m x_m + D x_l, times silu(z_l); float64."""
+    rows, inputs = _by_chunks(C, x, dt)
+    s = dA_cumsum.double()
+    weights = (torch.exp(s[..., :, None] - s[..., None, :]) * dt[..., None, :]).tril()
+    weights = weights * cb.double().tril().repeat_interleave(x.shape[2] // cb.shape[2], 2).transpose(1, 2)
+    y = torch.einsum("bhclm,bcmhp->bclhp", weights, inputs)
+    y = y + torch.einsum("bhcl,bchpn,bclhn->bclhp", torch.exp(s), states.double(), rows)
+    y = y.flatten(1, 2)[:, : x.shape[1]]
+    if D is not None:
+        y = y + D.double()[:, None] * x
+    return y if z is None else y * torch.nn.functional.silu(z.double())
+
+
+def _by_chunks(factor: torch.Tensor, x: torch.Tensor, dt: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """B or C with a row for each head, and x: (batch, nchunks, chunk_size, nheads, columns), 0 past the end."""
+    factor = factor.repeat_interleave(x.shape[2] // factor.shape[2], 2)
+    missing = dt.shape[2] * dt.shape[3] - x.shape[1]
+    padded = (torch.nn.functional.pad(t.double(), (0, 0, 0, 0, 0, missing)) for t in (factor, x))
+    return tuple(t.unflatten(1, dt.shape[2:]) for t in padded)  # type: ignore[return-value]
