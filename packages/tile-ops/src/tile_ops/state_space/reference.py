@@ -94,4 +94,4 @@ def _by_chunks(factor: torch.Tensor, x: torch.Tensor, dt: torch.Tensor) -> tuple
     factor = factor.repeat_interleave(x.shape[2] // factor.shape[2], 2)
     missing = dt.shape[2] * dt.shape[3] - x.shape[1]
     padded = (torch.nn.functional.pad(t.double(), (0, 0, 0, 0, 0, missing)) for t in (factor, x))
-    return tuple(t.unflatten(1, dt.shape[2:]) for t in padded)  # type: ignore[return-value]
+    return tuple(t.unflatten(1, dt.shape[2:]) for t in padded)
