@@ -1,6 +1,6 @@
 """Calls of every operator with their references: what any installation, on any device, must be able to do.
 
-`calls(device)` is used by the test that compares plans with what is shipped, and by installed.py, which runs where nothing
+`calls(device, kind)` is used by the test that compares plans with what is shipped, and by installed.py, which runs where nothing
 but the wheels and torch is installed. An operator that is public and has no call here fails test_calls.py.
 """
 
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 import tile_ops
+from tile_ops.attention import reference as attention
 from tile_ops.dequantize import reference as dequantize
 from tile_ops.dtypes import name_of
 from tile_ops.gemm import reference as gemm
@@ -45,23 +46,40 @@ def on_cpu(value: Any) -> Any:
 
 
 class Draw:
-    """Random tensors on a device, the same on every machine."""
+    """Random tensors on a device, the same on every machine. `kind` is what the shipped kernels are for: cpu, cuda, hip."""
 
-    def __init__(self, device: str) -> None:
-        self.device = device
+    def __init__(self, device: str, kind: str) -> None:
+        self.device, self.kind = device, kind
         self.generator = torch.Generator().manual_seed(0)
 
     def normal(self, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         return torch.randn(shape, generator=self.generator).to(dtype).to(self.device)
 
 
-def calls(device: str) -> Iterator[Call]:
-    """All of them, operator by operator."""
-    draw = Draw(device)
+def calls(device: str, kind: str) -> Iterator[Call]:
+    """All of them, operator by operator: tensors on `device`, element types and sizes that are shipped for `kind`."""
+    draw = Draw(device, kind)
     yield from dequant_matmul(draw)
+    yield from flash_attention(draw)
     yield from matmul(draw)
     yield from rms_norm(draw)
     yield from state_space_model(draw)
+
+
+def flash_attention(draw: Draw) -> Iterator[Call]:
+    shapes = [(1, 130, 130, 2, 2), (2, 1, 70, 4, 1), (1, 33, 200, 4, 2)]  # batch, tokens, keys, heads, heads_kv
+    dtypes = HALVES if draw.kind != "cpu" else (torch.float32, torch.bfloat16)
+    for dtype, dim, causal, (batch, tokens, keys, heads, heads_kv) in product(dtypes, (64, 128), (False, True), shapes):
+        q = draw.normal(batch, tokens, heads, dim, dtype=dtype)
+        k, v = (draw.normal(batch, keys, heads_kv, dim, dtype=dtype) for _ in "kv")
+        yield Call(
+            f"flash_attention {name_of(dtype)} {tuple(q.shape)} {keys} {heads_kv} {'causal' if causal else 'full'}",
+            tile_ops.flash_attention,
+            lambda *operands, return_lse, **options: attention.flash_attention(*operands, **options),
+            attention.TOLERANCES[name_of(dtype)],
+            (q, k, v),
+            {"causal": causal, "return_lse": True},
+        )
 
 
 def matmul(draw: Draw) -> Iterator[Call]:

@@ -82,7 +82,7 @@ def main() -> int:
     shipped = inventory()
     assert shipped, "no prebuilt kernels are installed"
     lines = []
-    for call in calls(given.device) if given.device != "none" else ():
+    for call in calls(given.device, given.device) if given.device != "none" else ():
         lines.append(run(call))
         print(f"{lines[-1]['call']}: {lines[-1]['failure'] or 'ok'}", flush=True)
     failed = [line for line in lines if line["failure"]]
