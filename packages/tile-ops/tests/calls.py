@@ -61,6 +61,7 @@ def calls(device: str, kind: str) -> Iterator[Call]:
     draw = Draw(device, kind)
     yield from dequant_matmul(draw)
     yield from flash_attention(draw)
+    yield from flash_attention_varlen(draw)
     yield from matmul(draw)
     yield from rms_norm(draw)
     yield from state_space_model(draw)
@@ -78,6 +79,29 @@ def flash_attention(draw: Draw) -> Iterator[Call]:
             lambda *operands, return_lse, **options: attention.flash_attention(*operands, **options),
             attention.TOLERANCES[name_of(dtype)],
             (q, k, v),
+            {"causal": causal, "return_lse": True},
+        )
+
+
+def flash_attention_varlen(draw: Draw) -> Iterator[Call]:
+    lengths, keys, heads, heads_kv = (3, 70, 0, 5), (20, 70, 4, 0), 2, 1
+    starts, key_starts = (torch.tensor([0, *n]).cumsum(0).int() for n in (lengths, keys))
+
+    def reference(q: Any, k: Any, v: Any, *_: Any, causal: bool, return_lse: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        rows = zip(*(part.split(n) for part, n in ((q, lengths), (k, keys), (v, keys))), strict=True)
+        parts = [attention.flash_attention(*(part[None] for part in row), causal=causal) for row in rows]
+        return torch.cat([out[0] for out, _ in parts]), torch.cat([lse[0] for _, lse in parts], 1)
+
+    dtypes = HALVES if draw.kind != "cpu" else (torch.float32, torch.bfloat16)
+    for dtype, dim, causal in product(dtypes, (64, 128), (False, True)):
+        q = draw.normal(sum(lengths), heads, dim, dtype=dtype)
+        k, v = (draw.normal(sum(keys), heads_kv, dim, dtype=dtype) for _ in "kv")
+        yield Call(
+            f"flash_attention_varlen {name_of(dtype)} {dim} {'causal' if causal else 'full'}",
+            tile_ops.flash_attention_varlen,
+            reference,
+            attention.TOLERANCES[name_of(dtype)],
+            (q, k, v, starts.to(draw.device), key_starts.to(draw.device), max(lengths)),
             {"causal": causal, "return_lse": True},
         )
 

@@ -97,6 +97,6 @@ def shipped(kind: str) -> Iterator[KernelSpec]:
     """What a wheel of prebuilt kernels holds: both masks without a window, the usual types and head dimensions."""
     archs = {"cpu": ("x86-64-v3",), "cuda": ("sm_90a", "sm_80"), "hip": ("gfx942",)}[kind]
     for arch, dtype in product(archs, ("float32", "bfloat16") if kind == "cpu" else ("float16", "bfloat16")):
-        for dim, mask in product((64, 128), ("full", "causal")):
+        for dim, mask, function in product((64, 128), ("full", "causal"), ("forward", "forward_packed")):
             tiles, _ = choose(dim, dtype, Target(kind, arch))
-            yield forward(dtype, dim, mask, False, False, tiles, kind)
+            yield forward(dtype, dim, mask, False, False, tiles, kind, function)
