@@ -93,3 +93,16 @@ def threshold(condition: Any, var: Any) -> Threshold | None:
 
 def _floordiv(value: Any, divisor: int) -> Any:
     return value if divisor == 1 else tir.floordiv(value, divisor)
+
+
+def extreme(index: Any, extents: dict[Any, int], most: bool) -> Any | None:
+    """The largest (or least) value of an index over a nest's iterations; None if it is not linear in its variables."""
+    for var, extent in extents.items():
+        if not depends(index, {var}):
+            continue
+        found = linear(index, var)
+        if found is None:
+            return None
+        factor, rest = found
+        index = rest + tir.const(factor * (extent - 1), str(rest.ty)) if (factor > 0) == most else rest
+    return index

@@ -27,6 +27,7 @@ from tile_compiler.simt.resolve_ptx import resolve_ptx
 from tile_compiler.simt.roles.plan_channels import plan_channels
 from tile_compiler.simt.roles.split_roles import split_roles
 from tile_compiler.simt.share_elements import share_elements
+from tile_compiler.simt.skip_masks import skip_masks
 from tile_compiler.simt.split_addresses import split_addresses
 from tile_compiler.simt.split_vectors import split_vectors
 from tile_compiler.simt.unroll_walks import unroll_walks
@@ -36,6 +37,7 @@ Pass = Callable[[tir.PrimFunc, SimtContext], tir.PrimFunc]
 CUDA: tuple[tuple[str, Pass], ...] = (
     ("materialize_threads", materialize_threads),  # from here on every kernel has threads
     ("resolve_ptx", resolve_ptx),  # from here on no instructions by opcode: functions, some of them above the kernel
+    ("skip_masks", skip_masks),  # from here on tiles are masked only where their mask has an edge
     ("fold_clears", fold_clears),  # Hopper: products that start from 0 say so
     ("plan_channels", plan_channels),  # Hopper: from here on copies that a producer makes are marked as its own
     ("plan_pipeline", plan_pipeline),  # from here on no pipelined loops; copies that may run ahead are marked

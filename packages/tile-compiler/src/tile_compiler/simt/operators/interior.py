@@ -8,7 +8,7 @@ import tvm_ffi
 from tvm import ir
 from tvm import tirx as tir
 
-from tile_compiler.loops.affine import depends, linear
+from tile_compiler.loops.affine import depends, extreme
 from tile_compiler.ranges import reads_memory
 from tile_compiler.simt.lowering import Lowering
 from tile_compiler.simt.operators.nests import is_global
@@ -36,23 +36,10 @@ def interior(rule: NestRule, low: Lowering) -> list[Any] | None:
         for condition in needed:
             if not isinstance(condition, (ir.prim.LT, ir.prim.GE)) or depends(condition, inner):
                 return None
-            furthest = _extreme(condition.a, extents, most=isinstance(condition, ir.prim.LT))
+            furthest = extreme(condition.a, extents, most=isinstance(condition, ir.prim.LT))
             if furthest is None or reads_memory(condition) or low.varies(condition):
                 return None
             part = low.simplify(type(condition)(furthest, condition.b))
             if not any(tvm_ffi.structural_equal(part, other) for other in found):
                 found.append(part)
     return found or None
-
-
-def _extreme(index: Any, extents: dict[Any, int], most: bool) -> Any | None:
-    """The largest (or least) value of an index over a nest's iterations; None if it is not linear in its variables."""
-    for var, extent in extents.items():
-        if not depends(index, {var}):
-            continue
-        found = linear(index, var)
-        if found is None:
-            return None
-        factor, rest = found
-        index = rest + tir.const(factor * (extent - 1), str(rest.ty)) if (factor > 0) == most else rest
-    return index
