@@ -75,8 +75,9 @@ def asked(condition: Any, values: dict[str, int]) -> bool:
     [
         lambda q, k, size: (q + k) % 2 == 0,
         lambda q, k, size: q * k < 100,
+        lambda q, k, size: T.cast(k, "float32") * 0.1 < 4.0,
     ],
-    ids=["every other", "no line"],
+    ids=["every other", "no line", "rounded"],
 )
 def test_other_masks_ask_each_element(rng: Any, proved: Any, mask: Any) -> None:
     a, c = rng.standard_normal((ROWS, COLUMNS)).astype("float32"), np.zeros((ROWS, COLUMNS), "float32")

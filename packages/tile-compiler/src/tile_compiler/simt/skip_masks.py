@@ -9,7 +9,7 @@ from tvm import ir
 from tvm import tirx as tir
 
 from tile_compiler.loops.affine import extreme
-from tile_compiler.ranges import conjunction, conjuncts, reads_memory
+from tile_compiler.ranges import conjunction, conjuncts, is_integer, reads_memory
 from tile_compiler.rewrite import Rewriter, is_call, map_kernels, substitute
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.operators.nests import is_fragment
@@ -87,8 +87,8 @@ def _mask(stmt: Any) -> Any | None:
 
 
 def _worst(condition: Any, extents: dict[Any, int]) -> Any | None:
-    """A comparison at the element of a nest where it holds least; None for what is no linear comparison."""
-    if not isinstance(condition, (ir.prim.LT, ir.prim.LE, ir.prim.GT, ir.prim.GE)):
+    """A comparison of integers at the element of a nest where it holds least; None for what is no linear comparison."""
+    if not isinstance(condition, (ir.prim.LT, ir.prim.LE, ir.prim.GT, ir.prim.GE)) or not is_integer(condition.a):
         return None
     less = isinstance(condition, (ir.prim.LT, ir.prim.LE))
     left, right = (extreme(side, extents, most) for side, most in ((condition.a, less), (condition.b, not less)))
