@@ -44,10 +44,10 @@ def dequant_matmul(
     | nf4, bnb_fp4 | tables of bitsandbytes, up to 1 |
     | fp4, mxfp4 | e2m1: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives; mxfp4 has group_size 32 |
 
-    Products of several tokens round W to x's type; of one token they do not. Sums are in float32, the result is rounded
-    once. Results repeat bit for bit; a token's result may depend on how many there are, as the kernel does. Empty
-    tensors give an empty result, or the bias where k is 0. Raises WrongShape, WrongDtype, WrongStride, WrongValue,
-    WrongDevice.
+    Products on matrix instructions round W to x's type, others do not (`explain` tells which run). Sums are in float32,
+    the result is rounded once. Results repeat bit for bit; a token's result may depend on how many there are, as the
+    kernel does. Empty tensors give an empty result, or the bias where k is 0. Raises WrongShape, WrongDtype,
+    WrongStride, WrongValue, WrongDevice.
 
     Sources: Frantar et al., GPTQ, 2022; Dettmers et al., QLoRA, 2023; OCP Microscaling Formats 1.0.
     """

@@ -191,3 +191,69 @@ def gemv(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, table, bias,
                 out[0, 0, bn * block_N + i] = y
 
     return gemv
+
+
+def words(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, table, bias, block_N, block_W):
+    """For a CPU and few tokens, one after the other: the lanes of a vector are neighbouring words, of which each gives
+    the code of one place. x is put in that order once for `block_N` rows of W.
+    """
+    per = 32 // bits
+    width = max(block_W, group // per)  # words of a tile: whole groups
+    span = group // per if group else width  # words of one group
+    m, n, length, groups = (T.dynamic(name) for name in ("m", "n", "words", "groups"))
+    unused = [T.dynamic(name) for name in ("zero_groups", "zero_n", "codes", "bias_n")]
+    k = length * per
+    mask, middle = 2**bits - 1, 2 ** (bits - 1) if signed else 0
+    flip = sum(middle << (bits * c) for c in range(per))  # two's complement becomes a number from 0 up
+
+    @T.prim_func
+    def words(
+        X: T.Tensor((m, k), dtype),
+        W: T.Tensor((n, length), "uint32"),
+        scales: T.Tensor((groups, n), scale_dtype),
+        zero_points: T.Tensor((groups, n) if zeros else (unused[0], unused[1]), "uint8"),
+        values: T.Tensor((2**bits,) if table else (unused[2],), "float32"),
+        offset: T.Tensor((n,) if bias else (unused[3],), dtype),
+        out: T.Tensor((1, m, n), out_dtype),
+    ):
+        with T.Kernel(T.ceildiv(n, block_N), m, threads=1) as (bn, token):
+            packed = T.alloc_fragment((block_N, width), "uint32")
+            x = T.alloc_fragment((per, width), "float32")
+            x_sum = T.alloc_fragment((width,), "float32")
+            part = T.alloc_fragment((block_N, width), "float32")
+            sums = T.alloc_fragment((block_N, width), "float32")
+            total = T.alloc_fragment((block_N,), "float32")
+            if table:
+                value_of = T.alloc_shared((2**bits,), "float32")
+                T.copy(values, value_of)
+
+            T.clear(sums)
+            for step in T.serial(T.ceildiv(length, width)):
+                T.clear(x_sum)
+                for c, w in T.Parallel(per, width):
+                    x[c, w] = T.cast(X[token, (step * width + w) * per + c], "float32")
+                for c in T.serial(per):
+                    for w in T.Parallel(width):
+                        x_sum[w] += x[c, w]
+                T.copy(W[bn * block_N, step * width], packed)
+                T.clear(part)
+                for i, w in T.Parallel(block_N, width):
+                    for c in T.serial(per):
+                        code = ((packed[i, w] ^ T.uint32(flip)) >> T.cast(c * bits, "uint32")) & T.uint32(mask)
+                        number = T.cast(code, "int32")
+                        part[i, w] += (value_of[number] if table else T.cast(number, "float32")) * x[c, w]
+                for i, g, w in T.Parallel(block_N, width // span, span):
+                    row = step * (width // span) + g if group else 0
+                    if row < groups:
+                        scale = T.cast(scales[row, bn * block_N + i], "float32")
+                        zero = T.cast(zero_points[row, bn * block_N + i], "float32") if zeros else float(middle)
+                        at = g * span + w
+                        sums[i, at] += (part[i, at] if table else part[i, at] - zero * x_sum[at]) * scale
+            T.reduce_sum(sums, total, dim=1)
+            for i in T.Parallel(block_N):
+                y = total[i]
+                if bias:
+                    y = y + T.cast(offset[bn * block_N + i], "float32")
+                out[0, token, bn * block_N + i] = y
+
+    return words
