@@ -12,12 +12,14 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import tile_ops
+from tile_ops.dequantize.reference import dequantize
 
 COPY_BYTES = 1 << 28  # larger than the caches
 #: How far ours and torch's may be apart, relative to the root mean square: both round to the type.
@@ -39,9 +41,54 @@ class Case:
 
 def cases(device: str, quick: bool = False) -> Iterator[Case]:
     """Operator by operator."""
-    for family in (matmul, rms_norm):
-        found = list(family(device))
-        yield from found[:1] if quick else found
+    for family in (dequant_matmul, flash_attention, matmul, rms_norm):
+        yield from islice(family(device), 1 if quick else None)
+
+
+def dequant_matmul(device: str) -> Iterator[Case]:
+    """4-bit weights with a scale for each 128 (NF4: 64), from one token to a prompt (V0, M2), beside a product with halves."""
+    shapes = [(1, 16384, 16384), (16, 16384, 16384), (64, 16384, 16384), (1, 28672, 8192), (4096, 28672, 8192)]
+    dtype = torch.float16
+    for m, n, k in shapes if device == "cuda" else [(1, 4096, 4096), (16, 4096, 4096)]:
+        for format, group in (("uint4", 128), ("nf4", 64)):
+            w = tile_ops.quantize(torch.randn(n, k, device=device, dtype=dtype), format=format, group_size=group)
+            options = {"scales": w.scales, "zeros": w.zeros, "format": format, "group_size": group}
+            x, halves = torch.randn(m, k, device=device, dtype=dtype), dequantize(w.packed, **options).to(dtype)
+            yield Case(
+                "dequant_matmul",
+                f"dequant_matmul {format} {m}x{n}x{k}",
+                dtype,
+                lambda x=x, w=w, options=options: tile_ops.dequant_matmul(x, w.packed, **options),
+                lambda x=x, halves=halves: x @ halves.T,
+                n * k / 2 + w.scales.nbytes + 2.0 * m * (n + k),
+                2.0 * m * n * k,
+            )
+
+
+def flash_attention(device: str) -> Iterator[Case]:
+    """Prompts of decoders (FA4, L, GQA): batch, tokens, heads, heads of keys; head dimension 128."""
+    shapes = [(1, 4096, 32, 32), (4, 4096, 32, 32), (4, 8192, 32, 8)] if device == "cuda" else [(1, 1024, 8, 8)]
+    dim = 128
+    dtypes = (torch.float16,) if device == "cuda" else (torch.float32, torch.bfloat16)
+    for dtype, (batch, tokens, heads, heads_kv), causal in product(dtypes, shapes, (True, False)):
+        q = torch.randn(batch, tokens, heads, dim, device=device, dtype=dtype)
+        k, v = (torch.randn(batch, tokens, heads_kv, dim, device=device, dtype=dtype) for _ in "kv")
+
+        def peer(q: Any = q, k: Any = k, v: Any = v, causal: bool = causal) -> Any:
+            operands = (x.transpose(1, 2) for x in (q, k, v))
+            attend = torch.nn.functional.scaled_dot_product_attention
+            return attend(*operands, is_causal=causal, enable_gqa=k.shape[2] != q.shape[2]).transpose(1, 2)
+
+        yield Case(
+            "flash_attention",
+            f"flash_attention {str(dtype).removeprefix('torch.')} b{batch} s{tokens} h{heads}/{heads_kv} "
+            + ("causal" if causal else "full"),
+            dtype,
+            lambda q=q, k=k, v=v, causal=causal: tile_ops.flash_attention(q, k, v, causal=causal),
+            peer,
+            2.0 * (q.nbytes + k.nbytes),
+            4.0 * batch * heads * tokens**2 * dim * (0.5 if causal else 1.0),
+        )
 
 
 def matmul(device: str) -> Iterator[Case]:
@@ -120,7 +167,9 @@ def on_cpu(quick: bool) -> Iterator[dict[str, Any]]:
     peaks = {dtype: product_rate(dtype) for dtype in (torch.float32, torch.bfloat16)}
     for case in cases("cpu", quick):
         agree(case)
-        yield line(case, paired({"ours": case.ours, "torch": case.torch}, 1), copy, peaks[case.dtype])
+        yield line(
+            case, paired({"ours": case.ours, "torch": case.torch}, 1), copy, peaks.get(case.dtype, peaks[torch.float32])
+        )
 
 
 def product_rate(dtype: torch.dtype) -> float:
