@@ -18,6 +18,7 @@ from tile_ops.attention import reference as attention
 from tile_ops.dequantize import reference as dequantize
 from tile_ops.dtypes import name_of
 from tile_ops.gemm import reference as gemm
+from tile_ops.linear_attention import reference as linear
 from tile_ops.normalization import reference as normalization
 from tile_ops.state_space import reference as state_space
 
@@ -62,6 +63,7 @@ def calls(device: str, kind: str) -> Iterator[Call]:
     yield from dequant_matmul(draw)
     yield from flash_attention(draw)
     yield from flash_attention_varlen(draw)
+    yield from linear_attention(draw)
     yield from matmul(draw)
     yield from rms_norm(draw)
     yield from state_space_model(draw)
@@ -103,6 +105,20 @@ def flash_attention_varlen(draw: Draw) -> Iterator[Call]:
             attention.TOLERANCES[name_of(dtype)],
             (q, k, v, starts.to(draw.device), key_starts.to(draw.device), max(lengths)),
             {"causal": causal, "return_lse": True},
+        )
+
+
+def linear_attention(draw: Draw) -> Iterator[Call]:
+    q, k, v = (draw.normal(1, 100, 2, 128, dtype=torch.bfloat16) for _ in range(3))
+    for shape in (None, (2,), (1, 100, 2), (1, 100, 2, 128)):
+        decay = None if shape is None else -draw.normal(*shape).abs() / 8
+        yield Call(
+            f"linear_attention {shape}",
+            tile_ops.linear_attention,
+            linear.linear_attention,
+            linear.TOLERANCES["bfloat16"],
+            (q, k, v),
+            {"decay": decay, "return_final_state": True},
         )
 
 

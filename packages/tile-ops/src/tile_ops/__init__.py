@@ -15,6 +15,7 @@ from .dequantize import (
 )
 from .family import Family, families
 from .gemm import matmul
+from .linear_attention import linear_attention
 from .normalization import rms_norm
 from .operator import Explanation, explain
 from .state_space import chunk_scan, chunk_state, ssd_scan
@@ -34,6 +35,7 @@ __all__ = [
     "from_awq",
     "from_bitsandbytes",
     "from_gptq",
+    "linear_attention",
     "matmul",
     "pack",
     "quantize",

@@ -149,7 +149,7 @@ def _chunk_scan(
         kernel = CHUNK_SCAN.choose(problem, target)["forward"]
         operands = (cb.contiguous(), _flat(x), dt.contiguous(), dA_cumsum.contiguous(), C.contiguous())
         shared = (_rows(states), _skip(x, D), _gate(x, z), _no_chunks(x))
-        kernel(*operands, *shared, _flat(y), problem.model.heads_per_group)
+        kernel(*operands, *shared, _flat(y), problem.model.heads_per_group, 1.0)
     return y
 
 
@@ -213,7 +213,7 @@ def _ssd_scan(
     )
     cb = x.new_empty((batch, nchunks, ngroups, chunk_size, chunk_size))
     chosen["products"](C, B, table, cb)
-    rest = (_skip(x, D), _gate(x, z), table, _flat(y), nheads // ngroups)
+    rest = (_skip(x, D), _gate(x, z), table, _flat(y), nheads // ngroups, 1.0)
     chosen["chunk_scan"](cb, x, dt_out, dA_cumsum, C, before, *rest)
     return y, final
 

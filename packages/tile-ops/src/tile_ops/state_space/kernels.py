@@ -211,7 +211,7 @@ def pass_states(dtype, chunk_size, headdim, dstate, block, initial, packed, reve
 def chunk_scan(dtype, chunk_size, headdim, dstate, heads, block_m, block_k, stages, threads, skip, gate, packed):
     """The outputs of `block_m` tokens of a chunk, for `heads` heads of one group at a time: C and cb are read once for them.
 
-    `skip`: D x is added, as D on the diagonal of cb. `gate`: the result is multiplied with silu(z).
+    `skip`: D x is added, as D on the diagonal of cb. `gate`: the result is multiplied with silu(z). Mamba-2's `scale` is 1.
     """
     batch, seqlen, nheads, ngroups, nchunks = T.dynamic("batch, seqlen, nheads, ngroups, nchunks")
     columns = -(-headdim // 16) * 16  # past headdim a tile has features of the next head, which are not stored
@@ -231,6 +231,7 @@ def chunk_scan(dtype, chunk_size, headdim, dstate, heads, block_m, block_k, stag
         chunks: T.Tensor((T.dynamic("rows"), 2), "int32"),
         y: T.Tensor((batch, seqlen, nheads * headdim), dtype),
         per_group: T.int32,
+        scale: T.float32,
     ):
         with T.Kernel(per_group // heads * tiles, ngroups, batch * nchunks, threads=threads) as (bx, group, bz):
             C_tile = T.alloc_shared((block_m, block_d), dtype)
@@ -289,7 +290,7 @@ def chunk_scan(dtype, chunk_size, headdim, dstate, heads, block_m, block_k, stag
                     p = (head + h) * headdim
                     for i, j in T.Parallel(block_m, columns):
                         if token + i < end and j < headdim:
-                            value = acc[h][i, j]
+                            value = acc[h][i, j] * scale
                             if gate:
                                 g = T.cast(z[b, token + i, p + j], "float32")
                                 value *= g * T.sigmoid(g)

@@ -86,7 +86,7 @@ def ssd_scan_backward(
         run["products"](C, B, table, cb)
         ungated = x.new_empty((batch, seqlen, 0))
         operands = (cb, x.flatten(2), step, sums, C, before, skip, ungated, table, u.flatten(2))
-        run["chunk_scan"](*operands, per_group)
+        run["chunk_scan"](*operands, per_group, 1.0)
         run["gate"](*(t.reshape(-1) for t in (dy, u, z.contiguous())), du.view(-1), dz.view(-1))
         dy = du
     gradients = torch.empty_like(states)

@@ -1,0 +1,126 @@
+"""`linear_attention` on torch tensors."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tile_ops.kernel import target_of
+from tile_ops.operator import Operator
+
+from .configs import plan
+from .problem import AttentionProblem
+
+
+def _target(q, k, v, *, decay=None, initial_state=None, cu_seqlens=None, **_):  # type: ignore[no-untyped-def]
+    return target_of(q, k, v, decay, initial_state, cu_seqlens)
+
+
+LINEAR_ATTENTION = Operator("linear_attention", AttentionProblem.of, plan, _target)
+
+
+@LINEAR_ATTENTION.public
+def linear_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    decay: Tensor | None = None,
+    scale: float | None = None,
+    initial_state: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    return_final_state: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Causal attention without softmax: S_t = exp(decay_t) S_{t-1} + v_t k_t^T, o_t = scale S_t q_t.
+
+    q, k: (batch, seqlen, heads_k, dim_k), v: (batch, seqlen, heads, dim_v), heads a multiple of heads_k; all float16,
+    bfloat16 or float32; dims multiples of 8 up to 256. `decay` is the logarithm of a decay, not positive, of that type
+    or float32: None for 1, (heads,) for retention, (batch, seqlen, heads) for a gate per token, (batch, seqlen, heads,
+    dim_k) for gated linear attention (then heads_k = heads). scale: dim_k ** -0.5 unless given.
+
+    `initial_state`: (batch, heads, dim_v, dim_k). `cu_seqlens`, int32 of shape (sequences + 1,), are cumulative lengths
+    of sequences that lie one after the other in a batch of 1, each with its own state; lengths may be 0.
+
+    Result: o, as v; with `return_final_state` also the last states, float32 of shape (batch or sequences, heads, dim_v,
+    dim_k). Products are summed in float32 from operands rounded to the type of v; the state stays in float32. The result
+    is the same, bit for bit, in every run, batch and packing. There is no gradient.
+    Raises WrongShape, WrongDtype, WrongValue, WrongDevice.
+
+    Source: Katharopoulos et al. 2020 (plain), Sun et al. 2023 (retention), Yang et al. 2024 (gated), in the chunks of Dao
+    and Gu 2024.
+    """
+    device = v.device.type
+    if torch.is_autocast_enabled(device):
+        q, k, v = (t.to(torch.get_autocast_dtype(device)) for t in (q, k, v))
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    o, final = torch.ops.tile_ops.linear_attention(q, k, v, decay, scale, initial_state, cu_seqlens)
+    return (o, final) if return_final_state else o
+
+
+@torch.library.custom_op("tile_ops::linear_attention", mutates_args=())
+def _linear_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    decay: Tensor | None,
+    scale: float,
+    initial_state: Tensor | None,
+    cu_seqlens: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    problem = AttentionProblem.of(q, k, v, decay=decay, initial_state=initial_state, cu_seqlens=cu_seqlens)
+    target = target_of(q, k, v, decay, initial_state, cu_seqlens)
+    o, final = _fake(q, k, v, decay, scale, initial_state, cu_seqlens)
+    batch, seqlen, heads, dim_v = v.shape
+    heads_k, dim_k = q.shape[2:]
+    if not final.numel():
+        return o, final
+    if not seqlen:
+        return o, final.zero_() if initial_state is None else final.copy_(initial_state)
+    run = LINEAR_ATTENTION.choose(problem, target)
+    q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
+    start = final[:0] if initial_state is None else initial_state.float().contiguous()
+    lengths = v.new_empty(0, dtype=torch.int32) if cu_seqlens is None else cu_seqlens.contiguous()
+    if problem.decay == "channel":
+        assert decay is not None
+        run["gated"](q, k, v, decay.contiguous(), start, lengths, o, final, scale)
+        return o, final
+
+    size, sequences = problem.model.chunk_size, len(final)
+    table, first, nchunks = v.new_empty((0, 2), dtype=torch.int32), lengths[:0], -(-seqlen // size)
+    if cu_seqlens is not None:
+        nchunks = (seqlen + sequences * (size - 1)) // size
+        table, first = (v.new_empty(shape, dtype=torch.int32) for shape in ((nchunks, 2), (sequences + 1,)))
+        run["table"](lengths, first, table)
+    step, sums = (v.new_empty((batch, heads, nchunks, size), dtype=torch.float32) for _ in range(2))
+    if decay is None:
+        decay = v.new_zeros(heads, dtype=torch.float32)
+    decay = decay.float().view(1, 1, heads) if decay.ndim == 1 else decay
+    run["decays"](decay.contiguous(), table, step, sums, seqlen)
+
+    states = v.new_empty((batch, nchunks, heads * dim_v, dim_k), dtype=torch.float32)
+    before = torch.empty_like(states, dtype=v.dtype)
+    run["chunk_state"](k, v.flatten(2), step, sums, table, states, heads // heads_k)
+    shape, whole = (batch, nchunks, heads, dim_v * dim_k), (sequences, heads, dim_v * dim_k)
+    start = start.view(len(start), *whole[1:])
+    run["pass_states"](states.view(shape), sums, first, start, before.view(shape), final.view(whole))
+    products = v.new_empty((batch, nchunks, heads_k, size, size))
+    run["products"](q, k, table, products)
+    unused = (v.new_empty(0, dtype=torch.float32), v.new_empty((batch, seqlen, 0)))
+    operands = (products, v.flatten(2), step, sums, q, before, *unused, table, o.flatten(2))
+    run["chunk_scan"](*operands, heads // heads_k, scale)
+    return o, final
+
+
+@_linear_attention.register_fake
+def _fake(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    decay: Tensor | None,
+    scale: float,
+    initial_state: Tensor | None,
+    cu_seqlens: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    sequences = v.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
+    final = v.new_empty((sequences, *v.shape[2:], q.shape[3]), dtype=torch.float32)
+    return torch.empty_like(v, memory_format=torch.contiguous_format), final
