@@ -19,6 +19,7 @@ from tile_ops.dequantize import reference as dequantize
 from tile_ops.dtypes import name_of
 from tile_ops.gemm import reference as gemm
 from tile_ops.linear_attention import reference as linear
+from tile_ops.mla import reference as mla
 from tile_ops.normalization import reference as normalization
 from tile_ops.state_space import reference as state_space
 
@@ -65,6 +66,7 @@ def calls(device: str, kind: str) -> Iterator[Call]:
     yield from flash_attention_varlen(draw)
     yield from linear_attention(draw)
     yield from matmul(draw)
+    yield from mla_decode(draw)
     yield from rms_norm(draw)
     yield from state_space_model(draw)
 
@@ -142,6 +144,21 @@ def dequant_matmul(draw: Draw) -> Iterator[Call]:
             dequantize.TOLERANCES["float16"],
             (draw.normal(m, k, dtype=torch.float16), w.packed),
             stored,
+        )
+
+
+def mla_decode(draw: Draw) -> Iterator[Call]:
+    for dtype, lengths in product(HALVES, ((0, 70, 128), (1000,))):
+        columns = -(-max(lengths) // 64)
+        query, cache = draw.normal(len(lengths), 16, 576, dtype=dtype), draw.normal(16, 64, 576, dtype=dtype)
+        table = torch.arange(len(lengths) * columns, dtype=torch.int32, device=draw.device).reshape(-1, columns)
+        yield Call(
+            f"mla_decode {name_of(dtype)} {lengths}",
+            tile_ops.mla_decode,
+            lambda *args, scale: mla.mla_decode(*args, scale=scale)[0],
+            mla.TOLERANCES[name_of(dtype)],
+            (query[..., :512], query[..., 512:], cache, table, torch.tensor(lengths).int().to(draw.device)),
+            {"scale": 192**-0.5},
         )
 
 

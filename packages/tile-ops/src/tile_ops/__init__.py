@@ -16,6 +16,7 @@ from .dequantize import (
 from .family import Family, families
 from .gemm import matmul
 from .linear_attention import linear_attention
+from .mla import mla_decode
 from .normalization import rms_norm
 from .operator import Explanation, explain
 from .state_space import chunk_scan, chunk_state, ssd_scan
@@ -37,6 +38,7 @@ __all__ = [
     "from_gptq",
     "linear_attention",
     "matmul",
+    "mla_decode",
     "pack",
     "quantize",
     "rms_norm",

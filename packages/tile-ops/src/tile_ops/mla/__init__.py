@@ -1,0 +1,5 @@
+"""Multi-head latent attention: decoding against a paged cache of latents."""
+
+from .api import mla_decode
+
+__all__ = ["mla_decode"]

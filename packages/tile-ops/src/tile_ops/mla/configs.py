@@ -1,0 +1,104 @@
+"""Which kernels decode a problem, with which tiles and how many parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from tile_ops.kernel import KernelSpec, Target
+from tile_ops.operator import Plan
+
+from .problem import DTYPES, DecodeProblem
+
+
+@dataclass(frozen=True)
+class Config:
+    """A block's heads and keys at a time, and how many tiles of keys are in flight."""
+
+    block_h: int
+    block_n: int
+    stages: int
+
+    def bytes(self, row: int) -> int:
+        """Shared memory: the queries, the tiles of the cache and the weights, 2 bytes each; 2 KiB for the rest."""
+        return 2 * ((self.block_h + self.stages * self.block_n) * row + self.block_h * self.block_n) + 2048
+
+
+#: wgmma takes 64 rows. Fewer heads are padded: reading the cache takes longer than their products.
+WGMMA = Config(64, 64, 2)
+#: Without it, from the largest tiles to the smallest: a device takes the first that fits and has no more rows than there
+#: are heads. Each key that is read serves `block_h` heads, so that heads come first.
+CONFIGS = (Config(32, 32, 1), Config(16, 32, 2), Config(16, 32, 1), Config(16, 16, 1))
+#: On a CPU a tile of the cache should stay in the first caches together with the output.
+CPU = Config(32, 64, 1)
+
+#: Bytes of shared memory that a block may have, by architecture (CUDA programming guide, CDNA 3 instruction set).
+SHARED = {"sm_80": 163 << 10, "sm_86": 99 << 10, "sm_89": 99 << 10, "sm_90a": 227 << 10, "gfx942": 64 << 10}
+#: Multiprocessors of the usual device: A100, A10, L40, H100/H200, MI300X.
+PROCESSORS = {"sm_80": 108, "sm_86": 72, "sm_89": 142, "sm_90a": 132, "gfx942": 304}
+#: Blocks that keep any CPU busy.
+CPU_BLOCKS = 64
+
+PART = 256  # tokens, the least that is worth a block of its own
+MOST_PARTS = 64
+
+
+def plan(problem: DecodeProblem, target: Target) -> Plan:
+    """One kernel if the heads of the batch fill the device, else parts of the keys and a kernel that combines them."""
+    config = _config(problem, target)
+    blocks = problem.batch * -(-problem.heads // config.block_h)
+    parts = _parts(blocks, problem.columns * problem.page, _processors(target))
+    numbers: dict[str, Any] = {"block_h": config.block_h, "block_n": config.block_n, "stages": config.stages}
+    shape: dict[str, Any] = {"dtype": problem.dtype, "dim": problem.dim, "rope": problem.rope, "page": problem.page}
+    why = f"{config.block_h} heads and {config.block_n} keys at a time, {parts} part{'s' if parts > 1 else ''}"
+    source = "rule: CONFIGS and PART in mla/configs.py"
+    if parts == 1:
+        return Plan.of({"decode": KernelSpec.of("mla", "decode", **shape, **numbers)}, why, source, parts=1)
+    kernels = {
+        "part": KernelSpec.of("mla", "decode_part", **shape, **numbers),
+        "combine": KernelSpec.of("mla", "combine", dtype=problem.dtype, dim=problem.dim),
+    }
+    return Plan.of(kernels, why, source, parts=parts)
+
+
+def shipped(kind: str) -> Iterator[KernelSpec]:
+    """512 + 64 in pages of 64 tokens, as DeepSeek's models and their servers have it; with parts and without."""
+    for arch in ("sm_80", "sm_90a") if kind == "cuda" else ("gfx942",):
+        for dtype, heads, batch in product(DTYPES, (16, 128), (1, 1024)):
+            problem = DecodeProblem(batch, heads, 512, 64, 64, 1, 1024, dtype)
+            yield from (spec for _, spec in plan(problem, Target(kind, arch)).kernels)
+
+
+def _config(problem: DecodeProblem, target: Target) -> Config:
+    limit = SHARED.get(target.arch, SHARED["sm_86"])
+    row = problem.dim + problem.rope
+    if target.kind == "cpu":
+        found = CPU
+    elif target.arch == "sm_90a" and WGMMA.bytes(row) <= limit:
+        found = WGMMA
+    else:
+        rows = max(16, problem.heads)
+        found = next((c for c in CONFIGS if c.block_h <= rows and c.bytes(row) <= limit), CONFIGS[-1])
+    block_n = found.block_n
+    while problem.page % block_n:
+        block_n //= 2
+    return Config(found.block_h, block_n, found.stages)
+
+
+def _processors(target: Target) -> int:
+    return CPU_BLOCKS if target.kind == "cpu" else PROCESSORS.get(target.arch, 108)
+
+
+def _parts(blocks: int, tokens: int, processors: int) -> int:
+    """The least number of parts with which the last wave of blocks is nearly as full as it can be."""
+    most = min(MOST_PARTS, -(-tokens // PART))
+    if not blocks or most <= 1:
+        return 1
+
+    def filled(parts: int) -> float:
+        return blocks * parts / (-(-blocks * parts // processors) * processors)
+
+    best = max(filled(parts) for parts in range(1, most + 1))
+    return next(parts for parts in range(1, most + 1) if filled(parts) >= 0.9 * best)

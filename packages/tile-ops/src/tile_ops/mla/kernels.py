@@ -1,0 +1,187 @@
+"""Decoding with multi-head latent attention in tile language: one query per head against a paged cache of latents.
+
+Q_nope: (batch, heads, dim), Q_rope: (batch, heads, rope); Cache: (pages, page, dim + rope), where a token's row is its
+latent, key and value at once, and then its rotated key; Table: (batch, columns) int32, the pages of each sequence in
+order; Lengths: (batch,) int32. score = (Q_nope . latent + Q_rope . rotated) * scale, and the output is the mean of the
+latents weighted by softmax. Scores, sums and outputs are float32 in registers. `scale` comes multiplied by log2(e).
+
+`decode` gives a block of heads all keys of its sequence; `decode_part` one of `parts` equal shares, which `combine`
+merges. DeepSeek-V2 (2024), section 2.1 and appendix C, with W^UK and W^UV taken into the query and the output.
+"""
+
+import tilelang.language as T
+
+INFINITY = float("inf")
+LN_2 = 0.6931471805599453
+
+
+@T.macro
+def weigh(scores, largest, total, out, scale):
+    """Scores become weights under the new maximum; what was summed under the old one is rescaled."""
+    block_h, dim = out.shape
+    before = T.alloc_fragment((block_h,), "float32")
+    rescale = T.alloc_fragment((block_h,), "float32")
+    tile_sum = T.alloc_fragment((block_h,), "float32")
+
+    T.copy(largest, before)
+    T.reduce_max(scores, largest, dim=1, clear=False)
+    for i in T.Parallel(block_h):
+        rescale[i] = T.exp2((before[i] - largest[i]) * scale)
+    for i, j in T.Parallel(block_h, scores.shape[1]):
+        scores[i, j] = T.exp2(scores[i, j] * scale - largest[i] * scale)
+    T.reduce_sum(scores, tile_sum, dim=1)
+    for i in T.Parallel(block_h):
+        total[i] = total[i] * rescale[i] + tile_sum[i]
+    for i, j in T.Parallel(block_h, dim):
+        out[i, j] *= rescale[i]
+
+
+@T.macro
+def attend(Q_nope, Q_rope, Cache, Table, b, head, first, last, length, out, largest, total, block_n, stages, scale):
+    """Tiles `first <= tile < last` of sequence `b`: the unnormalised sum, the largest score and the weights' sum."""
+    block_h, dim = out.shape
+    pages, page, _ = Cache.shape
+    rope, dtype = Q_rope.shape[-1], Cache.dtype
+    Q_tile = T.alloc_shared((block_h, dim), dtype)
+    Q_rope_tile = T.alloc_shared((block_h, rope), dtype)
+    latent, rotated = T.alloc_shared((block_n, dim), dtype), T.alloc_shared((block_n, rope), dtype)
+    tail, tail_rotated = T.alloc_shared((block_n, dim), dtype), T.alloc_shared((block_n, rope), dtype)
+    weights = T.alloc_shared((block_h, block_n), dtype)
+    scores = T.alloc_fragment((block_h, block_n), "float32")
+
+    T.copy(Q_nope[b, head : head + block_h, :], Q_tile)
+    T.copy(Q_rope[b, head : head + block_h, :], Q_rope_tile)
+    T.clear(out)
+    T.clear(total)
+    T.fill(largest, -INFINITY)
+    whole = T.max(T.min(last, length // block_n), first)
+    for k in T.Pipelined(whole - first, num_stages=stages):
+        key = (first + k) * block_n
+        where = Table[b, key // page]
+        row = key % page
+        T.copy(Cache[where, row : row + block_n, 0:dim], latent)
+        T.copy(Cache[where, row : row + block_n, dim : dim + rope], rotated)
+        T.gemm(Q_tile, latent, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullCol, clear_accum=True)
+        T.gemm(Q_rope_tile, rotated, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullCol)
+        weigh(scores, largest, total, out, scale)
+        # `out` is wide: each warp owns some of its columns and needs all weights, hence shared memory.
+        T.copy(scores, weights)
+        T.gemm(weights, latent, out, policy=T.GemmWarpPolicy.FullCol)
+    # Rows past the length may hold anything, NaN too, and 0 * NaN is NaN: the last tile comes with zeros there.
+    key = whole * block_n
+    where = Table[b, key // page]
+    row = key % page
+    if whole < last and where >= 0 and where < pages:
+        for i, j in T.Parallel(block_n, dim):
+            tail[i, j] = T.if_then_else(key + i < length, Cache[where, row + i, j], 0)
+        for i, j in T.Parallel(block_n, rope):
+            tail_rotated[i, j] = T.if_then_else(key + i < length, Cache[where, row + i, dim + j], 0)
+        T.gemm(Q_tile, tail, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullCol, clear_accum=True)
+        T.gemm(Q_rope_tile, tail_rotated, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullCol)
+        for i, j in T.Parallel(block_h, block_n):
+            scores[i, j] = T.if_then_else(key + j < length, scores[i, j], -INFINITY)
+        weigh(scores, largest, total, out, scale)
+        T.copy(scores, weights)
+        T.gemm(weights, tail, out, policy=T.GemmWarpPolicy.FullCol)
+
+
+def decode(dtype, dim, rope, page, block_h, block_n, stages):
+    """A block takes `block_h` heads of a sequence and all its keys. Lse: natural logarithm of the weights' sum."""
+    batch, heads, pages, columns = T.dynamic("batch"), T.dynamic("heads"), T.dynamic("pages"), T.dynamic("columns")
+
+    @T.prim_func
+    def mla_decode(
+        Q_nope: T.Tensor((batch, heads, dim), dtype),
+        Q_rope: T.Tensor((batch, heads, rope), dtype),
+        Cache: T.Tensor((pages, page, dim + rope), dtype),
+        Table: T.Tensor((batch, columns), "int32"),
+        Lengths: T.Tensor((batch,), "int32"),
+        Output: T.Tensor((batch, heads, dim), dtype),
+        Lse: T.Tensor((batch, heads), "float32"),
+        scale: T.float32,
+    ):
+        with T.Kernel(T.ceildiv(heads, block_h), batch, threads=256) as (bx, b):
+            out = T.alloc_fragment((block_h, dim), "float32")
+            largest = T.alloc_fragment((block_h,), "float32")
+            total = T.alloc_fragment((block_h,), "float32")
+            head = bx * block_h
+            length = T.max(T.min(Lengths[b], columns * page), 0)
+            last = T.ceildiv(length, block_n)
+            attend(Q_nope, Q_rope, Cache, Table, b, head, 0, last, length, out, largest, total, block_n, stages, scale)
+            for i, j in T.Parallel(block_h, dim):
+                out[i, j] = T.if_then_else(total[i] > 0, out[i, j] / total[i], 0)
+            T.copy(out, Output[b, head : head + block_h, :])
+            for i in T.Parallel(block_h):
+                Lse[b, head + i] = (largest[i] * scale + T.log2(total[i])) * LN_2  # -infinity without keys
+
+    return mla_decode
+
+
+def decode_part(dtype, dim, rope, page, block_h, block_n, stages):
+    """A block takes `block_h` heads and one part of the keys. Means: its mean, Logs: log2 of its weights' sum."""
+    batch, heads, pages, columns = T.dynamic("batch"), T.dynamic("heads"), T.dynamic("pages"), T.dynamic("columns")
+    parts = T.dynamic("parts")
+
+    @T.prim_func
+    def mla_decode_part(
+        Q_nope: T.Tensor((batch, heads, dim), dtype),
+        Q_rope: T.Tensor((batch, heads, rope), dtype),
+        Cache: T.Tensor((pages, page, dim + rope), dtype),
+        Table: T.Tensor((batch, columns), "int32"),
+        Lengths: T.Tensor((batch,), "int32"),
+        Means: T.Tensor((batch, parts, heads, dim), "float32"),
+        Logs: T.Tensor((batch, parts, heads), "float32"),
+        scale: T.float32,
+    ):
+        with T.Kernel(T.ceildiv(heads, block_h), parts, batch, threads=256) as (bx, part, b):
+            out = T.alloc_fragment((block_h, dim), "float32")
+            largest = T.alloc_fragment((block_h,), "float32")
+            total = T.alloc_fragment((block_h,), "float32")
+            head = bx * block_h
+            length = T.max(T.min(Lengths[b], columns * page), 0)
+            tiles = T.ceildiv(length, block_n)
+            share = T.ceildiv(tiles, parts)
+            first = T.min(part * share, tiles)  # the last parts of a short sequence have no keys
+            last = T.min(first + share, tiles)
+            attend(
+                Q_nope, Q_rope, Cache, Table, b, head, first, last, length, out, largest, total, block_n, stages, scale
+            )
+            for i, j in T.Parallel(block_h, dim):
+                Means[b, part, head + i, j] = T.if_then_else(total[i] > 0, out[i, j] / total[i], 0)
+            for i in T.Parallel(block_h):
+                Logs[b, part, head + i] = largest[i] * scale + T.log2(total[i])  # -infinity without keys
+
+    return mla_decode_part
+
+
+def combine(dtype, dim):
+    """Parts of a head by their weights: Output is the mean of all keys, Lse the logarithm of their weights' sum."""
+    batch, heads, parts = T.dynamic("batch"), T.dynamic("heads"), T.dynamic("parts")
+
+    @T.prim_func
+    def mla_combine(
+        Means: T.Tensor((batch, parts, heads, dim), "float32"),
+        Logs: T.Tensor((batch, parts, heads), "float32"),
+        Output: T.Tensor((batch, heads, dim), dtype),
+        Lse: T.Tensor((batch, heads), "float32"),
+    ):
+        with T.Kernel(heads, batch, threads=128) as (head, b):
+            out = T.alloc_fragment((dim,), "float32")
+            largest = T.alloc_fragment((1,), "float32")
+            total = T.alloc_fragment((1,), "float32")
+            T.clear(out)
+            T.clear(total)
+            T.fill(largest, -INFINITY)
+            for s in T.serial(parts):
+                largest[0] = T.max(largest[0], Logs[b, s, head])
+            for s in T.serial(parts):
+                weight = T.if_then_else(largest[0] > -INFINITY, T.exp2(Logs[b, s, head] - largest[0]), 0)
+                total[0] += weight
+                for j in T.Parallel(dim):
+                    out[j] += Means[b, s, head, j] * weight
+            for j in T.Parallel(dim):
+                out[j] = T.if_then_else(total[0] > 0, out[j] / total[0], 0)
+            T.copy(out, Output[b, head, :])
+            Lse[b, head] = (largest[0] + T.log2(total[0])) * LN_2
+
+    return mla_combine

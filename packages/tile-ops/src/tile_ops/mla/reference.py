@@ -1,0 +1,32 @@
+"""The obvious version, in float64, and how far the operator may be from it."""
+
+from __future__ import annotations
+
+import torch
+
+#: Largest error relative to |expected| plus the root mean square of `expected`: weights and result are rounded to the type.
+TOLERANCES = {"float16": 3e-3, "bfloat16": 2.4e-2}
+
+
+def mla_decode(
+    q_nope: torch.Tensor,
+    q_rope: torch.Tensor,
+    cache: torch.Tensor,
+    block_table: torch.Tensor,
+    lengths: torch.Tensor,
+    *,
+    scale: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sequence by sequence: softmax(q . key * scale) . latent and the logarithm of the softmax's sum; float64."""
+    query = torch.cat([q_nope, q_rope], -1).double()
+    dim = q_nope.shape[-1]
+    out = query.new_zeros(*q_nope.shape)
+    lse = query.new_full(q_nope.shape[:2], float("-inf"))
+    for b, length in enumerate(lengths.tolist()):
+        if length:
+            pages = block_table[b, : -(-length // cache.shape[1])].long()
+            keys = cache[pages].flatten(0, 1)[:length].double()
+            scores = query[b] @ keys.T * scale
+            out[b] = scores.softmax(-1) @ keys[:, :dim]
+            lse[b] = scores.logsumexp(-1)
+    return out, lse

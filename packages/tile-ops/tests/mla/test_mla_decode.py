@@ -1,0 +1,166 @@
+"""Latent attention of one query against a paged cache agrees with its reference, and is a torch operator."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+import tile_ops
+from tile_ops.errors import WrongDtype, WrongShape, WrongStride, WrongValue
+from tile_ops.kernel import Target
+from tile_ops.mla import reference
+from tile_ops.mla.configs import SHARED, plan, shipped
+from tile_ops.mla.problem import DecodeProblem
+
+SCALE = 0.15
+
+
+def operands(lengths, heads=10, dim=64, rope=16, page=16, columns=3, dtype=torch.float16):
+    """Pages in random order; what no sequence owns is NaN, and entries of the table that nobody needs are no pages."""
+    generator = torch.Generator().manual_seed(sum(lengths) + heads)
+    batch = len(lengths)
+    query = torch.randn(batch, heads, dim + rope, generator=generator).to(dtype)
+    cache = torch.full((batch * columns + 2, page, dim + rope), float("nan"), dtype=dtype)
+    table = torch.randperm(len(cache), generator=generator)[: batch * columns].reshape(batch, columns).int()
+    for b, length in enumerate(lengths):
+        keys = torch.randn(length, dim + rope, generator=generator).to(dtype)
+        for token, key in enumerate(keys):
+            cache[table[b, token // page], token % page] = key
+        table[b, -(-length // page) :] = 10**6
+    return query[..., :dim], query[..., dim:], cache, table, torch.tensor(lengths, dtype=torch.int32)
+
+
+def agrees(ran, close, arguments):
+    out, lse = ran(tile_ops.mla_decode, *arguments, scale=SCALE, return_lse=True)
+    expected, expected_lse = reference.mla_decode(*arguments, scale=SCALE)
+    dtype = str(out.dtype).removeprefix("torch.")
+    assert not out.isnan().any()
+    close(out, expected, reference.TOLERANCES[dtype])
+    empty = arguments[4] == 0
+    assert (out[empty] == 0).all()
+    assert (lse[empty] == float("-inf")).all()
+    close(lse[~empty], expected_lse[~empty], 1e-5)
+
+
+@pytest.fixture(params=["cpu", "cuda -arch=sm_80", "hip -mcpu=gfx942"])
+def anywhere(request, monkeypatch):
+    """`way` with sm_80 in the place of sm_90a, whose checks of synchronization take minutes for these tiles."""
+    if request.param != "cpu":
+        monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
+        monkeypatch.setenv("TILELANG_DEFAULT_TARGET", request.param)
+
+
+def test_agrees_with_the_reference(anywhere, ran, close):
+    agrees(ran, close, operands((0, 37, 48, 1)))
+
+
+@pytest.mark.parametrize("anywhere", ["cpu", "hip -mcpu=gfx942"], indirect=True)
+def test_parts_of_a_sequence(anywhere, ran, close):
+    """The shortest sequences leave parts without keys; their empty parts must weigh nothing."""
+    arguments = operands((5, 300, 0, 512), columns=32)
+    assert "part" in {kernel.role for kernel in tile_ops.explain(tile_ops.mla_decode, *arguments, scale=SCALE).kernels}
+    agrees(ran, close, arguments)
+
+
+@pytest.mark.parametrize("heads", [1, 40])
+def test_any_number_of_heads(ran, close, heads):
+    agrees(ran, close, operands((20, 48), heads=heads))
+
+
+def test_bfloat16_and_long_pages(ran, close):
+    agrees(ran, close, operands((130, 64, 0), heads=16, page=64, dtype=torch.bfloat16))
+
+
+def test_sizes_of_a_real_model(ran, close):
+    agrees(ran, close, operands((100, 64), heads=16, dim=512, rope=64, page=64, columns=2))
+
+
+def test_lengths_past_the_table_are_cut(ran, close):
+    arguments = operands((48,))
+    expected = tile_ops.mla_decode(*arguments, scale=SCALE)
+    longer = (*arguments[:4], torch.tensor([70], dtype=torch.int32))
+    assert torch.equal(tile_ops.mla_decode(*longer, scale=SCALE), expected)
+
+
+def test_strided_queries_and_tables(ran, close):
+    q_nope, q_rope, cache, table, lengths = operands((20, 48), columns=3)
+    wide = torch.stack([table, table + 1], -1)
+    agrees(ran, close, (q_nope.transpose(0, 1).contiguous().transpose(0, 1), q_rope, cache, wide[..., 0], lengths))
+
+
+def test_nothing_to_attend_to():
+    q_nope, q_rope, cache, table, lengths = operands((0, 0))
+    out, lse = tile_ops.mla_decode(q_nope, q_rope, cache, table[:, :0], lengths, scale=SCALE, return_lse=True)
+    assert (out == 0).all()
+    assert (lse == float("-inf")).all()
+    none = tile_ops.mla_decode(q_nope[:0], q_rope[:0], cache, table[:0], lengths[:0], scale=SCALE)
+    assert none.shape == (0, 10, 64)
+
+
+def test_is_a_torch_operator():
+    torch.library.opcheck(torch.ops.tile_ops.mla_decode.default, (*operands((37, 5)), SCALE))
+
+
+def test_compiles_as_one_graph(close):
+    arguments = operands((37, 5))
+    compiled = torch.compile(lambda *a: 2 * tile_ops.mla_decode(*a, scale=SCALE), fullgraph=True, backend="aot_eager")
+    close(compiled(*arguments), 2 * reference.mla_decode(*arguments, scale=SCALE)[0], reference.TOLERANCES["float16"])
+
+
+def test_autocast(close):
+    q_nope, q_rope, cache, table, lengths = operands((37, 5), dtype=torch.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = tile_ops.mla_decode(q_nope.float(), q_rope.float(), cache, table, lengths, scale=SCALE)
+    assert found.dtype == torch.bfloat16
+    expected, _ = reference.mla_decode(q_nope, q_rope, cache, table, lengths, scale=SCALE)
+    close(found, expected, reference.TOLERANCES["bfloat16"])
+
+
+@pytest.mark.parametrize("arch", sorted(SHARED))
+@pytest.mark.parametrize("heads", [1, 16, 128])
+def test_tiles_fit_the_shared_memory(arch, heads):
+    target = Target("hip" if arch.startswith("gfx") else "cuda", arch)
+    (_, spec), *_ = plan(DecodeProblem(64, heads, 512, 64, 64, 100, 100, "float16"), target).kernels
+    tiles = dict(spec.arguments)
+    row, block_h, block_n = 512 + 64, tiles["block_h"], tiles["block_n"]
+    assert 2 * ((block_h + tiles["stages"] * block_n) * row + block_h * block_n) < SHARED[arch]
+
+
+def test_parts_fill_the_device_and_no_more():
+    def parts(batch, tokens):
+        problem = DecodeProblem(batch, 128, 512, 64, 64, 4096, tokens // 64, "float16")
+        return dict(plan(problem, Target("cuda", "sm_90a")).numbers)["parts"]
+
+    assert parts(64, 16384) == parts(128, 16384) == parts(1, 256) == 1
+    assert 40 <= parts(1, 16384) <= 64
+    assert parts(1, 1024) == 4
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda", "hip"])
+def test_few_kernels_are_shipped(kind):
+    specs = list(dict.fromkeys(shipped(kind)))
+    assert {spec.function for spec in specs} == {"decode", "decode_part", "combine"}
+    assert len(specs) <= 14
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        ({"q_nope": torch.zeros(2, 64).half()}, WrongShape, "expected q_nope (batch, heads, dim)"),
+        ({"q_rope": torch.zeros(2, 9, 16).half()}, WrongShape, "batch and heads must be the same"),
+        ({"lengths": torch.zeros(3).int()}, WrongShape, "batch and heads must be the same"),
+        ({"cache": torch.zeros(4, 16, 96).half()}, WrongShape, "64 + 16 elements"),
+        ({"cache": torch.zeros(4, 20, 80).half()}, WrongShape, "multiples of 16"),
+        ({"cache": torch.zeros(4, 16, 80)}, WrongDtype, "cache torch.float32"),
+        ({"block_table": torch.zeros(2, 3).long()}, WrongDtype, "block_table is torch.int64"),
+        ({"cache": torch.zeros(16, 4, 80).half().transpose(0, 1)}, WrongStride, "allocate it contiguous"),
+        ({"scale": 0.0}, WrongValue, "scale is 0.0"),
+    ],
+)
+def test_refuses(change, error, text):
+    names = ("q_nope", "q_rope", "cache", "block_table", "lengths")
+    arguments = dict(zip(names, operands((37, 5)))) | {"scale": SCALE} | change
+    with pytest.raises(error, match=re.escape(text)):
+        tile_ops.mla_decode(**arguments)
