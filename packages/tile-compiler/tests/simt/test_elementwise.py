@@ -215,3 +215,18 @@ def test_permuted_fragments(rng: Any, check: Any, shape: tuple[int, int, int]) -
             T.copy(g, C)
 
     check(permute, [rng.standard_normal(shape).astype("float16"), np.zeros((N, M, B), "float32")])
+
+
+def test_a_tile_is_stored_times_a_variable_of_the_thread(rng: Any, check: Any) -> None:
+    @T.prim_func
+    def scaled(A: T.Tensor((64,), "float32"), B: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=128) as bx:
+            f = T.alloc_fragment((64,), "float32")
+            factor = T.alloc_var("float32", init=0)
+            for i in T.serial(3):
+                factor += A[i]
+            T.copy(A, f)
+            for i in T.Parallel(64):
+                B[i] = f[i] * factor
+
+    check(scaled, [rng.standard_normal(64).astype("float32"), np.zeros(64, "float32")])

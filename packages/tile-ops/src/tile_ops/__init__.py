@@ -3,6 +3,8 @@
 __version__ = "0.1.0"
 
 from .attention import flash_attention, flash_attention_varlen
+from .attention_backward import flash_attention_backward
+from .attention_decode import flash_decode
 from .dequantize import (
     NestedScales,
     QuantizedWeight,
@@ -32,7 +34,9 @@ __all__ = [
     "explain",
     "families",
     "flash_attention",
+    "flash_attention_backward",
     "flash_attention_varlen",
+    "flash_decode",
     "from_awq",
     "from_bitsandbytes",
     "from_gptq",

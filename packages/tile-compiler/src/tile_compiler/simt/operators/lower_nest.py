@@ -137,11 +137,10 @@ class _Nest:
 
         def value(step: Any) -> Any:
             def register(node: Any) -> Any:
-                n = next(
-                    n
-                    for n, a in enumerate(accesses.fragments)
-                    if a.buffer.same_as(node.source) and self._indices_of(n, node.indices)
-                )
+                named = (n for n, a in enumerate(accesses.fragments) if a.buffer.same_as(node.source))
+                n = next((n for n in named if self._indices_of(n, node.indices)), None)
+                if n is None:  # a variable of the thread's own (T.alloc_var)
+                    return node
                 return load(self.low.registers(node.source), self._register(n, step, {}))
 
             return tvm_ffi.structural_map(statement.value, (ir.TensorLoad, register))

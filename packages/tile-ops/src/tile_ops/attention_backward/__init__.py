@@ -1,0 +1,5 @@
+"""Gradients of attention."""
+
+from .api import flash_attention_backward
+
+__all__ = ["flash_attention_backward"]

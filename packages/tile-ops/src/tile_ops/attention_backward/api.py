@@ -1,0 +1,134 @@
+"""`flash_attention_backward` on torch tensors, and what makes `flash_attention` differentiable by it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tile_ops.attention.api import forward_operation
+from tile_ops.kernel import target_of
+from tile_ops.operator import Operator
+
+from .configs import ROWS, plan
+from .problem import AttentionBackwardProblem
+
+FLASH_ATTENTION_BACKWARD = Operator(
+    "flash_attention_backward",
+    AttentionBackwardProblem.of,
+    plan,
+    lambda dout, q, k, v, out, lse, *, dlse=None, sinks=None, **_: target_of(dout, q, k, v, out, lse, dlse, sinks),
+)
+
+
+@FLASH_ATTENTION_BACKWARD.public
+def flash_attention_backward(
+    dout: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    *,
+    dlse: torch.Tensor | None = None,
+    causal: bool = False,
+    window: tuple[int, int] | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sinks: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """dq, dk, dv and dsinks of `out, lse = flash_attention(q, k, v, ..., return_lse=True)`; what autograd calls.
+
+    dout: as out, of the type of q; dlse: as lse, zeros if None; the other arguments as in the forward call. Results: as
+    q, k, v and sinks (None without sinks), contiguous.
+
+    Sums in float32; weights and their slopes are rounded to the operands' type before they are multiplied, each result
+    is rounded once. Bit for bit the same from run to run: no atomics, scores are computed twice instead. Raises
+    WrongShape, WrongDtype, WrongValue, WrongDevice.
+
+    Source: Dao, FlashAttention-2, 2023, algorithm 2.
+    """
+    left, right = (-1, -1) if window is None else window
+    dq, dk, dv, dsinks = torch.ops.tile_ops.flash_attention_backward(
+        dout, dlse, q, k, v, out, lse, sinks, causal, left, right, scale, softcap
+    )
+    return dq, dk, dv, None if sinks is None else dsinks
+
+
+@torch.library.custom_op("tile_ops::flash_attention_backward", mutates_args=())
+def _backward(
+    dout: torch.Tensor,
+    dlse: torch.Tensor | None,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    sinks: torch.Tensor | None,
+    causal: bool,
+    left: int,
+    right: int,
+    scale: float | None,
+    softcap: float | None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    options: dict[str, Any] = {"causal": causal, "window": (left, right), "scale": scale, "softcap": softcap}
+    problem = AttentionBackwardProblem.of(dout, q, k, v, out, lse, dlse=dlse, sinks=sinks, **options)
+    target = target_of(dout, q, k, v, out, lse, dlse, sinks)
+    dq, dk, dv, dsinks = _results(q, k, v, sinks)
+    call = problem.attention
+    if not q.numel() or not k.numel():  # nothing was seen: no result depends on anything
+        return dq.zero_(), dk.zero_(), dv.zero_(), dsinks.zero_()
+    chosen = FLASH_ATTENTION_BACKWARD.choose(problem, target)
+    padded = -(-call.tokens // ROWS) * ROWS
+    base, delta = lse.new_empty((2, call.batch, call.heads, padded))
+    slope = torch.zeros_like(lse) if dlse is None else dlse
+    q, k, v, dout = q.contiguous(), k.contiguous(), v.contiguous(), dout.contiguous()
+    numbers = (call.scale, call.softcap or 0.0, call.left, call.right)
+    chosen["prepare"](out.contiguous(), dout, lse.contiguous().view(-1), slope.contiguous().view(-1), base, delta)
+    chosen["queries"](q, k, v, dout, base, delta, dq, *numbers)
+    chosen["keys"](q, k, v, dout, base, delta, dk, dv, *numbers)
+    if sinks is not None:
+        found = dsinks if dsinks.dtype == torch.float32 else dsinks.float()
+        chosen["sinks"](sinks.float().contiguous(), base, delta, found)
+        dsinks = found.to(dsinks.dtype)
+    return dq, dk, dv, dsinks
+
+
+def _results(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    dq, dk, dv = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v))
+    return dq, dk, dv, q.new_empty(0) if sinks is None else torch.empty_like(sinks)
+
+
+@_backward.register_fake
+def _(
+    dout: torch.Tensor,
+    dlse: torch.Tensor | None,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    sinks: torch.Tensor | None,
+    causal: bool,
+    left: int,
+    right: int,
+    scale: float | None,
+    softcap: float | None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    return _results(q, k, v, sinks)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+    q, k, v, sinks, *ctx.options = inputs
+    ctx.save_for_backward(q, k, v, sinks, *output)
+
+
+def _differentiate(ctx: Any, dout: torch.Tensor, dlse: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    q, k, v, sinks, out, lse = ctx.saved_tensors
+    dq, dk, dv, dsinks = torch.ops.tile_ops.flash_attention_backward(dout, dlse, q, k, v, out, lse, sinks, *ctx.options)
+    return dq, dk, dv, None if sinks is None else dsinks, None, None, None, None, None
+
+
+forward_operation.register_autograd(_differentiate, setup_context=_save)

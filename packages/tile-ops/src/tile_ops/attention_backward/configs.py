@@ -1,0 +1,98 @@
+"""Which kernels compute the gradients of an attention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tile_ops.attention.problem import AttentionProblem
+from tile_ops.kernel import KernelSpec, Target
+from tile_ops.kernel.spec import Scalar
+from tile_ops.operator import Plan
+
+from .problem import AttentionBackwardProblem
+
+#: Rows of a block of the kernel `prepare`: tiles of queries divide it. The same as ROWS in kernels.py.
+ROWS = 128
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Queries and keys of a block's tiles, for dQ and for dK and dV; `up_to` is the largest head dimension."""
+
+    up_to: int
+    queries: tuple[int, int]
+    keys: tuple[int, int]
+    stages: int
+    threads: int
+
+
+#: By architecture, else by kind; rows by head dimension, the first that fits. All by rule: what the registers of the
+#: accumulators leave, and shared memory.
+TABLE: dict[str, tuple[Tiles, ...]] = {
+    "sm_90a": (Tiles(128, (128, 64), (64, 128), 2, 256), Tiles(256, (64, 32), (32, 64), 1, 128)),
+    "cuda": (Tiles(128, (64, 32), (32, 64), 1, 128), Tiles(256, (32, 32), (32, 32), 1, 128)),
+    "hip": (Tiles(128, (32, 32), (32, 32), 1, 128), Tiles(256, (16, 16), (16, 16), 1, 64)),
+    "cpu": (Tiles(256, (64, 64), (64, 64), 1, 128),),
+}
+
+#: float32 takes no tensor core: tiles that fit every GPU's shared memory.
+FLOAT32 = Tiles(256, (16, 16), (16, 16), 0, 64)
+
+
+def plan(problem: AttentionBackwardProblem, target: Target) -> Plan:
+    """A kernel for rows, one for dQ, one for dK and dV, one for the sinks if there are any."""
+    call = problem.attention
+    tiles, source = choose(call.dim, call.dtype, target)
+    kernels = specs(call, tiles, target.kind)
+    if not call.sinks:
+        del kernels["sinks"]
+    why = f"{call.mask} mask, dQ by {tiles.queries[0]}x{tiles.queries[1]}, dK and dV by {tiles.keys[0]}x{tiles.keys[1]}"
+    return Plan.of(kernels, why, source)
+
+
+def choose(dim: int, dtype: str, target: Target) -> tuple[Tiles, str]:
+    """The table's row for a head dimension, and the row's name."""
+    if dtype == "float32" and target.kind != "cpu":
+        return FLOAT32, "rule: FLOAT32 in attention_backward/configs.py"
+    key = target.arch if target.arch in TABLE else target.kind
+    tiles = next(row for row in TABLE[key] if dim <= row.up_to)
+    return tiles, f"rule: {key}, head dimension up to {tiles.up_to}, attention_backward/configs.py"
+
+
+def specs(call: AttentionProblem, tiles: Tiles, kind: str) -> dict[str, KernelSpec]:
+    """The kernels' names by role."""
+    options: dict[str, Scalar] | None = {"tl.enable_fast_math": True} if kind != "cpu" else None
+
+    def walk(function: str, block: tuple[int, int]) -> KernelSpec:
+        return KernelSpec.of(
+            "attention_backward",
+            function,
+            options,
+            dtype=call.dtype,
+            dim=call.dim,
+            mask=call.mask,
+            softcap=call.softcap is not None,
+            block_M=block[0],
+            block_N=block[1],
+            stages=tiles.stages,
+            threads=tiles.threads,
+        )
+
+    return {
+        "prepare": KernelSpec.of("attention_backward", "prepare", dtype=call.dtype, dim=call.dim),
+        "queries": walk("queries", tiles.queries),
+        "keys": walk("keys_and_values", tiles.keys),
+        "sinks": KernelSpec.of("attention_backward", "sinks"),
+    }
+
+
+def shipped(kind: str) -> Iterator[KernelSpec]:
+    """What a wheel of prebuilt kernels holds: causal training of the usual types and head dimensions."""
+    archs = {"cpu": ("x86-64-v3",), "cuda": ("sm_90a", "sm_80"), "hip": ("gfx942",)}[kind]
+    dtype = "float32" if kind == "cpu" else "bfloat16"
+    for arch in archs:
+        for dim in (64, 128):
+            tiles, _ = choose(dim, dtype, Target(kind, arch))
+            call = AttentionProblem(1, 1, 1, 1, 1, dim, dtype, 1 << 29, 0, 1.0, None, False)
+            yield from (spec for role, spec in specs(call, tiles, kind).items() if role != "sinks")

@@ -1,0 +1,263 @@
+"""Gradients of attention in tile language: of q, k, v and of the sinks. No atomics, so that sums have one order.
+
+With P = exp(S - lse) and delta = rowsum(O dO) - dlse:  dV = P^T dO,  dS = P (dO V^T - delta),  dQ = scale dS K,
+dK = scale dS^T Q. Scores are computed again, once for dQ and once for dK and dV. Dao, FlashAttention-2, 2023, algorithm 2.
+
+Tensors as in attention/kernels.py; Base and Delta: (batch, heads, padded) float32, padded a multiple of ROWS.
+"""
+
+import math
+
+import tilelang.language as T
+
+LOG2_E = math.log2(math.e)
+
+#: Rows of a block of `prepare`; tiles of queries divide it.
+ROWS = 128
+
+
+def prepare(dtype, dim):
+    """Base = lse / ln 2, so that P = exp2(S / ln 2 - Base), and delta. Rows without weight get a Base that makes P 0."""
+    batch, tokens, heads, padded = T.dynamic("batch"), T.dynamic("tokens"), T.dynamic("heads"), T.dynamic("padded")
+    rows = T.dynamic("rows")
+
+    @T.prim_func
+    def prepare(
+        O: T.Tensor((batch, tokens, heads, dim), dtype),
+        dO: T.Tensor((batch, tokens, heads, dim), dtype),
+        Lse: T.Tensor((rows,), "float32"),
+        dLse: T.Tensor((rows,), "float32"),
+        Base: T.Tensor((batch, heads, padded), "float32"),
+        Delta: T.Tensor((batch, heads, padded), "float32"),
+    ):
+        with T.Kernel(T.ceildiv(padded, ROWS), heads, batch, threads=128) as (bx, head, b):
+            products = T.alloc_fragment((ROWS, dim), "float32")
+            delta = T.alloc_fragment((ROWS,), "float32")
+            row = bx * ROWS
+            for i, d in T.Parallel(ROWS, dim):
+                products[i, d] = T.cast(O[b, row + i, head, d], "float32") * dO[b, row + i, head, d]
+            T.reduce_sum(products, delta, dim=1)
+            for i in T.Parallel(ROWS):
+                if row + i < tokens:
+                    at = (b * heads + head) * tokens + row + i
+                    lse = Lse[at]
+                    Base[b, head, row + i] = T.if_then_else(lse > -1e30, lse * LOG2_E, 1e30)
+                    Delta[b, head, row + i] = delta[i] - dLse[at]
+                else:
+                    Base[b, head, row + i] = 1e30
+                    Delta[b, head, row + i] = 0
+
+    return prepare
+
+
+def queries(dtype, dim, mask, softcap, block_M, block_N, stages, threads):
+    """dQ: a block holds `block_M` queries and walks over the keys in tiles of `block_N`."""
+    batch, tokens, keys = T.dynamic("batch"), T.dynamic("tokens"), T.dynamic("keys")
+    heads, heads_kv, padded = T.dynamic("heads"), T.dynamic("heads_kv"), T.dynamic("padded")
+
+    @T.prim_func
+    def attention_dq(
+        Q: T.Tensor((batch, tokens, heads, dim), dtype),
+        K: T.Tensor((batch, keys, heads_kv, dim), dtype),
+        V: T.Tensor((batch, keys, heads_kv, dim), dtype),
+        dO: T.Tensor((batch, tokens, heads, dim), dtype),
+        Base: T.Tensor((batch, heads, padded), "float32"),
+        Delta: T.Tensor((batch, heads, padded), "float32"),
+        dQ: T.Tensor((batch, tokens, heads, dim), dtype),
+        scale: T.float32,
+        cap: T.float32,
+        left: T.int32,
+        right: T.int32,
+    ):
+        with T.Kernel(T.ceildiv(tokens, block_M), heads, batch, threads=threads) as (bx, head, b):
+            Q_tile = T.alloc_shared((block_M, dim), dtype)
+            dO_tile = T.alloc_shared((block_M, dim), dtype)
+            K_tile = T.alloc_shared((block_N, dim), dtype)
+            V_tile = T.alloc_shared((block_N, dim), dtype)
+            scores = T.alloc_fragment((block_M, block_N), "float32")
+            slopes = T.alloc_fragment((block_M, block_N), "float32")
+            rounded = T.alloc_fragment((block_M, block_N), dtype)
+            gradient = T.alloc_fragment((block_M, dim), "float32")
+            base = T.alloc_fragment((block_M,), "float32")
+            delta = T.alloc_fragment((block_M,), "float32")
+
+            row = (T.ceildiv(tokens, block_M) - 1 - bx if mask == "causal" else bx) * block_M
+            past = keys - tokens
+            head_kv = T.truncdiv(head, T.truncdiv(heads, heads_kv))
+            exponent = LOG2_E if softcap else scale * LOG2_E
+
+            T.copy(Q[b, row : row + block_M, head, :], Q_tile)
+            T.copy(dO[b, row : row + block_M, head, :], dO_tile)
+            T.copy(Base[b, head, row : row + block_M], base)
+            T.copy(Delta[b, head, row : row + block_M], delta)
+            T.clear(gradient)
+
+            if mask == "full":
+                first, end, unmasked = 0, keys, keys
+            elif mask == "causal":
+                first, end, unmasked = 0, T.max(T.min(row + block_M + past, keys), 0), T.min(row + past, keys)
+            else:
+                first = T.max(row + past - left, 0) // block_N
+                end = T.max(T.min(row + block_M + past + right, keys), 0)
+                unmasked = T.min(row + past + right, keys)
+            for k in T.Pipelined(first, T.ceildiv(end, block_N), num_stages=stages):
+                T.copy(K[b, k * block_N : (k + 1) * block_N, head_kv, :], K_tile)
+                T.gemm(Q_tile, K_tile, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
+                T.copy(V[b, k * block_N : (k + 1) * block_N, head_kv, :], V_tile)
+                T.gemm(dO_tile, V_tile, slopes, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
+                if softcap:
+                    for i, j in T.Parallel(block_M, block_N):
+                        capped = 1 - 2 / (1 + T.exp2(scores[i, j] * (2 * LOG2_E * scale / cap)))
+                        scores[i, j] = cap * capped
+                        slopes[i, j] = (slopes[i, j] - delta[i]) * (1 - capped * capped)
+                else:
+                    for i, j in T.Parallel(block_M, block_N):
+                        slopes[i, j] -= delta[i]
+                crossed = (k + 1) * block_N > unmasked
+                if mask == "window":
+                    crossed = crossed or k * block_N < row + block_M - 1 + past - left
+                if crossed:  # a tile with keys that some row does not see
+                    for i, j in T.Parallel(block_M, block_N):
+                        key = k * block_N + j
+                        seen = key < keys
+                        if mask != "full":
+                            seen = seen and key <= row + i + past + (0 if mask == "causal" else right)
+                        if mask == "window":
+                            seen = seen and key >= row + i + past - left
+                        scores[i, j] = T.if_then_else(seen, scores[i, j], -T.infinity("float32"))
+                for i, j in T.Parallel(block_M, block_N):
+                    scores[i, j] = T.exp2(scores[i, j] * exponent - base[i])
+                for i, j in T.Parallel(block_M, block_N):
+                    scores[i, j] *= slopes[i, j]
+                T.copy(scores, rounded)
+                T.gemm(rounded, K_tile, gradient, policy=T.GemmWarpPolicy.FullRow)
+
+            for i, d in T.Parallel(block_M, dim):
+                gradient[i, d] *= scale
+            T.copy(gradient, dQ[b, row : row + block_M, head, :])
+
+    return attention_dq
+
+
+def keys_and_values(dtype, dim, mask, softcap, block_M, block_N, stages, threads):
+    """dK and dV: a block holds `block_N` keys and walks over the queries of their heads in tiles of `block_M`."""
+    batch, tokens, keys = T.dynamic("batch"), T.dynamic("tokens"), T.dynamic("keys")
+    heads, heads_kv, padded = T.dynamic("heads"), T.dynamic("heads_kv"), T.dynamic("padded")
+
+    @T.prim_func
+    def attention_dkdv(
+        Q: T.Tensor((batch, tokens, heads, dim), dtype),
+        K: T.Tensor((batch, keys, heads_kv, dim), dtype),
+        V: T.Tensor((batch, keys, heads_kv, dim), dtype),
+        dO: T.Tensor((batch, tokens, heads, dim), dtype),
+        Base: T.Tensor((batch, heads, padded), "float32"),
+        Delta: T.Tensor((batch, heads, padded), "float32"),
+        dK: T.Tensor((batch, keys, heads_kv, dim), dtype),
+        dV: T.Tensor((batch, keys, heads_kv, dim), dtype),
+        scale: T.float32,
+        cap: T.float32,
+        left: T.int32,
+        right: T.int32,
+    ):
+        with T.Kernel(T.ceildiv(keys, block_N), heads_kv, batch, threads=threads) as (bx, head_kv, b):
+            K_tile = T.alloc_shared((block_N, dim), dtype)
+            V_tile = T.alloc_shared((block_N, dim), dtype)
+            Q_tile = T.alloc_shared((block_M, dim), dtype)
+            dO_tile = T.alloc_shared((block_M, dim), dtype)
+            base = T.alloc_shared((block_M,), "float32")
+            delta = T.alloc_shared((block_M,), "float32")
+            scores = T.alloc_fragment((block_N, block_M), "float32")  # transposed: a row is a key
+            slopes = T.alloc_fragment((block_N, block_M), "float32")
+            weights = T.alloc_fragment((block_N, block_M), dtype)
+            rounded = T.alloc_fragment((block_N, block_M), dtype)
+            of_keys = T.alloc_fragment((block_N, dim), "float32")
+            of_values = T.alloc_fragment((block_N, dim), "float32")
+
+            column = bx * block_N
+            past = keys - tokens
+            group = T.truncdiv(heads, heads_kv)
+            exponent = LOG2_E if softcap else scale * LOG2_E
+
+            T.copy(K[b, column : column + block_N, head_kv, :], K_tile)
+            T.copy(V[b, column : column + block_N, head_kv, :], V_tile)
+            T.clear(of_keys)
+            T.clear(of_values)
+
+            # Tiles of queries that see one of these keys.
+            if mask == "full":
+                first, end = 0, tokens
+            elif mask == "causal":
+                first, end = T.max(column - past, 0) // block_M, tokens
+            else:
+                first = T.max(column - past - right, 0) // block_M
+                end = T.max(T.min(column + block_N - past + left, tokens), 0)
+            tiles = T.max(T.ceildiv(end, block_M) - first, 0)
+            for step in T.Pipelined(tiles * group, num_stages=stages):
+                head = head_kv * group + T.truncdiv(step, tiles)
+                row = (first + T.truncmod(step, tiles)) * block_M
+                T.copy(Q[b, row : row + block_M, head, :], Q_tile)
+                T.gemm(K_tile, Q_tile, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
+                T.copy(dO[b, row : row + block_M, head, :], dO_tile)
+                T.gemm(V_tile, dO_tile, slopes, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
+                T.copy(Base[b, head, row : row + block_M], base)
+                T.copy(Delta[b, head, row : row + block_M], delta)
+                if softcap:
+                    for j, i in T.Parallel(block_N, block_M):
+                        capped = 1 - 2 / (1 + T.exp2(scores[j, i] * (2 * LOG2_E * scale / cap)))
+                        scores[j, i] = cap * capped
+                        slopes[j, i] = (slopes[j, i] - delta[i]) * (1 - capped * capped)
+                else:
+                    for j, i in T.Parallel(block_N, block_M):
+                        slopes[j, i] -= delta[i]
+                if mask != "full":
+                    reach = 0 if mask == "causal" else right
+                    crossed = column + block_N - 1 > row + past + reach
+                    if mask == "window":
+                        crossed = crossed or column < row + block_M - 1 + past - left
+                    if crossed:
+                        for j, i in T.Parallel(block_N, block_M):
+                            seen = column + j <= row + i + past + reach
+                            if mask == "window":
+                                seen = seen and column + j >= row + i + past - left
+                            scores[j, i] = T.if_then_else(seen, scores[j, i], -T.infinity("float32"))
+                for j, i in T.Parallel(block_N, block_M):
+                    scores[j, i] = T.exp2(scores[j, i] * exponent - base[i])
+                T.copy(scores, weights)
+                T.gemm(weights, dO_tile, of_values, policy=T.GemmWarpPolicy.FullRow)
+                for j, i in T.Parallel(block_N, block_M):
+                    slopes[j, i] *= scores[j, i]
+                T.copy(slopes, rounded)
+                T.gemm(rounded, Q_tile, of_keys, policy=T.GemmWarpPolicy.FullRow)
+
+            for j, d in T.Parallel(block_N, dim):
+                of_keys[j, d] *= scale
+            T.copy(of_keys, dK[b, column : column + block_N, head_kv, :])
+            T.copy(of_values, dV[b, column : column + block_N, head_kv, :])
+
+    return attention_dkdv
+
+
+def sinks():
+    """A head's sink: -sum of exp(sink - lse) * delta over its rows, in order, by one block."""
+    batch, heads, padded = T.dynamic("batch"), T.dynamic("heads"), T.dynamic("padded")
+
+    @T.prim_func
+    def attention_dsinks(
+        Sinks: T.Tensor((heads,), "float32"),
+        Base: T.Tensor((batch, heads, padded), "float32"),
+        Delta: T.Tensor((batch, heads, padded), "float32"),
+        dSinks: T.Tensor((heads,), "float32"),
+    ):
+        with T.Kernel(heads, threads=128) as head:
+            sums = T.alloc_fragment((ROWS,), "float32")
+            total = T.alloc_fragment((1,), "float32")
+            T.clear(sums)
+            for b in T.serial(batch):
+                for k in T.serial(T.ceildiv(padded, ROWS)):
+                    for i in T.Parallel(ROWS):
+                        row = k * ROWS + i
+                        sums[i] += T.exp2(Sinks[head] * LOG2_E - Base[b, head, row]) * Delta[b, head, row]
+            T.reduce_sum(sums, total, dim=0)
+            dSinks[head] = -total[0]
+
+    return attention_dsinks

@@ -1,0 +1,100 @@
+"""The gradients of attention agree with autograd through its definition."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+import tile_ops
+from tile_ops.attention import reference as forward
+from tile_ops.attention_backward import reference
+from tile_ops.errors import WrongDtype, WrongShape
+
+
+def operands(batch, tokens, keys, heads, heads_kv, dim, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(0)
+    q, dout = torch.randn(2, batch, tokens, heads, dim, generator=generator)
+    k, v = torch.randn(2, batch, keys, heads_kv, dim, generator=generator)
+    return dout.to(dtype), q.to(dtype), k.to(dtype), v.to(dtype)
+
+
+@pytest.fixture
+def agrees(ran, close):
+    def check(dout, q, k, v, dlse=None, sinks=None, **options):
+        out, lse = forward.flash_attention(q, k, v, sinks=sinks, **options)
+        out, lse = out.to(q.dtype), lse.float()
+        found = ran(tile_ops.flash_attention_backward, dout, q, k, v, out, lse, dlse=dlse, sinks=sinks, **options)
+        expected = reference.flash_attention_backward(dout, q, k, v, dlse=dlse, sinks=sinks, **options)
+        assert (found[3] is None) is (sinks is None)
+        for one, other in zip(found, expected):
+            if one is not None:
+                close(one, other, reference.TOLERANCES[str(q.dtype).removeprefix("torch.")])
+
+    return check
+
+
+def test_causal(agrees):
+    """Heads that share keys; more keys than queries, and queries that see nothing."""
+    for tokens, keys in [(70, 100), (70, 30)]:
+        agrees(*operands(1, tokens, keys, 2, 1, 32), causal=True)
+
+
+def test_half_precision(agrees):
+    agrees(*operands(1, 40, 70, 2, 2, 32, torch.float16))
+
+
+def test_window_softcap_sinks_and_the_gradient_of_lse(agrees):
+    tensors = operands(2, 40, 100, 2, 1, 32)
+    dlse = torch.randn(2, 2, 40, generator=torch.Generator().manual_seed(1))
+    agrees(*tensors, dlse=dlse, sinks=torch.tensor([1.0, -1.0]), window=(9, 5), softcap=3.0)
+
+
+def test_autograd_through_the_operator(close):
+    dout, *inputs = operands(1, 70, 100, 2, 1, 32)
+    leaves = [x.requires_grad_() for x in inputs]
+    out = tile_ops.flash_attention(*leaves, causal=True)
+    found = torch.autograd.grad(out, leaves, dout)
+    expected = reference.flash_attention_backward(dout, *inputs, causal=True)
+    for one, other in zip(found, expected):
+        close(one, other, reference.TOLERANCES["float32"])
+
+
+def test_the_same_bits_each_time():
+    dout, *inputs = operands(1, 70, 100, 2, 1, 32)
+    out, lse = tile_ops.flash_attention(*inputs, causal=True, return_lse=True)
+    first, second = (tile_ops.flash_attention_backward(dout, *inputs, out, lse, causal=True) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first[:3], second[:3]))
+
+
+def test_is_a_torch_operator():
+    dout, *inputs = operands(1, 70, 100, 2, 1, 32)
+    leaves = [x.requires_grad_() for x in inputs]
+    torch.library.opcheck(torch.ops.tile_ops.flash_attention.default, (*leaves, None, True, -1, -1, None, None))
+
+
+def test_no_keys():
+    dout, q, k, v = operands(1, 4, 0, 1, 1, 32)
+    out, lse = tile_ops.flash_attention(q, k, v, return_lse=True)
+    dq, dk, _, dsinks = tile_ops.flash_attention_backward(dout, q, k, v, out, lse)
+    assert not dq.any()
+    assert dk.shape == k.shape
+    assert dsinks is None
+
+
+X, LSE = torch.ones(1, 4, 2, 32), torch.ones(1, 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ((X[:, :3], X, X, X, X, LSE), WrongShape, "dout (1, 3, 2, 32)"),
+        ((X, X, X, X, X.half(), LSE), WrongDtype, "out torch.float16"),
+        ((X, X, X, X, X, LSE[:, :1]), WrongShape, "lse has shape (1, 1, 4)"),
+        ((X, X, X, X, X, LSE.double()), WrongDtype, "lse is torch.float64"),
+    ],
+)
+def test_refuses(arguments, error, text):
+    with pytest.raises(error, match=re.escape(text)):
+        tile_ops.flash_attention_backward(*arguments)
