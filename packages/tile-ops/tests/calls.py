@@ -18,6 +18,7 @@ from tile_ops.attention import reference as attention
 from tile_ops.dequantize import reference as dequantize
 from tile_ops.dtypes import name_of
 from tile_ops.gemm import reference as gemm
+from tile_ops.grouped_gemm import reference as grouped_gemm
 from tile_ops.linear_attention import reference as linear
 from tile_ops.mla import reference as mla
 from tile_ops.normalization import reference as normalization
@@ -64,6 +65,7 @@ def calls(device: str, kind: str) -> Iterator[Call]:
     yield from dequant_matmul(draw)
     yield from flash_attention(draw)
     yield from flash_attention_varlen(draw)
+    yield from grouped_matmul(draw)
     yield from linear_attention(draw)
     yield from matmul(draw)
     yield from mla_decode(draw)
@@ -107,6 +109,19 @@ def flash_attention_varlen(draw: Draw) -> Iterator[Call]:
             attention.TOLERANCES[name_of(dtype)],
             (q, k, v, starts.to(draw.device), key_starts.to(draw.device), max(lengths)),
             {"causal": causal, "return_lse": True},
+        )
+
+
+def grouped_matmul(draw: Draw) -> Iterator[Call]:
+    sizes = torch.tensor([3, 0, 130, 20]).to(draw.device)
+    for dtype, tokens in product(HALVES, (160, 1024)):
+        x, weights = draw.normal(tokens, 64, dtype=dtype), draw.normal(4, 72, 64, dtype=dtype)
+        yield Call(
+            f"grouped_matmul {name_of(dtype)} {tokens}",
+            tile_ops.grouped_matmul,
+            grouped_gemm.grouped_matmul,
+            grouped_gemm.TOLERANCES[name_of(dtype)],
+            (x, weights.mT, sizes),
         )
 
 

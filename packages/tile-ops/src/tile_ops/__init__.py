@@ -17,6 +17,7 @@ from .dequantize import (
 )
 from .family import Family, families
 from .gemm import matmul
+from .grouped_gemm import grouped_matmul
 from .linear_attention import linear_attention
 from .mla import mla_decode
 from .normalization import rms_norm
@@ -40,6 +41,7 @@ __all__ = [
     "from_awq",
     "from_bitsandbytes",
     "from_gptq",
+    "grouped_matmul",
     "linear_attention",
     "matmul",
     "mla_decode",

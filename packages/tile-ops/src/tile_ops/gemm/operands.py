@@ -69,8 +69,8 @@ def operands(name: str, a: torch.Tensor, b: torch.Tensor) -> Operands:
         a, leading, m = rows, (), rows.shape[0]
     a, batch_a, repeat_a = _collapse(a, leading)
     b, batch_b, repeat_b = _collapse(b, leading)
-    a, transpose_a = _in_place(a)
-    b, transpose_b = _in_place(b)
+    a, transpose_a = in_place(a)
+    b, transpose_b = in_place(b)
     # The last of the leading dimensions is one operand's own, so that at most one operand is repeated.
     repeat = max(repeat_a, repeat_b)
     return Operands(a, b, transpose_a, transpose_b, batch_a, batch_b, repeat, shape, math.prod(leading), m, n, k)
@@ -104,7 +104,7 @@ def _collapse(x: torch.Tensor, leading: tuple[int, ...]) -> tuple[torch.Tensor, 
     return x.expand(*leading, *matrix).reshape(-1, *matrix), "each", 1
 
 
-def _in_place(x: torch.Tensor) -> tuple[torch.Tensor, bool]:
+def in_place(x: torch.Tensor) -> tuple[torch.Tensor, bool]:
     """`x` (batch, rows, columns), or its transposed matrices, with contiguous last dimension."""
     turned = x.transpose(1, 2)
     order = ((turned, True), (x, False)) if x.shape[2] == 1 else ((x, False), (turned, True))

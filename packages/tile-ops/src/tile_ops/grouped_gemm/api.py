@@ -1,0 +1,63 @@
+"""`grouped_matmul` on torch tensors."""
+
+from __future__ import annotations
+
+import torch
+
+from tile_ops.gemm.operands import in_place
+from tile_ops.kernel import target_of
+from tile_ops.operator import Operator
+
+from .configs import plan
+from .problem import GroupedProblem
+
+GROUPED_MATMUL = Operator(
+    "grouped_matmul", GroupedProblem.of, plan, lambda x, weights, group_sizes, **_: target_of(x, weights, group_sizes)
+)
+
+
+@GROUPED_MATMUL.public
+def grouped_matmul(
+    x: torch.Tensor, weights: torch.Tensor, group_sizes: torch.Tensor, *, out_dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """Consecutive rows of x times a matrix for each group: a layer of experts whose tokens are sorted by expert.
+
+    x: (tokens, k), weights: (groups, k, n), group_sizes: (groups,) int32 or int64 on the same device, read there and
+    nowhere else; result: (tokens, n), contiguous. The first group_sizes[0] rows are multiplied by weights[0], and so on;
+    groups may be empty, rows behind the last group become 0, and sizes that exceed the rows are cut. float16, bfloat16
+    or float32, x and weights of one type; the result of any, by default theirs.
+
+    Weights are read in place, also transposed ones: weights.mT of (groups, n, k). Products are summed in float32 and
+    rounded once. Equal calls give equal bits; a row's result depends on that row and its group's weight alone, as long as
+    the number of tokens chooses the same tiles. Forward only. Raises WrongShape, WrongDtype, WrongDevice.
+    """
+    return torch.ops.tile_ops.grouped_matmul(x, weights, group_sizes, out_dtype)
+
+
+@torch.library.custom_op("tile_ops::grouped_matmul", mutates_args=())
+def _grouped_matmul(
+    x: torch.Tensor, weights: torch.Tensor, group_sizes: torch.Tensor, out_dtype: torch.dtype | None
+) -> torch.Tensor:
+    problem = GroupedProblem.of(x, weights, group_sizes, out_dtype=out_dtype)
+    target = target_of(x, weights, group_sizes)
+    out = x.new_empty((problem.tokens, problem.n), dtype=out_dtype or x.dtype)
+    if not out.numel():
+        return out
+    if not problem.groups or not problem.k:
+        return out.zero_()
+    chosen = GROUPED_MATMUL.choose(problem, target)
+    # Each group, and the rows behind the last, fill all of their tiles but one.
+    count = problem.tokens // chosen.numbers["block_m"] + problem.groups + 1
+    slots = torch.empty((count, 3), dtype=torch.int32, device=x.device)
+    chosen["schedule"](group_sizes.contiguous(), slots, problem.tokens)
+    chosen["product"](x if x.stride(1) == 1 else x.contiguous(), in_place(weights)[0], slots, out)
+    return out
+
+
+@_grouped_matmul.register_fake
+def _(x: torch.Tensor, weights: torch.Tensor, group_sizes: torch.Tensor, out_dtype: torch.dtype | None) -> torch.Tensor:
+    return x.new_empty((x.shape[0], weights.shape[2]), dtype=out_dtype or x.dtype)
+
+
+_grouped_matmul.register_autocast("cuda", torch.float16)
+_grouped_matmul.register_autocast("cpu", torch.bfloat16)

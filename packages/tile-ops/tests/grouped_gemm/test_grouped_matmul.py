@@ -1,0 +1,93 @@
+"""grouped_matmul agrees with its reference for any sizes of groups, and is a torch operator."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+import tile_ops
+from tile_ops.errors import WrongDtype, WrongShape
+from tile_ops.grouped_gemm import reference
+
+
+def operands(tokens, groups, n, k, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(0)
+    x, weights = torch.randn(tokens, k, generator=generator), torch.randn(groups, k, n, generator=generator)
+    return x.to(dtype), weights.to(dtype)
+
+
+def test_agrees_with_the_reference(ran, close):
+    """Groups without rows, with less and with more than a tile, and rows that belong to none; transposed weights."""
+    x, weights = operands(90, 5, 72, 40, torch.float16)
+    weights = weights.mT.contiguous().mT
+    sizes = torch.tensor([3, 0, 68, 1, 7])
+    found = ran(tile_ops.grouped_matmul, x, weights, sizes)
+    close(found, reference.grouped_matmul(x, weights, sizes), reference.TOLERANCES["float16"])
+    assert (found[79:] == 0).all()
+
+
+@pytest.mark.parametrize("sizes", [[200], [0, 0, 200], [64, 128, 8], [0, 0], [199, 1]])
+def test_sizes(ran, close, sizes):
+    x, weights = operands(200, len(sizes), 40, 24)
+    sizes = torch.tensor(sizes, dtype=torch.int32)
+    found = ran(tile_ops.grouped_matmul, x, weights, sizes)
+    close(found, reference.grouped_matmul(x, weights, sizes), reference.TOLERANCES["float32"])
+
+
+def test_more_groups_than_are_read_at_once(ran, close):
+    x, weights = operands(600, 300, 16, 8)
+    sizes = torch.arange(300) % 4
+    found = ran(tile_ops.grouped_matmul, x, weights, sizes)
+    close(found, reference.grouped_matmul(x, weights, sizes), reference.TOLERANCES["float32"])
+
+
+def test_sizes_that_exceed_the_rows_are_cut(ran, close):
+    x, weights = operands(200, 3, 40, 24)
+    found = ran(tile_ops.grouped_matmul, x, weights, torch.tensor([150, 100, 7]))
+    expected = reference.grouped_matmul(x, weights, torch.tensor([150, 50, 0]))
+    close(found, expected, reference.TOLERANCES["float32"])
+
+
+def test_strided_rows_and_another_result(ran, close):
+    x, weights = operands(200, 3, 40, 48, torch.bfloat16)
+    x, weights, sizes = x[:, 8:32], weights[:, 8:32], torch.tensor([20, 100, 80])
+    found = ran(tile_ops.grouped_matmul, x, weights, sizes, out_dtype=torch.float32)
+    close(found, reference.grouped_matmul(x, weights, sizes), reference.TOLERANCES["float32"])
+
+
+def test_empty():
+    x, weights = operands(6, 2, 4, 3)
+    sizes = torch.tensor([4, 2])
+    assert tile_ops.grouped_matmul(x[:0], weights, sizes).shape == (0, 4)
+    assert (tile_ops.grouped_matmul(x[:, :0], weights[:, :0], sizes) == 0).all()
+    assert (tile_ops.grouped_matmul(x, weights[:0], sizes[:0]) == 0).all()
+
+
+def test_is_a_torch_operator(close):
+    x, weights = operands(20, 2, 24, 16)
+    sizes = torch.tensor([4, 16])
+    torch.library.opcheck(torch.ops.tile_ops.grouped_matmul.default, (x, weights, sizes, None))
+    compiled = torch.compile(
+        lambda x: 2 * tile_ops.grouped_matmul(x, weights, sizes), fullgraph=True, backend="aot_eager"
+    )
+    close(compiled(x), 2 * reference.grouped_matmul(x, weights, sizes), reference.TOLERANCES["float32"])
+
+
+X, W, S = torch.ones(6, 3), torch.ones(2, 3, 4), torch.tensor([4, 2])
+
+
+@pytest.mark.parametrize(
+    ("x", "weights", "sizes", "error", "text"),
+    [
+        (X[0], W, S, WrongShape, "expected (tokens, k), (groups, k, n), (groups,)"),
+        (X, W.mT, S, WrongShape, "do not fit"),
+        (X, W, S[:1], WrongShape, "1 group_sizes do not fit"),
+        (X, W.half(), S, WrongDtype, "x is torch.float32, weights torch.float16"),
+        (X, W, S.float(), WrongDtype, "group_sizes is torch.float32"),
+    ],
+)
+def test_refuses(x, weights, sizes, error, text):
+    with pytest.raises(error, match=re.escape(text)):
+        tile_ops.grouped_matmul(x, weights, sizes)
