@@ -70,6 +70,7 @@ def calls(device: str, kind: str) -> Iterator[Call]:
     yield from matmul(draw)
     yield from mla_decode(draw)
     yield from rms_norm(draw)
+    yield from layer_norm_and_softmax(draw)
     yield from state_space_model(draw)
 
 
@@ -213,3 +214,12 @@ def state_space_model(draw: Draw) -> Iterator[Call]:
     yield Call("chunk_state", tile_ops.chunk_state, state_space.chunk_state, tolerance, states)
     outputs = (cb, x, steps, sums, C, before, D, z)
     yield Call("chunk_scan", tile_ops.chunk_scan, state_space.chunk_scan, tolerance, outputs)
+
+
+def layer_norm_and_softmax(draw: Draw) -> Iterator[Call]:
+    for dtype, shape in product((*HALVES, torch.float32), ((3, 300), (2, 2, 4096), (2, 9000))):
+        x, tolerance = draw.normal(*shape, dtype=dtype), normalization.TOLERANCES[name_of(dtype)]
+        parameters = tuple(draw.normal(shape[-1], dtype=dtype) for _ in range(2))
+        name = f"{name_of(dtype)} {shape}"
+        yield Call(f"layer_norm {name}", tile_ops.layer_norm, normalization.layer_norm, tolerance, (x, *parameters))
+        yield Call(f"softmax {name}", tile_ops.softmax, normalization.softmax, tolerance, (x,))

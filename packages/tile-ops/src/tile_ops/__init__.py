@@ -20,7 +20,7 @@ from .gemm import matmul
 from .grouped_gemm import grouped_matmul
 from .linear_attention import linear_attention
 from .mla import mla_decode
-from .normalization import rms_norm
+from .normalization import layer_norm, rms_norm, softmax
 from .operator import Explanation, explain
 from .state_space import chunk_scan, chunk_state, ssd_scan
 
@@ -42,11 +42,13 @@ __all__ = [
     "from_bitsandbytes",
     "from_gptq",
     "grouped_matmul",
+    "layer_norm",
     "linear_attention",
     "matmul",
     "mla_decode",
     "pack",
     "quantize",
     "rms_norm",
+    "softmax",
     "ssd_scan",
 ]

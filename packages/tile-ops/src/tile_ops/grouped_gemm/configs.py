@@ -61,5 +61,5 @@ def _product(dtype: str, out_dtype: str, transposed: bool, tiles: Tiles) -> Kern
     arguments = tiles.arguments(ITEMSIZE[dtype])
     del arguments["panel"]  # slots are walked in their order
     return KernelSpec.of(
-        "grouped_gemm", "product", dtype=dtype, out_dtype=out_dtype, transpose_weights=transposed, **arguments
+        "grouped_gemm", "product", None, dtype=dtype, out_dtype=out_dtype, transpose_weights=transposed, **arguments
     )

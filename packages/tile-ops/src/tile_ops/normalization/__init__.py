@@ -1,5 +1,5 @@
-"""Normalization over the last dimension: RMSNorm, with SiLU if asked for."""
+"""Normalization of rows: RMSNorm, with SiLU if asked for, LayerNorm, softmax."""
 
-from .api import rms_norm
+from .api import layer_norm, rms_norm, softmax
 
-__all__ = ["rms_norm"]
+__all__ = ["layer_norm", "rms_norm", "softmax"]

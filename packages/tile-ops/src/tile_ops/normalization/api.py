@@ -1,4 +1,4 @@
-"""`rms_norm` on torch tensors."""
+"""`rms_norm`, `layer_norm` and `softmax` on torch tensors."""
 
 from __future__ import annotations
 
@@ -47,3 +47,77 @@ def _(x: torch.Tensor, weight: torch.Tensor, eps: float, activation: str | None)
 
 _rms_norm.register_autocast("cuda", torch.float16)
 _rms_norm.register_autocast("cpu", torch.bfloat16)
+
+
+LAYER_NORM = Operator(
+    "layer_norm", NormProblem.of_layer_norm, plan, lambda x, weight=None, bias=None, **_: target_of(x, weight, bias)
+)
+
+
+@LAYER_NORM.public
+def layer_norm(
+    x: torch.Tensor, weight: torch.Tensor | None = None, bias: torch.Tensor | None = None, *, eps: float = 1e-5
+) -> torch.Tensor:
+    """(x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight + bias over the last dimension.
+
+    x: (..., channels), weight and bias: (channels,) or None, result: as x and contiguous; float16, bfloat16 or float32, all
+    of one type. The mean is subtracted before squares are summed, all in float32; the result is rounded once. A row's
+    result depends on that row alone, bit for bit. Empty tensors give an empty result. Raises WrongShape, WrongDtype,
+    WrongValue, WrongDevice.
+
+    Source: Ba, Kiros and Hinton, Layer Normalization, 2016, eq. 4.
+    """
+    return torch.ops.tile_ops.layer_norm(x, weight, bias, eps)
+
+
+@torch.library.custom_op("tile_ops::layer_norm", mutates_args=())
+def _layer_norm(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float) -> torch.Tensor:
+    problem = NormProblem.of_layer_norm(x, weight, bias, eps=eps)
+    target = target_of(x, weight, bias)
+    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    if out.numel():
+        shape = (problem.rows, problem.columns)
+        weight = x.new_ones(problem.columns) if weight is None else weight.contiguous()
+        bias = x.new_zeros(problem.columns) if bias is None else bias.contiguous()
+        LAYER_NORM.choose(problem, target)["forward"](x.reshape(shape).contiguous(), weight, bias, out.view(shape), eps)
+    return out
+
+
+@_layer_norm.register_fake
+def _(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float) -> torch.Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+SOFTMAX = Operator("softmax", NormProblem.of_softmax, plan, lambda x, **_: target_of(x))
+
+
+@SOFTMAX.public
+def softmax(x: torch.Tensor, *, dim: int = -1) -> torch.Tensor:
+    """exp(x - max(x)) / sum(exp(x - max(x))) along `dim`.
+
+    x and result of one shape, the result contiguous; float16, bfloat16 or float32. Computed in float32, rounded once. -inf
+    gives 0, a row of -inf alone NaN. Any other dimension than the last is moved there by a copy, and back by a view. A
+    row's result depends on that row alone, bit for bit. Empty tensors give an empty result. Raises WrongShape, WrongDtype.
+    """
+    return torch.ops.tile_ops.softmax(x, dim)
+
+
+@torch.library.custom_op("tile_ops::softmax", mutates_args=())
+def _softmax(x: torch.Tensor, dim: int) -> torch.Tensor:
+    problem = NormProblem.of_softmax(x, dim=dim)
+    rows = x.movedim(dim, -1).contiguous()
+    out = torch.empty_like(rows)
+    if out.numel():
+        shape = (problem.rows, problem.columns)
+        SOFTMAX.choose(problem, target_of(x))["forward"](rows.view(shape), out.view(shape))
+    return out.movedim(-1, dim).contiguous()
+
+
+@_softmax.register_fake
+def _(x: torch.Tensor, dim: int) -> torch.Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+for _operator in (_layer_norm, _softmax):
+    _operator.register_autocast("cuda", torch.float16)
+    _operator.register_autocast("cpu", torch.bfloat16)

@@ -17,20 +17,22 @@ SHORTEST = 256
 
 
 def plan(problem: NormProblem, target: Target) -> Plan:
-    """Rows up to RESIDENT elements are read once and kept in registers; longer ones are read twice, tile by tile."""
+    """Rows up to RESIDENT elements are read once and kept in registers; longer ones are read again, tile by tile."""
     columns = max(SHORTEST, 1 << max(0, problem.columns - 1).bit_length())
     resident = columns <= RESIDENT
     columns = min(columns, RESIDENT)
     rows = max(1, 1024 // columns) if target.kind == "cpu" else max(1, 4096 // columns)
+    flags = {"activation": problem.activation} if problem.kind == "rms_norm" else {}
     spec = KernelSpec.of(
         "normalization",
-        "rms_norm" if resident else "rms_norm_long",
+        problem.kind if resident else f"{problem.kind}_long",
+        None,
         dtype=problem.dtype,
         block_rows=rows,
         block_columns=columns,
-        activation=problem.activation,
+        **flags,
     )
-    why = f"rows of {problem.columns} " + ("stay in registers" if resident else "are read twice")
+    why = f"rows of {problem.columns} " + ("stay in registers" if resident else "are read again")
     return Plan.of({"forward": spec}, why, "rule: RESIDENT in normalization/configs.py")
 
 
@@ -39,3 +41,6 @@ def shipped(kind: str) -> Iterator[KernelSpec]:
     for dtype, activation in product(DTYPES, ACTIVATIONS):
         for columns in (256, 512, 1024, 2048, 4096, RESIDENT, RESIDENT + 1):
             yield plan(NormProblem(1, columns, dtype, activation), Target(kind, "")).kernels[0][1]
+    for dtype, operator in product(DTYPES, ("layer_norm", "softmax")):
+        for columns in (256, 512, 1024, 2048, 4096, RESIDENT, RESIDENT + 1):
+            yield plan(NormProblem(1, columns, dtype, None, operator), Target(kind, "")).kernels[0][1]

@@ -1,6 +1,11 @@
-"""RMSNorm in tile language: y = x / sqrt(mean(x^2) + eps) * weight, then silu(y) = y * sigmoid(y) if asked for.
+"""Normalizations of rows in tile language: RMSNorm, LayerNorm, softmax.
 
-X, Y: (m, n), weight: (n,), all of one type; sums in float32. Extents are dynamic. Zhang and Sennrich 2019, eq. 4.
+X, Y: (m, n), weight, bias: (n,), all of one type; sums in float32. Extents are dynamic. Each has two kernels: rows that a
+block holds are read once, longer ones tile by tile.
+
+RMSNorm: y = x / sqrt(mean(x^2) + eps) * weight, then y * sigmoid(y) if asked for. Zhang and Sennrich 2019, eq. 4.
+LayerNorm: y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight + bias. Ba, Kiros and Hinton 2016, eq. 4.
+Softmax: y = exp(x - max(x)) / sum(exp(x - max(x))).
 """
 
 import tilelang.language as T
@@ -55,3 +60,134 @@ def rms_norm_long(dtype, block_rows, block_columns, activation):
                     Y[block * block_rows + i, column] = y * T.sigmoid(y) if activation == "silu" else y
 
     return rms_norm
+
+
+def layer_norm(dtype, block_rows, block_columns):
+    """Rows of up to `block_columns` elements: the mean first, then the squares of what is left of it."""
+    m, n = T.dynamic("m"), T.dynamic("n")
+
+    @T.prim_func
+    def layer_norm(
+        X: T.Tensor((m, n), dtype),
+        weight: T.Tensor((n,), dtype),
+        bias: T.Tensor((n,), dtype),
+        Y: T.Tensor((m, n), dtype),
+        eps: T.float32,
+    ):
+        with T.Kernel(T.ceildiv(m, block_rows), threads=128) as block:
+            x = T.alloc_fragment((block_rows, block_columns), "float32")
+            squares = T.alloc_fragment((block_rows, block_columns), "float32")
+            mean = T.alloc_fragment((block_rows,), "float32")
+            scale = T.alloc_fragment((block_rows,), "float32")
+
+            T.copy(X[block * block_rows, 0], x)  # columns past n read 0
+            T.reduce_sum(x, mean, dim=1)
+            for i in T.Parallel(block_rows):
+                mean[i] /= n
+            for i, j in T.Parallel(block_rows, block_columns):
+                x[i, j] = T.if_then_else(j < n, x[i, j] - mean[i], 0.0)
+                squares[i, j] = x[i, j] * x[i, j]
+            T.reduce_sum(squares, scale, dim=1)
+            for i in T.Parallel(block_rows):
+                scale[i] = T.rsqrt(scale[i] / n + eps)
+            for i, j in T.Parallel(block_rows, block_columns):
+                Y[block * block_rows + i, j] = x[i, j] * scale[i] * weight[j] + bias[j]
+
+    return layer_norm
+
+
+def layer_norm_long(dtype, block_rows, block_columns):
+    """Rows of any length, read three times: for the mean, for the squares, for the result."""
+    m, n = T.dynamic("m"), T.dynamic("n")
+
+    @T.prim_func
+    def layer_norm(
+        X: T.Tensor((m, n), dtype),
+        weight: T.Tensor((n,), dtype),
+        bias: T.Tensor((n,), dtype),
+        Y: T.Tensor((m, n), dtype),
+        eps: T.float32,
+    ):
+        with T.Kernel(T.ceildiv(m, block_rows), threads=128) as block:
+            x = T.alloc_fragment((block_rows, block_columns), "float32")
+            mean = T.alloc_fragment((block_rows,), "float32")
+            scale = T.alloc_fragment((block_rows,), "float32")
+
+            T.clear(mean)
+            for k in T.serial(T.ceildiv(n, block_columns)):
+                T.copy(X[block * block_rows, k * block_columns], x)
+                T.reduce_sum(x, mean, dim=1, clear=False)
+            for i in T.Parallel(block_rows):
+                mean[i] /= n
+            T.clear(scale)
+            for k in T.serial(T.ceildiv(n, block_columns)):
+                T.copy(X[block * block_rows, k * block_columns], x)
+                for i, j in T.Parallel(block_rows, block_columns):
+                    rest = T.if_then_else(k * block_columns + j < n, x[i, j] - mean[i], 0.0)
+                    x[i, j] = rest * rest
+                T.reduce_sum(x, scale, dim=1, clear=False)
+            for i in T.Parallel(block_rows):
+                scale[i] = T.rsqrt(scale[i] / n + eps)
+            for k in T.serial(T.ceildiv(n, block_columns)):
+                for i, j in T.Parallel(block_rows, block_columns):
+                    column = k * block_columns + j
+                    y = (T.cast(X[block * block_rows + i, column], "float32") - mean[i]) * scale[i] * weight[column]
+                    Y[block * block_rows + i, column] = y + bias[column]
+
+    return layer_norm
+
+
+def softmax(dtype, block_rows, block_columns):
+    """Rows of up to `block_columns` elements. A row without a finite maximum gives NaN, as its definition does."""
+    m, n = T.dynamic("m"), T.dynamic("n")
+
+    @T.prim_func
+    def softmax(X: T.Tensor((m, n), dtype), Y: T.Tensor((m, n), dtype)):
+        with T.Kernel(T.ceildiv(m, block_rows), threads=128) as block:
+            x = T.alloc_fragment((block_rows, block_columns), "float32")
+            largest = T.alloc_fragment((block_rows,), "float32")
+            total = T.alloc_fragment((block_rows,), "float32")
+
+            T.copy(X[block * block_rows, 0], x)
+            for i, j in T.Parallel(block_rows, block_columns):
+                x[i, j] = T.if_then_else(j < n, x[i, j], -T.infinity("float32"))
+            T.reduce_max(x, largest, dim=1)
+            for i, j in T.Parallel(block_rows, block_columns):
+                x[i, j] = T.exp(x[i, j] - largest[i])
+            T.reduce_sum(x, total, dim=1)
+            for i, j in T.Parallel(block_rows, block_columns):
+                Y[block * block_rows + i, j] = x[i, j] / total[i]
+
+    return softmax
+
+
+def softmax_long(dtype, block_rows, block_columns):
+    """Rows of any length, read three times: for the maximum, for the sum, for the result."""
+    m, n = T.dynamic("m"), T.dynamic("n")
+
+    @T.prim_func
+    def softmax(X: T.Tensor((m, n), dtype), Y: T.Tensor((m, n), dtype)):
+        with T.Kernel(T.ceildiv(m, block_rows), threads=128) as block:
+            x = T.alloc_fragment((block_rows, block_columns), "float32")
+            largest = T.alloc_fragment((block_rows,), "float32")
+            total = T.alloc_fragment((block_rows,), "float32")
+
+            T.fill(largest, -T.infinity("float32"))
+            for k in T.serial(T.ceildiv(n, block_columns)):
+                T.copy(X[block * block_rows, k * block_columns], x)
+                for i, j in T.Parallel(block_rows, block_columns):
+                    x[i, j] = T.if_then_else(k * block_columns + j < n, x[i, j], -T.infinity("float32"))
+                T.reduce_max(x, largest, dim=1, clear=False)
+            T.clear(total)
+            for k in T.serial(T.ceildiv(n, block_columns)):
+                T.copy(X[block * block_rows, k * block_columns], x)
+                for i, j in T.Parallel(block_rows, block_columns):
+                    x[i, j] = T.if_then_else(k * block_columns + j < n, T.exp(x[i, j] - largest[i]), 0.0)
+                T.reduce_sum(x, total, dim=1, clear=False)
+            for k in T.serial(T.ceildiv(n, block_columns)):
+                for i, j in T.Parallel(block_rows, block_columns):
+                    column = k * block_columns + j
+                    y = T.exp(T.cast(X[block * block_rows + i, column], "float32") - largest[i]) / total[i]
+                    Y[block * block_rows + i, column] = y
+
+    return softmax

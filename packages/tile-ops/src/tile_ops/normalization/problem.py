@@ -15,12 +15,13 @@ ACTIVATIONS = (None, "silu")
 
 @dataclass(frozen=True)
 class NormProblem:
-    """`rows` vectors of `columns` elements; `dtype` of operands and result."""
+    """`rows` vectors of `columns` elements; `dtype` of operands and result; `kind` "rms_norm", "layer_norm", "softmax"."""
 
     rows: int
     columns: int
     dtype: str
-    activation: str | None
+    activation: str | None = None
+    kind: str = "rms_norm"
 
     @classmethod
     def of(
@@ -46,3 +47,40 @@ class NormProblem:
             raise WrongValue(f"rms_norm: eps is {eps}; expected 0 or more")
         columns = x.shape[-1]
         return cls(x.numel() // columns if columns else 0, columns, dtype, activation)
+
+    @classmethod
+    def of_layer_norm(
+        cls,
+        x: torch.Tensor,
+        weight: torch.Tensor | None = None,
+        bias: torch.Tensor | None = None,
+        *,
+        eps: float = 1e-5,
+    ) -> NormProblem:
+        """Raises WrongShape, WrongDtype, WrongValue."""
+        if x.ndim < 1:
+            raise WrongShape("layer_norm: x has no dimension; it needs at least the one that is normalized")
+        dtype, columns = name_of(x.dtype), x.shape[-1]
+        for name, given in (("weight", weight), ("bias", bias)):
+            if given is not None and given.shape != x.shape[-1:]:
+                raise WrongShape(
+                    f"layer_norm: {name} has shape {tuple(given.shape)}, x has {columns} channels; pass {name} of shape "
+                    f"({columns},)"
+                )
+            if given is not None and given.dtype != x.dtype:
+                raise WrongDtype(f"layer_norm: x is {x.dtype}, {name} {given.dtype}: {name}.to(x.dtype)")
+        if dtype not in DTYPES:
+            raise WrongDtype(f"layer_norm: x is {x.dtype}; expected one of {', '.join(DTYPES)}")
+        if not eps >= 0:
+            raise WrongValue(f"layer_norm: eps is {eps}; expected 0 or more")
+        return cls(x.numel() // columns if columns else 0, columns, dtype, None, "layer_norm")
+
+    @classmethod
+    def of_softmax(cls, x: torch.Tensor, *, dim: int = -1) -> NormProblem:
+        """Raises WrongShape, WrongDtype."""
+        if not -x.ndim <= dim < x.ndim:
+            raise WrongShape(f"softmax: dim is {dim} of {x.ndim} dimensions; expected {-x.ndim} to {x.ndim - 1}")
+        dtype, columns = name_of(x.dtype), x.shape[dim]
+        if dtype not in DTYPES:
+            raise WrongDtype(f"softmax: x is {x.dtype}; expected one of {', '.join(DTYPES)}")
+        return cls(x.numel() // columns if columns else 0, columns, dtype, None, "softmax")

@@ -1,0 +1,105 @@
+"""LayerNorm and softmax agree with their references on every way to run them, and are torch operators."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+import tile_ops
+from tile_ops.errors import WrongDtype, WrongShape, WrongValue
+from tile_ops.normalization import reference
+
+
+def normal(*shape, dtype=torch.float32, seed=0):
+    return (3 * torch.randn(shape, generator=torch.Generator().manual_seed(seed))).to(dtype)
+
+
+@pytest.mark.parametrize("columns", [160, 8704])
+def test_layer_norm(way, ran, close, columns):
+    x, weight, bias = (
+        normal(*s, dtype=torch.float16, seed=i) for i, s in enumerate(((5, columns), (columns,), (columns,)))
+    )
+    found = ran(tile_ops.layer_norm, x, weight, bias)
+    close(found, reference.layer_norm(x, weight, bias), reference.TOLERANCES["float16"])
+
+
+@pytest.mark.parametrize("columns", [160, 8704])
+def test_softmax(way, ran, close, columns):
+    x = normal(5, columns, dtype=torch.float16)
+    close(ran(tile_ops.softmax, x), reference.softmax(x), reference.TOLERANCES["float16"])
+
+
+def test_a_mean_far_from_zero_is_no_loss(ran, close):
+    x = 1000 + normal(4, 300)
+    close(ran(tile_ops.layer_norm, x), reference.layer_norm(x), 1e-4)
+
+
+@pytest.mark.parametrize("given", [(False, False), (True, False), (False, True)])
+def test_weight_and_bias_may_be_left_out(ran, close, given):
+    x = normal(2, 3, 96, dtype=torch.bfloat16).transpose(0, 1)
+    weight, bias = (normal(96, dtype=torch.bfloat16, seed=i) if there else None for i, there in enumerate(given))
+    found = ran(tile_ops.layer_norm, x, weight, bias, eps=1e-3)
+    close(found, reference.layer_norm(x, weight, bias, eps=1e-3), reference.TOLERANCES["bfloat16"])
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_softmax_along_any_dimension(ran, close, dim):
+    x = normal(6, 7, 40)
+    found = ran(tile_ops.softmax, x, dim=dim)
+    assert found.is_contiguous()
+    close(found, reference.softmax(x, dim=dim), reference.TOLERANCES["float32"])
+
+
+def test_softmax_of_infinities(ran):
+    x = normal(3, 40)
+    x[0, 5:] = -torch.inf
+    x[1] = -torch.inf
+    x[2] = 1e38
+    found = ran(tile_ops.softmax, x)
+    assert (found[0, 5:] == 0).all()
+    assert found[1].isnan().all()
+    assert torch.allclose(found[2], torch.tensor(1 / 40))
+
+
+def test_empty():
+    assert tile_ops.layer_norm(torch.empty(0, 8)).shape == (0, 8)
+    assert tile_ops.layer_norm(torch.empty(3, 0)).shape == (3, 0)
+    assert tile_ops.softmax(torch.empty(3, 0)).shape == (3, 0)
+    assert tile_ops.softmax(torch.empty(0, 3), dim=0).shape == (0, 3)
+
+
+def test_are_torch_operators(close):
+    x, weight = normal(4, 64), normal(64, seed=1)
+    torch.library.opcheck(torch.ops.tile_ops.layer_norm.default, (x, weight, None, 1e-5))
+    torch.library.opcheck(torch.ops.tile_ops.softmax.default, (x, 0))
+
+    def both(x):
+        return tile_ops.softmax(tile_ops.layer_norm(x, weight))
+
+    compiled = torch.compile(both, fullgraph=True, backend="aot_eager")
+    close(compiled(x), reference.softmax(reference.layer_norm(x, weight)), 1e-5)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert both(x).dtype == torch.bfloat16
+
+
+X = torch.ones(2, 64)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: tile_ops.layer_norm(X, torch.ones(63)), WrongShape, "weight has shape (63,), x has 64 channels"),
+        (lambda: tile_ops.layer_norm(X, None, torch.ones(63)), WrongShape, "bias has shape (63,)"),
+        (lambda: tile_ops.layer_norm(X, torch.ones(64).half()), WrongDtype, "x is torch.float32, weight torch.float16"),
+        (lambda: tile_ops.layer_norm(X.int()), WrongDtype, "x is torch.int32"),
+        (lambda: tile_ops.layer_norm(X, eps=-1.0), WrongValue, "eps is -1.0"),
+        (lambda: tile_ops.layer_norm(X[0, 0]), WrongShape, "x has no dimension"),
+        (lambda: tile_ops.softmax(X, dim=2), WrongShape, "dim is 2 of 2 dimensions"),
+        (lambda: tile_ops.softmax(X.int()), WrongDtype, "x is torch.int32"),
+    ],
+)
+def test_refuses(call, error, text):
+    with pytest.raises(error, match=re.escape(text)):
+        call()
