@@ -98,6 +98,17 @@ def test_formats_on_matrix_instructions(ran, close, format):
     check(ran, close, 20, 20, 160, format, 32)
 
 
+@pytest.mark.parametrize("format", ["int4", "int2"])
+def test_int8_activations(ran, close, format):
+    for m, n, k in ((8, 64, 128), (3, 20, 352)):
+        w = random_weight(n, k, format, -1, torch.float32)
+        x = torch.randint(-128, 128, (m, k), dtype=torch.int8, generator=torch.Generator().manual_seed(0))
+        bias = torch.arange(n).float()
+        found = ran(tile_ops.dequant_matmul, x, w.packed, **arguments(w), bias=bias)
+        assert found.dtype == torch.float32
+        close(found, reference.dequant_matmul(x, w.packed, **arguments(w), bias=bias), 1e-6)
+
+
 @pytest.mark.parametrize("format", ["nf4", "int2", "uint1"])
 def test_formats_of_the_kernel_for_one_token_on_a_gpu(close, format):
     """Compiled for the CPU, where it runs as well."""
@@ -202,6 +213,8 @@ S, Z = torch.ones(2, 8).half(), torch.zeros(2, 8, dtype=torch.uint8)
         ({"zeros": Z}, WrongValue, "zeros are given for int4"),
         ({"zeros": Z.int(), "format": "uint4"}, WrongDtype, "zeros are torch.int32"),
         ({"zeros": Z[:, :4], "format": "uint4"}, WrongShape, "zeros has shape (2, 4)"),
+        ({"x": X.to(torch.int8)}, WrongValue, "group_size is 32 and x int8"),
+        ({"x": X.to(torch.int8), "format": "nf4", "group_size": -1}, WrongValue, "format is nf4 and x int8"),
         ({"bias": torch.ones(4).half()}, WrongShape, "bias has shape (4,)"),
         ({"bias": torch.ones(8)}, WrongDtype, "bias is torch.float32"),
         ({"out_dtype": torch.int32}, WrongDtype, "out_dtype is torch.int32"),

@@ -12,7 +12,7 @@ from tile_ops.operator import Operator
 
 from .configs import plan
 from .formats import FORMATS
-from .problem import DequantProblem
+from .problem import DequantProblem, result_dtype
 
 DEQUANT_MATMUL = Operator("dequant_matmul", DequantProblem.of, plan, lambda x, weight, **_: target_of(x, weight))
 
@@ -44,6 +44,9 @@ def dequant_matmul(
     | nf4, bnb_fp4 | tables of bitsandbytes, up to 1 |
     | fp4, mxfp4 | e2m1: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives; mxfp4 has group_size 32 |
 
+    x may be int8 too, with int4, int2 or int1, group_size -1, scales and bias float32: then sums are exact, in int32, and
+    the result is float32 unless `out_dtype` says otherwise.
+
     Products on matrix instructions round W to x's type, others do not (`explain` tells which run). Sums are in float32,
     the result is rounded once. Results repeat bit for bit; a token's result may depend on how many there are, as the
     kernel does. Empty tensors give an empty result, or the bias where k is 0. Raises WrongShape, WrongDtype,
@@ -70,12 +73,16 @@ def _dequant_matmul(
     )
     target = target_of(x, weight, scales, zeros, bias)
     m, n = problem.m, problem.n
-    out = x.new_empty((*x.shape[:-1], n), dtype=out_dtype or x.dtype)
+    out = x.new_empty((*x.shape[:-1], n), dtype=result_dtype(x, out_dtype))
     if not out.numel():
         return out
     if not problem.k:
         return out.zero_() if bias is None else out.copy_(bias.expand_as(out))
     chosen = DEQUANT_MATMUL.choose(problem, target)
+    if problem.dtype == "int8":
+        offset = _bias(bias, torch.float32, x.device)
+        chosen["product"](x.reshape(m, -1).contiguous(), weight.view(torch.uint32), scales, offset, out.view(m, n))
+        return out
     splits = chosen.numbers.get("splits", 1)
     sums = out.view(1, m, n) if splits == 1 else x.new_empty((splits, m, n), dtype=torch.float32)
     unused = _empty(x.device)
@@ -95,13 +102,13 @@ def _dequant_matmul(
 
 @cache
 def _empty(device: torch.device) -> tuple[torch.Tensor, ...]:
-    """What is passed for tensors that a kernel does not read: uint8 (1, 1), float16 (1,) and bfloat16 (1,)."""
-    kinds = (((1, 1), torch.uint8), ((1,), torch.float16), ((1,), torch.bfloat16))
+    """What is passed for tensors that a kernel does not read: uint8 (1, 1), and float16, bfloat16, float32 (1,)."""
+    kinds = (((1, 1), torch.uint8), ((1,), torch.float16), ((1,), torch.bfloat16), ((1,), torch.float32))
     return tuple(torch.zeros(shape, dtype=dtype, device=device) for shape, dtype in kinds)
 
 
 def _bias(bias: torch.Tensor | None, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    return _empty(device)[("float16", "bfloat16").index(name_of(dtype)) + 1] if bias is None else bias
+    return _empty(device)[("float16", "bfloat16", "float32").index(name_of(dtype)) + 1] if bias is None else bias
 
 
 @cache
@@ -121,7 +128,7 @@ def _(
     bias: torch.Tensor | None,
     out_dtype: torch.dtype | None,
 ) -> torch.Tensor:
-    return x.new_empty((*x.shape[:-1], weight.shape[0]), dtype=out_dtype or x.dtype)
+    return x.new_empty((*x.shape[:-1], weight.shape[0]), dtype=result_dtype(x, out_dtype))
 
 
 # Packed bytes and zero points are no floating numbers and stay; x, bias and scales are converted.

@@ -27,6 +27,10 @@ SOURCE = "rule in dequantize/configs.py"
 
 def plan(problem: DequantProblem, target: Target) -> Plan:
     """One token: a kernel that reads weights and nothing else much. More: matrix instructions, k in splits if n is small."""
+    if problem.dtype == "int8":
+        tokens = _tokens(problem.m, target)
+        why = f"{tokens} tokens in a tile of integer matrix instructions, weights decoded in registers"
+        return Plan.of({"product": _product_int8(problem, target, tokens)}, why, SOURCE)
     if target.kind == "cpu" and problem.m <= CPU_TOKENS:
         return Plan.of({"product": _words(problem)}, f"at most {CPU_TOKENS} tokens: vectors of words", SOURCE)
     if problem.m == 1:
@@ -80,6 +84,22 @@ def _product(problem: DequantProblem, target: Target, tokens: int, split: bool) 
         **_common(problem),
         out_dtype="float32" if split else problem.out_dtype,
         bias=problem.bias and not split,
+        block_M=tokens,
+        block_N=64 if cpu else WEIGHTS,
+        block_K=BLOCK_K,
+        stages=STAGES[tokens] if target.kind == "cuda" else 2,
+        threads=128 if cpu else 256,
+    )
+
+
+def _product_int8(problem: DequantProblem, target: Target, tokens: int) -> KernelSpec:
+    cpu = target.kind == "cpu"
+    return KernelSpec.of(
+        "dequantize",
+        "product_int8",
+        out_dtype=problem.out_dtype,
+        bits=FORMATS[problem.format].bits,
+        bias=problem.bias,
         block_M=tokens,
         block_N=64 if cpu else WEIGHTS,
         block_K=BLOCK_K,

@@ -97,6 +97,44 @@ def _pairs(dtype, bits, signed):
     return decode
 
 
+def product_int8(out_dtype, bits, bias, block_M, block_N, block_K, stages, threads):
+    """With int8 activations and a scale for each row of W, float32 like the bias: sums are exact, in int32."""
+    per = 32 // bits
+    m, n, words, bias_n = (T.dynamic(name) for name in ("m", "n", "words", "bias_n"))
+    k = words * per
+    mask, middle = 2**bits - 1, 2 ** (bits - 1)
+
+    @T.prim_func
+    def product_int8(
+        X: T.Tensor((m, k), "int8"),
+        W: T.Tensor((n, words), "uint32"),
+        scales: T.Tensor((1, n), "float32"),
+        offset: T.Tensor((n,) if bias else (bias_n,), "float32"),
+        out: T.Tensor((m, n), out_dtype),
+    ):
+        with T.Kernel(T.ceildiv(n, block_N), T.ceildiv(m, block_M), threads=threads) as (bn, bm):
+            x_tile = T.alloc_shared((block_M, block_K), "int8")
+            packed = T.alloc_shared((block_N, block_K // per), "uint32")
+            decoded = T.alloc_fragment((block_N, block_K), "int8")
+            acc = T.alloc_fragment((block_N, block_M), "int32")
+
+            T.clear(acc)
+            for step in T.Pipelined(T.ceildiv(k, block_K), num_stages=stages):
+                T.copy(X[bm * block_M, step * block_K], x_tile)
+                T.copy(W[bn * block_N, step * (block_K // per)], packed)
+                for i, j in T.Parallel(block_N, block_K):
+                    code = (packed[i, j // per] >> T.cast(j % per * bits, "uint32")) & T.uint32(mask)
+                    decoded[i, j] = T.cast(T.cast(code ^ T.uint32(middle), "int32") - middle, "int8")
+                T.gemm(decoded, x_tile, acc, transpose_B=True)
+            for i, j in T.Parallel(block_M, block_N):
+                y = T.cast(acc[j, i], "float32") * scales[0, bn * block_N + j]
+                if bias:
+                    y = y + offset[bn * block_N + j]
+                out[bm * block_M + i, bn * block_N + j] = y
+
+    return product_int8
+
+
 def sum_splits(dtype, out_dtype, bias, block=1024):
     """out = bias + the sum over splits, always in the same order."""
     m, n, splits, bias_n = (T.dynamic(name) for name in ("m", "n", "splits", "bias_n"))

@@ -11,7 +11,7 @@ from tile_ops.errors import WrongDtype, WrongShape, WrongStride, WrongValue
 
 from .formats import FORMATS, Format
 
-DTYPES = ("float16", "bfloat16")
+DTYPES = ("float16", "bfloat16", "int8")
 OUT_DTYPES = ("float16", "bfloat16", "float32")
 GROUPS = (32, 64, 128, 256, 512, 1024)
 WORD = 32  # bits of what kernels read weights in; a row of k weights is whole words for every format if k % 32 == 0
@@ -57,6 +57,10 @@ class DequantProblem:
             )
         n, k = weight.shape[0], x.shape[-1]
         group = k if group_size == -1 else group_size
+        if x.dtype == torch.int8 and group < k:
+            raise WrongValue(
+                f"dequant_matmul: group_size is {group_size} and x int8; expected -1, a scale for each row"
+            )
         _check_dtypes(kind, x, weight, scales, zeros, bias, out_dtype)
         if k % WORD or weight.shape[1] * kind.per_byte != k:
             raise WrongShape(
@@ -78,12 +82,17 @@ class DequantProblem:
                 )
         if weight.storage_offset() * weight.element_size() % 4:
             raise WrongStride("dequant_matmul: weight begins at no multiple of 4 bytes; call weight.clone() once")
-        out = name_of(x.dtype if out_dtype is None else out_dtype)
+        out = name_of(result_dtype(x, out_dtype))
         rows = x.numel() // k if k else x.shape[:-1].numel()
         whole = group >= k
         return cls(
             rows, n, k, format, 0 if whole else group, name_of(x.dtype), out, zeros is not None, bias is not None
         )
+
+
+def result_dtype(x: torch.Tensor, out_dtype: torch.dtype | None) -> torch.dtype:
+    """`out_dtype`, else the type of x; float32 for int8."""
+    return out_dtype or (torch.float32 if x.dtype == torch.int8 else x.dtype)
 
 
 def _check_dtypes(
@@ -99,7 +108,11 @@ def _check_dtypes(
         raise WrongDtype(f"dequant_matmul: x is {x.dtype}; expected one of {', '.join(DTYPES)}: x.half()")
     if weight.dtype != torch.uint8:
         raise WrongDtype(f"dequant_matmul: weight is {weight.dtype}; expected uint8, as tile_ops.pack gives it")
-    wanted = kind.scale or name_of(x.dtype)
+    if x.dtype == torch.int8 and not kind.signed:
+        names = ", ".join(f.name for f in FORMATS.values() if f.signed)
+        raise WrongValue(f"dequant_matmul: format is {kind.name} and x int8; expected one of {names}")
+    beside = torch.float32 if x.dtype == torch.int8 else x.dtype
+    wanted = kind.scale or name_of(beside)
     if name_of(scales.dtype) != wanted:
         raise WrongDtype(f"dequant_matmul: scales are {scales.dtype}; expected {wanted}: scales.to(torch.{wanted})")
     if zeros is not None and not kind.zeros:
@@ -107,7 +120,7 @@ def _check_dtypes(
         raise WrongValue(f"dequant_matmul: zeros are given for {kind.name}; only {names} have zero points")
     if zeros is not None and zeros.dtype != torch.uint8:
         raise WrongDtype(f"dequant_matmul: zeros are {zeros.dtype}; expected uint8, integers of one byte each")
-    if bias is not None and bias.dtype != x.dtype:
-        raise WrongDtype(f"dequant_matmul: bias is {bias.dtype}, x {x.dtype}; expected one type: bias.to(x.dtype)")
+    if bias is not None and bias.dtype != beside:
+        raise WrongDtype(f"dequant_matmul: bias is {bias.dtype}, x {x.dtype}; expected bias.to({beside})")
     if out_dtype is not None and name_of(out_dtype) not in OUT_DTYPES:
         raise WrongDtype(f"dequant_matmul: out_dtype is {out_dtype}; expected one of {', '.join(OUT_DTYPES)}")
