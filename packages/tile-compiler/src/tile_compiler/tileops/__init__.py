@@ -15,11 +15,12 @@ from tile_compiler.tileops.fill import lower_fill
 from tile_compiler.tileops.gemm import lower_gemm
 from tile_compiler.tileops.hints import lower_hint
 from tile_compiler.tileops.reduce import lower_reduce
-from tile_compiler.tileops.registers import lower_set_max_nreg, lower_wait_wgmma
+from tile_compiler.tileops.registers import lower_set_max_nreg
 from tile_compiler.tileops.scan import lower_scan
 from tile_compiler.tileops.site import Site
 from tile_compiler.tileops.sync import lower_sync
 from tile_compiler.tileops.tma_copy import lower_tma_copy
+from tile_compiler.tileops.wait_wgmma import lower_wait_wgmma
 from tilelang import ops
 
 Lowering = Callable[[Any, Site], Any]

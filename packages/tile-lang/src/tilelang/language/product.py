@@ -74,7 +74,7 @@ def wait_wgmma(num_mma: int = 0) -> None:
             expected="a number from 0 to 7 that is known at compile time",
             repair="T.wait_wgmma(0) waits for all",
         )
-    from tilelang.ops.gemm import WaitWgmma
+    from tilelang.ops.wait_wgmma import WaitWgmma
 
     builder = thread_level("T.wait_wgmma")
     builder.emit(WaitWgmma(num_mma).to_stmt(builder.span()))

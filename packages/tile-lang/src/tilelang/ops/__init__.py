@@ -16,13 +16,14 @@ from tilelang.ops.copy import Copy
 from tilelang.ops.debug import DeviceAssert, Print
 from tilelang.ops.fence import FenceProxyAsync
 from tilelang.ops.fill import Fill
-from tilelang.ops.gemm import Gemm, GemmWarpPolicy, WaitWgmma
+from tilelang.ops.gemm import Gemm, GemmWarpPolicy
 from tilelang.ops.hints import AnnotateLayout, Hint, ImportSource, SafeValue
 from tilelang.ops.reduce import Reduce
 from tilelang.ops.registers import SetMaxNreg
 from tilelang.ops.scan import Scan
 from tilelang.ops.sync import SyncThreads
 from tilelang.ops.tma_copy import TmaCopy
+from tilelang.ops.wait_wgmma import WaitWgmma
 
 __all__ = [
     "OPERATORS",

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tilelang.ops.base import Machine, ThreadOp, TileOp, register
+from tilelang.ops.base import Machine, TileOp, register
 
 
 class GemmWarpPolicy(enum.IntEnum):
@@ -74,19 +74,6 @@ class Gemm(TileOp):
         if not bool(machine.evaluate(self.clear_accum)):
             product = product + _matrix(machine.load(self.c)).astype(wide)
         machine.store(self.c, product.reshape([int(r.extent) for r in self.c.region]))
-
-
-@register
-@dataclass(frozen=True)
-class WaitWgmma(ThreadOp):
-    """`tl.wait_wgmma()`: until at most the `pending` newest products of the warpgroup are under way."""
-
-    NAME: ClassVar[str] = "tl.wait_wgmma"
-
-    pending: int = 0
-
-    def meaning(self, machine: Machine) -> None:
-        return  # a product has been done when it was issued
 
 
 def _matrix(tile: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
