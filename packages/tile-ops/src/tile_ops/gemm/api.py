@@ -186,7 +186,7 @@ def _run(
     added = unused if bias is None else bias.contiguous()
     if "splits" in chosen.numbers:
         partial = out.new_empty((chosen.numbers["splits"], given.m, given.n), dtype=torch.float32)
-        chosen["parts"](given.a, given.b, partial, chosen.numbers["depth"])
+        chosen["parts"](given.a, given.b, partial, chosen.numbers["steps"])
         chosen["combine"](partial, added, out.view(shape))
         return
     of_a = _scales(scale_a, scales, given.m, unused)

@@ -73,10 +73,10 @@ def plan(problem: GemmProblem, target: Target) -> Plan:
     if problem.scales == "blocks":
         return Plan.of({"product": _spec(problem, target, "blocks")}, f"scales of {BLOCK} x {BLOCK} blocks", source)
     if problem.m <= THIN and (target.kind, "thin") in TILES:
-        splits, depth = _split(problem, _tiles(target, "thin"), ENOUGH[target.kind])
+        splits, steps = _split(problem, _tiles(target, "thin"), ENOUGH[target.kind])
         if splits > 1:
-            why = f"{problem.m} rows, k in {splits} parts of {depth}"
-            return Plan.of(_split_specs(problem, target), why, source, splits=splits, depth=depth)
+            why = f"{problem.m} rows, k in {splits} parts of {steps} steps"
+            return Plan.of(_split_specs(problem, target), why, source, splits=splits, steps=steps)
         return Plan.of({"product": _spec(problem, target, "thin")}, f"{problem.m} rows", source)
     large = _tiles(target, "large")
     blocks = problem.batch * (problem.m // large.block_m) * (problem.n // large.block_n)
@@ -86,15 +86,15 @@ def plan(problem: GemmProblem, target: Target) -> Plan:
 
 
 def _split(problem: GemmProblem, tiles: Tiles, enough: int) -> tuple[int, int]:
-    """(parts, elements of k in each): as many as fill the chip twice."""
+    """(parts, steps along k in each): as many as fill the chip twice."""
     if problem.batch > 1 or problem.scales or problem.gradient or problem.dtype == "int8":
-        return 1, problem.k
+        return 1, 0
     block_k = tiles.step_bytes // ITEMSIZE[problem.dtype]
     steps = -(-problem.k // block_k)
     blocks = -(-problem.m // tiles.block_m) * -(-problem.n // tiles.block_n)
     parts = max(1, min(4 * enough // blocks, steps // PART_STEPS))
-    depth = -(-steps // parts) * block_k
-    return -(-problem.k // depth), depth
+    each = -(-steps // parts)
+    return -(-steps // each), each
 
 
 def shipped(kind: str) -> Iterator[KernelSpec]:

@@ -156,9 +156,9 @@ def matmul(
 
 
 def split_matmul(dtype, transpose_a, transpose_b, block_m, block_n, block_k, stages, threads, panel):
-    """Sums over parts of k: partial[s] = A[:, s * depth : (s + 1) * depth] @ B[s * depth : (s + 1) * depth].
+    """Sums over parts of k: partial[s] = A[:, d * s : d * (s + 1)] @ B[d * s : d * (s + 1)], d = steps * block_k.
 
-    For products of few tiles and many steps. `depth` is a multiple of block_k. `combine` adds the parts.
+    For products of few tiles and many steps. `combine` adds the parts.
     """
     m, n, k = T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
 
@@ -167,7 +167,7 @@ def split_matmul(dtype, transpose_a, transpose_b, block_m, block_n, block_k, sta
         A: _operand(m, k, transpose_a, dtype, "a"),
         B: _operand(k, n, transpose_b, dtype, "b"),
         partial: T.Tensor((T.dynamic("splits"), m, n), "float32"),
-        depth: T.int32,
+        steps: T.int32,
     ):
         with T.Kernel(T.ceildiv(n, block_n), T.ceildiv(m, block_m), partial.shape[0], threads=threads) as (bn, bm, s):
             A_tile = T.alloc_shared(_tile(block_m, block_k, transpose_a), dtype)
@@ -175,8 +175,8 @@ def split_matmul(dtype, transpose_a, transpose_b, block_m, block_n, block_k, sta
             acc = T.alloc_fragment((block_m, block_n), "float32")
 
             T.clear(acc)
-            for step in T.Pipelined(T.ceildiv(T.min(depth, k - s * depth), block_k), num_stages=stages):
-                at = s * depth + step * block_k
+            for step in T.Pipelined(T.min(steps, T.ceildiv(k, block_k) - s * steps), num_stages=stages):
+                at = (s * steps + step) * block_k
                 _load(A, 0, bm * block_m, at, transpose_a, A_tile)
                 _load(B, 0, at, bn * block_n, transpose_b, B_tile)
                 T.gemm(A_tile, B_tile, acc, transpose_A=transpose_a, transpose_B=transpose_b)
