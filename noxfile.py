@@ -34,6 +34,7 @@ TOOLS = [
     "pytest",
     "pytest-xdist",
     "ruff",
+    "transformers",
 ]
 
 # Two worker threads exercise the parallel launch; more would only compete with the other test processes. Many tests start a

@@ -1,0 +1,65 @@
+"""Models of transformers give the same logits with our attention as with their own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import DeepseekV3Config, DeepseekV3ForCausalLM, LlamaConfig, LlamaForCausalLM
+
+from tile_ops.errors import WrongValue
+from tile_ops.integrations.transformers import register
+from tile_ops.kernel.resolve import _loaded
+
+SIZES = {"vocab_size": 100, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2}
+
+
+def llama():
+    return LlamaForCausalLM(LlamaConfig(**SIZES, num_attention_heads=4, num_key_value_heads=2))
+
+
+def deepseek():
+    """Multi-head latent attention, whose values are narrower than its keys, and layers without experts."""
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 4, "q_lora_rank": 32, "kv_lora_rank": 32}
+    dims = {"qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16}
+    return DeepseekV3ForCausalLM(DeepseekV3Config(**SIZES, **heads, **dims, first_k_dense_replace=2))
+
+
+def launches():
+    return sum(kernel.launches for kernel in _loaded.values() if kernel.spec.family == "attention")
+
+
+@pytest.fixture(params=[llama, deepseek])
+def model(request):
+    torch.manual_seed(0)
+    register()
+    return request.param().eval()
+
+
+def test_logits_agree(model, close):
+    tokens = torch.randint(0, 100, (2, 19))
+    with torch.no_grad():
+        model.set_attn_implementation("eager")
+        expected = model(tokens).logits
+        model.set_attn_implementation("tile_ops")
+        before = launches()
+        found = model(tokens).logits
+    assert launches() == before + 2  # one for each layer
+    close(found, expected, 1e-4)
+
+
+def test_generation_with_a_cache_agrees(model):
+    tokens = torch.randint(0, 100, (2, 7))
+    options = {"max_new_tokens": 4, "do_sample": False, "attention_mask": torch.ones_like(tokens), "pad_token_id": 0}
+    model.set_attn_implementation("eager")
+    expected = model.generate(tokens, **options)
+    model.set_attn_implementation("tile_ops")
+    assert torch.equal(model.generate(tokens, **options), expected)
+
+
+def test_refuses_padding():
+    register()
+    model = llama().eval()
+    model.set_attn_implementation("tile_ops")
+    mask = torch.tensor([[0, 1, 1]])
+    with pytest.raises(WrongValue, match="the batch is padded"):
+        model(torch.ones(1, 3, dtype=torch.long), attention_mask=mask)
