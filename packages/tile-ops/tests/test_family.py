@@ -23,13 +23,12 @@ def test_every_folder_with_kernels_is_a_family():
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("family", tile_ops.families(), ids=lambda family: family.name)
-def test_a_family_ships_kernels_of_its_own(family, kind):
+def test_a_family_ships_kernels_that_exist(family, kind):
     specs = family.shipped(kind)
     assert specs
     assert len(set(specs)) == len(specs)
-    assert {spec.family for spec in specs} <= {family.name}
-    kernels = (Path(tile_ops.__file__).parent / family.name / "kernels.py").read_text()
-    for spec in specs:
+    for spec in specs:  # some are another family's
+        kernels = (Path(tile_ops.__file__).parent / spec.family / "kernels.py").read_text()
         assert f"\ndef {spec.function}(" in kernels, spec
 
 

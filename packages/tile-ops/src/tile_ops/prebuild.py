@@ -81,7 +81,7 @@ def jobs(kind: str, archs: Sequence[str], names: Sequence[str]) -> list[Job]:
     unknown = sorted(set(names) - known.keys())
     if unknown:
         raise SystemExit(f"no family {unknown[0]}; these are: {', '.join(known)}")
-    specs = [spec for name in names or known for spec in known[name].shipped(kind)]
+    specs = dict.fromkeys(spec for name in names or known for spec in known[name].shipped(kind))  # some families share
     return [Job(spec, kind, arch) for arch in archs for spec in specs]
 
 
