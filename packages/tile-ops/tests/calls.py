@@ -15,6 +15,8 @@ import torch
 
 import tile_ops
 from tile_ops.attention import reference as attention
+from tile_ops.attention_backward import reference as attention_backward
+from tile_ops.attention_decode import reference as attention_decode
 from tile_ops.dequantize import reference as dequantize
 from tile_ops.dtypes import name_of
 from tile_ops.gemm import reference as gemm
@@ -64,7 +66,9 @@ def calls(device: str, kind: str) -> Iterator[Call]:
     draw = Draw(device, kind)
     yield from dequant_matmul(draw)
     yield from flash_attention(draw)
+    yield from flash_attention_backward(draw)
     yield from flash_attention_varlen(draw)
+    yield from flash_decode(draw)
     yield from grouped_matmul(draw)
     yield from linear_attention(draw)
     yield from matmul(draw)
@@ -87,6 +91,41 @@ def flash_attention(draw: Draw) -> Iterator[Call]:
             attention.TOLERANCES[name_of(dtype)],
             (q, k, v),
             {"causal": causal, "return_lse": True},
+        )
+
+
+def flash_attention_backward(draw: Draw) -> Iterator[Call]:
+    dtype = torch.float32 if draw.kind == "cpu" else torch.bfloat16
+
+    def reference(dout: Any, q: Any, k: Any, v: Any, _out: Any, _lse: Any, **options: Any) -> tuple[Any, ...]:
+        return attention_backward.flash_attention_backward(dout, q, k, v, **options)
+
+    for dim in (64, 128):
+        dout, q = (draw.normal(1, 70, 4, dim, dtype=dtype) for _ in range(2))
+        k, v = (draw.normal(1, 90, 2, dim, dtype=dtype) for _ in "kv")
+        out, lse = attention.flash_attention(q.cpu(), k.cpu(), v.cpu(), causal=True)
+        yield Call(
+            f"flash_attention_backward {name_of(dtype)} {dim}",
+            tile_ops.flash_attention_backward,
+            reference,
+            attention_backward.TOLERANCES[name_of(dtype)],
+            (dout, q, k, v, out.to(dtype).to(draw.device), lse.float().to(draw.device)),
+            {"causal": True},
+        )
+
+
+def flash_decode(draw: Draw) -> Iterator[Call]:
+    table, lengths = torch.tensor([[2, 0, 4], [1, 3, 3]]).int(), torch.tensor([40, 0]).int()
+    dtypes = HALVES if draw.kind != "cpu" else (torch.float32, torch.bfloat16)
+    for dtype, dim, page in product(dtypes, (64, 128), (16, 64)):
+        q, (k, v) = draw.normal(2, 8, dim, dtype=dtype), (draw.normal(5, page, 2, dim, dtype=dtype) for _ in "kv")
+        yield Call(
+            f"flash_decode {name_of(dtype)} {dim} pages of {page}",
+            tile_ops.flash_decode,
+            lambda *operands, return_lse: attention_decode.flash_decode(*operands),
+            attention_decode.TOLERANCES[name_of(dtype)],
+            (q, k, v, table.to(draw.device), lengths.to(draw.device)),
+            {"return_lse": True},
         )
 
 

@@ -39,6 +39,8 @@ def error(found: Any, expected: Any) -> float:
     """The largest error relative to |expected| plus the root mean square of `expected`."""
     if isinstance(expected, tuple):
         return max(error(f, e) for f, e in zip(found, expected, strict=True))
+    if expected is None:
+        return 0.0 if found is None else float("inf")
     assert found.shape == expected.shape, (found.shape, expected.shape)
     if not expected.numel():
         return 0.0
