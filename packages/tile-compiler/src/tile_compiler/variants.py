@@ -80,9 +80,13 @@ def assumptions(func: tir.PrimFunc, level: int) -> Assumptions:
 
 
 def whole_rows(func: tir.PrimFunc) -> dict[Any, int]:
-    """For each dimension in a row's extent or stride, how many of it make 16 bytes."""
+    """For each dimension in a row's extent or stride, how many of it make 16 bytes. Tensors that no kernel mentions have no
+    say: what is passed for them may be of any size."""
     found: dict[Any, int] = {}
+    mentioned = {node for node in tile_ir.walk(func.body) if tile_ir.is_buffer(node)}
     for buffer in _tensors(func):
+        if buffer not in mentioned:
+            continue
         kind = dtype_of(tile_ir.dtype_name(buffer))
         if kind.bits < 8 or not buffer.ty.shape:
             continue

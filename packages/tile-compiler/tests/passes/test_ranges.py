@@ -50,6 +50,15 @@ def test_vectors_and_tiles_say_what_extents_must_be() -> None:
     assert sizes == {"n": 64, "m": 48}
 
 
+def test_tensors_that_no_kernel_mentions_may_have_any_size() -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((m,), "float32"), Unused: T.Tensor((n,), "float32")):
+        with T.Kernel(T.ceildiv(m, 16), threads=32) as bx:
+            A[bx * 16] = 0
+
+    assert {str(v.name) for v in whole_rows(kernel)} == {str(v.name) for v in whole_tiles(kernel)} == {"m"}
+
+
 def test_what_the_user_promises_is_not_asked_again() -> None:
     @T.prim_func
     def kernel(A: T.Tensor((m, n), "float16")):

@@ -196,7 +196,7 @@ def test_what_a_meaning_raises_ends_the_launch() -> None:
     def strange(A: T.Tensor((32,), "int32")):
         with T.Kernel(1, threads=32):
             for i in T.Parallel(32):
-                A[i] = T.ptx("popc.b32", A[i], dtype="int32", meaning=refuses)
+                A[i] = T.ptx("brev.b32", A[i], dtype="int32", meaning=refuses)
 
     with pytest.raises(ZeroDivisionError, match="seventeen"):
         run(strange, "emulate", [np.arange(32, dtype=np.int32)])
@@ -209,10 +209,10 @@ def test_an_operand_type_without_a_register_names_line_and_opcode() -> None:
     def strange(A: T.Tensor((32,), "float8_e4m3fn"), B: T.Tensor((32,), "int32")):
         with T.Kernel(1, threads=32):
             for i in T.Parallel(32):
-                B[i] = T.ptx("popc.b32", A[i], dtype="int32", meaning=int)
+                B[i] = T.ptx("brev.b32", A[i], dtype="int32", meaning=int)
 
     with pytest.raises(
-        UnsupportedOnTarget, match=r"T.ptx\('popc.b32'\) with an operand of type float8_e4m3fn"
+        UnsupportedOnTarget, match=r"T.ptx\('brev.b32'\) with an operand of type float8_e4m3fn"
     ) as caught:
         tilelang.compile(strange, target=CUDA)
     assert "test_ptx.py" in str(caught.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ def installed(monkeypatch, tmp_path):
     """`installed(archs, **changes)` makes a folder the only one that is looked into."""
     monkeypatch.setattr(prebuilt.importlib.metadata, "entry_points", lambda group: [])
     monkeypatch.setenv("TILE_OPS_COMPILE", "0")
+    monkeypatch.setattr(importlib.import_module("tile_ops.kernel.resolve"), "_loaded", {})
 
     def install(archs: list[str], **changes: Any) -> Path:
         monkeypatch.setenv("TILE_OPS_PREBUILT", str(folder(tmp_path, archs, **changes)))

@@ -46,6 +46,7 @@ def test_agrees_with_the_recurrence(way, ran, close, seqlen):
     agree(found, operands, TOLERANCE["float16"], close, dt_softplus=True, **named)
 
 
+@pytest.mark.full
 def test_packed_sequences_start_from_their_own_states(ran, close, monkeypatch):
     monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
     monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_80")
