@@ -9,7 +9,6 @@ import pytest
 
 import tilelang
 import tilelang.language as T
-from tile_compiler.errors import SlowDeviceCode
 from tilelang import interpreter
 from tilelang.errors import InvalidArgument
 from tilelang.interpreter.errors import InterpreterError
@@ -84,11 +83,9 @@ def test_the_interpreter_finds_who_waits_for_ever(arrives):
 
 
 def test_the_text_compiles_for_the_device():
+    """ptxas says nothing, so it takes the limits on registers: C7508 would be that it ignores them, and an error here."""
     pytest.importorskip("tile_runtime_cuda")
-    # Nothing tells ptxas yet how many blocks share the registers of a user's own roles: it ignores their limits, and says so.
-    with pytest.warns(SlowDeviceCode, match="C7508"):
-        kernel = tilelang.compile(ring(256, 128, 256, 3), target=HOPPER)
-    (resources,) = kernel.artifact.manifest.resources.values()
+    (resources,) = tilelang.compile(ring(256, 128, 256, 3), target=HOPPER).artifact.manifest.resources.values()
     assert resources["spills"] == 0
     assert resources["stack"] == 0
 

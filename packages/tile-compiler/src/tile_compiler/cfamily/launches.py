@@ -10,7 +10,7 @@ from tvm import tirx as tir
 
 from tile_compiler.cfamily.element_types import split
 from tile_compiler.cfamily.printer import KernelInput
-from tile_compiler.rewrite import substitute
+from tile_compiler.rewrite import is_call, substitute
 from tile_compiler.signature import Signature
 from tilelang.ir import tile_ir
 
@@ -78,6 +78,8 @@ def _launch(
         nothing_negative=frozenset(_extents(func)),
         narrow=frozenset(b for b in buffers if b in signature.params) if narrow else frozenset(),
         maps=tuple(maps),
+        # ptxas ignores a change of registers unless it knows how many a thread starts with (PTX ISA, setmaxnreg).
+        min_blocks=1 if _changes_registers(body) else None,
     )
     numbers = {var: number for number, var in enumerate(signature.tensor_maps)}
     args = [
@@ -86,6 +88,12 @@ def _launch(
         *(["tensormap", numbers[v]] for v in maps),
     ]
     return KernelLaunch(kernel.index, made, args, shared_span(body))
+
+
+def _changes_registers(body: Any) -> bool:
+    """Whether a kernel hands registers from warps to warps (`tl::register_limit_increase<n>`)."""
+    calls = (n for n in tile_ir.walk(body) if is_call(n, "tirx.call_extern"))
+    return any(str(call.args[0].value).startswith("tl::register_limit_") for call in calls)
 
 
 def mentioned(node: Any) -> set[Any]:
