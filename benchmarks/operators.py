@@ -10,8 +10,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import islice, product
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,10 @@ TOLERANCE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 
 @dataclass(frozen=True)
 class Case:
-    """One call: ours, torch's, and the work that it implies at least. `flops` 0: only memory bounds it."""
+    """One call: ours, torch's, and the work that it implies at least. `flops` 0: only memory bounds it.
+
+    `recorded` are seconds of peers that cannot run beside it, measured on another lease of the same GPU.
+    """
 
     operator: str
     label: str
@@ -37,11 +40,15 @@ class Case:
     torch: Callable[[], Any]
     bytes: float
     flops: float = 0.0
+    recorded: Mapping[str, float] = field(default_factory=dict)
 
 
 def cases(device: str, quick: bool = False) -> Iterator[Case]:
     """Operator by operator."""
-    for family in (dequant_matmul, flash_attention, matmul, rms_norm):
+    families: tuple[Callable[[str], Iterator[Case]], ...] = (dequant_matmul, flash_attention, matmul, rms_norm)
+    if device == "cuda":
+        families += (attention_backward, chunk_scan, chunk_state, mla_decode)
+    for family in families:
         yield from islice(family(device), 1 if quick else None)
 
 
@@ -135,12 +142,136 @@ def rms_norm(device: str) -> Iterator[Case]:
         )
 
 
+def attention_backward(device: str) -> Iterator[Case]:
+    """dQ, dK and dV of prompts of 4 x 4096 tokens, 32 heads of 128; torch's is its own FlashAttention, then cuDNN's."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    batch, tokens, heads, dim = 4, 4096, 32, 128
+    for (name, backend), causal in product(
+        (("flash", SDPBackend.FLASH_ATTENTION), ("cuDNN", SDPBackend.CUDNN_ATTENTION)), (True, False)
+    ):
+        shape = (batch, tokens, heads, dim)
+        q, k, v, dout = (torch.randn(shape, device=device, dtype=torch.float16) for _ in range(4))
+        leaves = tuple(t.requires_grad_() for t in (q, k, v))
+        out = tile_ops.flash_attention(q, k, v, causal=causal)
+        with sdpa_kernel(backend):
+            theirs = torch.nn.functional.scaled_dot_product_attention(
+                *(t.transpose(1, 2) for t in leaves), is_causal=causal
+            ).transpose(1, 2)
+        yield Case(
+            "attention_backward",
+            f"attention_backward b{batch} s{tokens} h{heads} {'causal' if causal else 'full'} beside torch's {name}",
+            torch.float16,
+            lambda out=out, leaves=leaves, dout=dout: torch.autograd.grad(out, leaves, dout, retain_graph=True),
+            lambda out=theirs, leaves=leaves, dout=dout: torch.autograd.grad(out, leaves, dout, retain_graph=True),
+            8.0 * q.nbytes,
+            10.0 * batch * heads * tokens**2 * dim * (0.5 if causal else 1.0),
+        )
+
+
+#: Milliseconds of the best of mamba-ssm and TileLang 0.1.15 (batch, tokens); 64 heads of 64, 128 states, chunks of 256.
+CHUNK_SCAN = {(1, 8192): 0.1458, (64, 1024): 1.1185, (64, 2048): 2.2495}
+CHUNK_STATE = {(1, 8192): 0.0689, (64, 1024): 0.434, (64, 2048): 0.9588}
+
+
+def chunk_scan(device: str) -> Iterator[Case]:
+    """Mamba-2's outputs from the states before each chunk (CC2 to CC4); torch makes the weights, then multiplies."""
+    for (batch, tokens), peer_ms in CHUNK_SCAN.items():
+        cb, x, dt, s, C, states = _chunks(batch, tokens, device)
+
+        def peer(cb: Any = cb, x: Any = x, dt: Any = dt, s: Any = s, C: Any = C, states: Any = states) -> Any:
+            chunks = s.shape[2:]
+            weights = torch.exp(s[..., :, None] - s[..., None, :]).mul_(dt[..., None, :]).tril_()
+            weights = weights.mul_(cb[:, :, 0, None].transpose(1, 2)).to(x.dtype)
+            rows = C[:, :, 0].unflatten(1, chunks)
+            y = torch.einsum("bhclm,bcmhp->bclhp", weights, x.unflatten(1, chunks))
+            before = torch.einsum("bcln,bchpn->bclhp", rows, states)
+            return (y + before * torch.exp(s).permute(0, 2, 3, 1)[..., None]).to(x.dtype).flatten(1, 2)
+
+        yield Case(
+            "chunk_scan",
+            f"chunk_scan b{batch} s{tokens}",
+            torch.float16,
+            lambda cb=cb, x=x, dt=dt, s=s, C=C, states=states: tile_ops.chunk_scan(cb, x, dt, s, C, states),
+            peer,
+            float(sum(t.nbytes for t in (cb, x, x, dt, s, C, states))),
+            x.numel() * (256.0 + 2 * 128),
+            {"best of mamba-ssm and TileLang*": peer_ms / 1e3},
+        )
+
+
+def chunk_state(device: str) -> Iterator[Case]:
+    """Mamba-2's states of chunks (CT2 to CT4), in float16 and float32."""
+    for ((batch, tokens), peer_ms), dtype in product(CHUNK_STATE.items(), (torch.float16, torch.float32)):
+        _, x, dt, s, B, _ = _chunks(batch, tokens, device)
+
+        def peer(x: Any = x, dt: Any = dt, s: Any = s, B: Any = B, dtype: Any = dtype) -> Any:
+            weights = (torch.exp(s[..., -1:] - s) * dt).permute(0, 2, 3, 1).to(x.dtype)
+            weighted = x.unflatten(1, s.shape[2:]) * weights[..., None]
+            return torch.einsum("bclhp,bcln->bchpn", weighted, B[:, :, 0].unflatten(1, s.shape[2:])).to(dtype)
+
+        made = batch * tokens // 256 * 64 * 64 * 128
+        yield Case(
+            "chunk_state",
+            f"chunk_state b{batch} s{tokens} to {str(dtype).removeprefix('torch.')}",
+            torch.float16,
+            lambda x=x, dt=dt, s=s, B=B, dtype=dtype: tile_ops.chunk_state(B, x, dt, s, out_dtype=dtype),
+            peer,
+            float(sum(t.nbytes for t in (x, dt, s, B)) + made * dtype.itemsize),
+            2.0 * x.numel() * 128,
+            {"best of mamba-ssm and TileLang*": peer_ms / 1e3},
+        )
+
+
+def _chunks(batch: int, tokens: int, device: str) -> tuple[torch.Tensor, ...]:
+    """cb, x, dt, dA_cumsum, C (as B) and states of 64 heads of 64, one group of 128 states, chunks of 256."""
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, device=device, dtype=torch.float16)
+
+    chunks = tokens // 256
+    dt = torch.rand(batch, 64, chunks, 256, device=device) * 0.1
+    s = torch.cumsum(-dt * (0.1 + torch.rand(64, device=device))[None, :, None, None], -1)
+    cb = normal(batch, chunks, 1, 256, 256)
+    return cb, normal(batch, tokens, 64, 64), dt, s, normal(batch, tokens, 1, 128), normal(batch, chunks, 64, 64, 128)
+
+
+def mla_decode(device: str) -> Iterator[Case]:
+    """One query for 128 heads against caches of latents (512 + 64); torch reads them as one tensor, without pages."""
+    dim, rope, heads, page = 512, 64, 128, 64
+    for batch, tokens in ((1, 8192), (16, 8192), (64, 4096), (128, 4096)):
+        q = torch.randn(batch, heads, dim + rope, device=device, dtype=torch.float16)
+        cache = torch.randn(batch * tokens // page, page, dim + rope, device=device, dtype=torch.float16)
+        table = torch.arange(len(cache), device=device, dtype=torch.int32).view(batch, -1)
+        lengths = torch.full((batch,), tokens, device=device, dtype=torch.int32)
+        q_nope, q_rope = (part.contiguous() for part in q.split((dim, rope), -1))
+
+        def peer(q: Any = q, cache: Any = cache) -> Any:
+            keys = cache.view(q.shape[0], -1, q.shape[2])
+            weights = torch.softmax((q @ keys.mT).float() * 192**-0.5, -1).to(q.dtype)
+            return weights @ keys[..., :512]
+
+        yield Case(
+            "mla_decode",
+            f"mla_decode b{batch} s{tokens}",
+            torch.float16,
+            lambda q_nope=q_nope, q_rope=q_rope, cache=cache, table=table, lengths=lengths: tile_ops.mla_decode(
+                q_nope, q_rope, cache, table, lengths, scale=192**-0.5
+            ),
+            peer,
+            float(cache.nbytes + q.nbytes + q_nope.nbytes),
+            2.0 * batch * heads * tokens * (2 * dim + rope),
+        )
+
+
 def agree(case: Case) -> None:
     """Fails where ours is not what torch computes."""
-    found, expected = case.ours(), case.torch()
-    typical = expected.double().square().mean().sqrt()
-    error = float(((found.double() - expected.double()).abs() / (expected.double().abs() + typical)).max())
-    assert error <= TOLERANCE[case.dtype], f"{case.label}: ours and torch's differ by {error:.1e}"
+    ours, theirs = case.ours(), case.torch()
+    pairs = zip(ours, theirs) if isinstance(ours, tuple) else [(ours, theirs)]
+    for found, expected in pairs:
+        typical = expected.double().square().mean().sqrt()
+        error = float(((found.double() - expected.double()).abs() / (expected.double().abs() + typical)).max())
+        assert error <= TOLERANCE[case.dtype], f"{case.label}: ours and torch's differ by {error:.1e}"
 
 
 def line(case: Case, times: dict[str, float], copy: float, peak: float) -> dict[str, Any]:
@@ -208,9 +339,10 @@ def main() -> int:
         times = {name: ms / 1e3 for name, ms in times_ms({"ours": case.ours, "torch": case.torch}, flush).items()}
         peak = PEAK_TFLOPS[str(case.dtype).removeprefix("torch.")] * 1e12 if case.flops else 1.0
         lines.append(line(case, times, copy, peak))
+        others = "".join(f", {name} {t * 1e3:.4f} ms ({t / times['ours']:.2f})" for name, t in case.recorded.items())
         print(
             f"{case.label}: {times['ours'] * 1e3:.4f} ms, torch {times['torch'] * 1e3:.4f} ms "
-            f"({lines[-1]['ratio']:.2f}); {lines[-1]['of bound']:.2f} of the bound by {lines[-1]['bound by']}",
+            f"({lines[-1]['ratio']:.2f}){others}; {lines[-1]['of bound']:.2f} of the bound by {lines[-1]['bound by']}",
             flush=True,
         )
         if given.json is not None:
