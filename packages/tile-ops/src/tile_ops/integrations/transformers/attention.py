@@ -1,4 +1,4 @@
-"""`flash_attention` as an attention implementation of Hugging Face transformers.
+"""`flash_attention` as an attention implementation of transformers.
 
 from tile_ops.integrations.transformers import register
 

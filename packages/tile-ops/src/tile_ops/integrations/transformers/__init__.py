@@ -1,0 +1,12 @@
+"""Operators inside Hugging Face transformers, through the library's own extension points.
+
+from tile_ops.integrations.transformers import use
+
+use(model)  # attention, and the scans of Mamba-2 layers
+"""
+
+from .attention import attention, register
+from .models import use
+from .state_space import chunk_scan, state_update
+
+__all__ = ["attention", "chunk_scan", "register", "state_update", "use"]

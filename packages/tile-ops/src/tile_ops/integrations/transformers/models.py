@@ -1,0 +1,25 @@
+"""Which parts of a model run on our operators."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from transformers import PreTrainedModel
+
+from .attention import register
+from .state_space import use_scans
+
+M = TypeVar("M", bound=PreTrainedModel)
+
+
+def use(model: M) -> M:
+    """Let `model` compute attention, and the scans of Mamba-2 layers, by tile_ops; returns it.
+
+    Weights stay where and as they are, other models keep theirs. Attention goes through the model's attention
+    interface, scans through the functions that transformers lets kernels replace.
+    """
+    register()
+    if model._supports_sdpa:  # has attention, whose function can be chosen
+        model.set_attn_implementation("tile_ops")
+    use_scans(model)
+    return model
