@@ -239,6 +239,33 @@ def test_strides_scaled_dims_and_any_strides() -> None:
     kernel.hands_on(torch.zeros(5, 8, dtype=torch.complex64).conj().imag, b[:2, :2])
 
 
+def test_a_tensor_that_the_kernel_does_not_use() -> None:
+    data = manifest(
+        [
+            tensor("A", "float32", [["dim", "n"]], "none"),
+            tensor("B", "int4", [8], "none"),
+            tensor("C", "float32", [["dim", "n"]]),
+            tensor("E", "float16", [2, ["dim", "m"], 0], "none"),
+        ],
+        dims=[{"name": "n", "param": "C", "axis": 0}, {"name": "m", "param": "E", "axis": 1}],
+        values=[["dim", "n"], ["dim", "m"]],
+    )
+    kernel = Both(data)
+    a, c, e = torch.zeros(12), torch.zeros(12), torch.zeros(2, 3, 0, dtype=torch.float16)
+    kernel.agree(a, None, c, e)
+    kernel.agree(None, None, c, e)
+    for wrong in (torch.zeros(11), torch.zeros(12).double(), torch.zeros(24)[::2], 0):
+        kernel.hands_on(wrong, None, c, e)
+    kernel.hands_on(a, torch.zeros(4, dtype=torch.uint8), c, e)
+    kernel.hands_on(a, None, c, None)
+    call = kernel.entry.prepared(kernel._hand_on, [12, 3], [])
+    kernel.driver.launched.clear()
+    assert call(a, None, c, e) is None
+    assert call(None, None, c, e) is None
+    first = [struct.unpack_from("<Q", launch.arguments)[0] for launch in kernel.driver.launched]
+    assert first == [a.data_ptr(), 0]
+
+
 def test_guards_choose_the_variant() -> None:
     launch = {"binary": "k.cubin", "grid": [1, 1, 1], "block": [32, 1, 1], "args": [["param", "A"], ["dim", "n"]]}
     aligned = ["and", ["==", ["floormod", ["address", "A"], 16], 0], ["==", ["floormod", ["dim", "n"], 4], 0]]

@@ -400,6 +400,28 @@ def test_an_unused_parameter_takes_none(make: Maker) -> None:
     assert [c[1][0] for c in calls] == [0, numpy_address(a)]
 
 
+def test_an_unused_tensor_is_recognised_as_any_other(make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    params = [
+        tensor("A", "float32", [["dim", "n"]], "none"),
+        tensor("B", "float32", [["dim", "m"]], "none"),
+        tensor("C", "float32", [["dim", "n"]]),
+    ]
+    dims = [{"name": "n", "param": "C", "axis": 0}, {"name": "m", "param": "B", "axis": 0}]
+    kernel, calls = make(params=params, dims=dims, outputs=[])
+    a, b, c = torch.zeros(4), torch.zeros(3), torch.zeros(4)
+    kernel(a, b, c)
+    monkeypatch.setattr(kernel._binder, "bind", lambda args: pytest.fail("the complete check ran again"))
+    kernel(a, b, c)
+    kernel(None, b, c)
+    assert [call[1][0] for call in calls] == [a.data_ptr(), a.data_ptr(), 0]
+    monkeypatch.undo()
+    for wrong in ((torch.zeros(5), b, c), (torch.zeros(4).double(), b, c)):
+        with pytest.raises((errors.ArgumentShapeError, errors.ArgumentDtypeError)):
+            kernel(*wrong)
+    with pytest.raises(errors.OutputError, match="dim m is known only from B"):
+        kernel(a, None, c)
+
+
 def test_pointers_are_addresses_or_tensors(make: Maker) -> None:
     kernel, calls = make(params=[{"name": "P", "kind": "pointer", "dtype": "int8"}], dims=[], outputs=[])
     a = np.zeros(3)

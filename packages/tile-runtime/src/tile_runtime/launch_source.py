@@ -159,9 +159,10 @@ class Writer:
         elif param.kind == "pointer":
             self._put(f"if type(a{i}) is not int: raise Mismatch", f"p{i} = a{i}")
         elif param.access == "none":
-            self._put(f"if a{i} is not None: raise Mismatch", f"p{i} = 0")
-        elif param.strides is not None and DTYPES[param.dtype].per_byte > 1:
-            self._put("raise Mismatch")
+            self._put(f"if a{i} is None: p{i} = 0", "else:")
+            self.depth += 1
+            self._read_tensor(i, param)
+            self.depth -= 1
         else:
             self._read_tensor(i, param)
 
@@ -178,6 +179,9 @@ class Writer:
         )
 
     def _read_tensor(self, i: int, param: Param) -> None:
+        if self._is_packed_and_strided(param):
+            self._put("raise Mismatch")
+            return
         rank, writes = len(param.shape), "w" in param.access
         shape = f"{targets(f'x{i}_{{}}', range(rank))} = a{i}.shape"
         strided = param.strides is not None and rank > 0
@@ -215,9 +219,11 @@ class Writer:
             param = self.manifest.params[i]
             if i in self.outputs:
                 self._put("if not given: raise Mismatch")
-            if param.access == "none" or self._is_packed_and_strided(param):
+            if self._is_packed_and_strided(param):
                 self._put("raise Mismatch")
                 continue
+            if param.access == "none":
+                self._put(f"if a{i} is None: raise Mismatch")
             extent = f"{'x' if dim.of == 'shape' else 'y'}{i}_{dim.axis}"
             per = DTYPES[param.dtype].per_byte
             if dim.of == "shape" and per > 1 and dim.axis == len(param.shape) - 1:
@@ -236,14 +242,18 @@ class Writer:
         return param.strides is not None and DTYPES[param.dtype].per_byte > 1
 
     def _equations(self, indices: list[int]) -> None:
-        conditions = [c for i in indices for c in self._conditions(i)]
+        used = [i for i in indices if self.manifest.params[i].access != "none"]
+        conditions = [c for i in used for c in self._conditions(i)]
         if conditions:
             self._put(f"if {' or '.join(conditions)}: raise Mismatch")
+        for i in indices:
+            if i not in used and (conditions := self._conditions(i)):
+                self._put(f"if a{i} is not None and ({' or '.join(conditions)}): raise Mismatch")
 
     def _conditions(self, i: int) -> list[str]:
         """What must be false: extents and strides of parameter i that differ from their expressions."""
         param = self.manifest.params[i]
-        if param.kind != "tensor" or param.access == "none" or self._is_packed_and_strided(param):
+        if param.kind != "tensor" or self._is_packed_and_strided(param):
             return []
         per, conditions = DTYPES[param.dtype].per_byte, []
         bound = {

@@ -233,7 +233,12 @@ class _Function:
             self.objects[param.name] = out.load("%args", 8 * position, "ptr", "object")
         for param in passed:
             self._read(param)
-        self._fixed() if self.prepared else self._check()
+        self._fixed() if self.prepared else self._bind_dims()
+        for param in passed:
+            if self._may_be_none(param):
+                self._read_if_there(param)
+        if not self.prepared:
+            self._check()
         self._run()
         head = f"define ptr @{PREPARED if self.prepared else LAUNCH}(ptr %self, ptr %args, i64 %count) {{"
         start = [
@@ -250,14 +255,42 @@ class _Function:
             raise NotNative(f"{param.name} is a bare address")
         if param.kind == "scalar":
             self._read_scalar(param)
-        elif param.access == "none":
-            none = self.out.compare("eq", self.objects[param.name], "@_Py_NoneStruct", "ptr")
-            self.out.need(none)
-            self.addresses[param.name] = "0"
+        elif self._may_be_none(param):
+            return  # the dims are needed first
         elif DTYPES[param.dtype].per_byte > 1:
             raise NotNative(f"{param.name} is packed")
         else:
             self._read_tensor(param)
+
+    def _may_be_none(self, param: Param) -> bool:
+        """A tensor that the kernel does not use, nor any extent of it."""
+        sources = {dim.param for dim in self.manifest.dims}
+        return param.kind == "tensor" and param.access == "none" and param.name not in sources
+
+    def _read_if_there(self, param: Param) -> None:
+        """None, or a tensor that is checked as any other; of a packed type None alone."""
+        out = self.out
+        if DTYPES[param.dtype].per_byte > 1:
+            out.need(out.compare("eq", self.objects[param.name], "@_Py_NoneStruct", "ptr"))
+            self.addresses[param.name] = "0"
+            return
+        asking, absent, present, checked, on = (out.label(n) for n in ("asking", "absent", "present", "checked", "on"))
+        out.put(f"br label %{asking}")
+        out.block(asking)
+        none = out.compare("eq", self.objects[param.name], "@_Py_NoneStruct", "ptr")
+        out.put(f"br i1 {none}, label %{absent}, label %{present}")
+        out.block(present)
+        self._read_tensor(param)
+        if not self.prepared:
+            self._equations(param)
+        out.put(f"br label %{checked}")
+        out.block(checked)
+        out.put(f"br label %{on}")
+        out.block(absent)
+        out.put(f"br label %{on}")
+        out.block(on)
+        address = out.value(f"phi i64 [ {self.addresses[param.name]}, %{checked} ], [ 0, %{absent} ]", "address")
+        self.addresses[param.name] = address
 
     def _read_scalar(self, param: Param) -> None:
         out, obj, info = self.out, self.objects[param.name], DTYPES[param.dtype]
@@ -363,8 +396,9 @@ class _Function:
             extent, stride = self.extents[name, "shape", axis], self.extents[name, "strides", axis]
             alone, dense = out.compare("eq", extent, 1), out.compare("eq", stride, step)
             out.need(out.value(f"or i1 {alone}, {dense}"))
-            if axis:
-                step = out.value(f"mul i64 {step}, {extent}")
+            if axis:  # torch steps over an extent of 0 as over one of 1
+                least = out.value(f"call i64 @llvm.smax.i64(i64 {extent}, i64 1)")
+                step = out.value(f"mul i64 {step}, {least}")
 
     # -- what must hold ----------------------------------------------------------------------------------------------
 
@@ -378,7 +412,7 @@ class _Function:
             kind = "double" if DTYPES[param.dtype].kind == "float" else "i64"
             self.scalars[param.name] = self.out.load("%self", words + 8 * k, kind, "scalar")
 
-    def _check(self) -> None:
+    def _bind_dims(self) -> None:
         out = self.out
         for dim in self.manifest.dims:
             if (dim.param, dim.of, dim.axis) not in self.extents:
@@ -391,8 +425,11 @@ class _Function:
             if dim.of == "strides" or (dim.scale, dim.offset) != (1, 0):
                 out.need(out.compare("sge", value, 0))
             self.dims[dim.name] = value
+
+    def _check(self) -> None:
+        out = self.out
         for param in self.manifest.params:
-            if param.kind == "tensor" and param.access != "none":
+            if param.kind == "tensor" and not self._may_be_none(param):
                 self._equations(param)
         for check in self.manifest.checks:
             out.need(out.compare("ne", self._expr(check.expr), 0))
