@@ -17,8 +17,10 @@ from transformers.masking_utils import flash_attention_mask
 from tile_ops import flash_attention
 from tile_ops.errors import WrongValue
 
+from .latent import NAME, decode, expand, takes_latents
 
-def register(name: str = "tile_ops") -> None:
+
+def register(name: str = NAME) -> None:
     """Make `flash_attention` known to transformers as `name`."""
     AttentionInterface.register(name, attention)
     AttentionMaskInterface.register(name, flash_attention_mask)  # no mask, or which tokens are padding
@@ -37,19 +39,28 @@ def attention(
     sliding_window: int | None = None,
     softcap: float | None = None,
     s_aux: torch.Tensor | None = None,
+    indices: torch.Tensor | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
     """Attention as transformers calls it: query (batch, heads, tokens, dim), key and value (batch, heads_kv, keys, dim).
 
     Values may be narrower than keys (multi-head latent attention). Result: (batch, tokens, heads, dim of the values).
-    Raises WrongValue for padded batches and for dropout.
+    Raises WrongValue for padded batches, chosen keys and dropout.
     """
+    if indices is not None:
+        raise WrongValue("flash_attention: the model chooses its keys; sparse attention needs another implementation")
     if attention_mask is not None:
         raise WrongValue(
             "flash_attention: the batch is padded; pass sequences of one length, or use flash_attention_varlen"
         )
     if dropout:
         raise WrongValue(f"flash_attention: dropout is {dropout}; set the model's attention_dropout to 0")
+    if takes_latents(module):
+        scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+        out = decode(module, query, key, value, scale)
+        if out is not None:
+            return out, None
+        key, value = expand(module, key, value)
     width = value.shape[-1]
     value = torch.nn.functional.pad(value, (0, query.shape[-1] - width))
     out = flash_attention(

@@ -7,6 +7,7 @@ from typing import TypeVar
 from transformers import PreTrainedModel
 
 from .attention import register
+from .latent import NAME, use_latents
 from .state_space import use_scans
 
 M = TypeVar("M", bound=PreTrainedModel)
@@ -16,10 +17,12 @@ def use(model: M) -> M:
     """Let `model` compute attention, and the scans of Mamba-2 layers, by tile_ops; returns it.
 
     Weights stay where and as they are, other models keep theirs. Attention goes through the model's attention
-    interface, scans through the functions that transformers lets kernels replace.
+    interface, scans through the functions that transformers lets kernels replace. Latent attention decodes from a
+    `LatentCache` by `mla_decode`, if float16 or bfloat16.
     """
     register()
     if model._supports_sdpa:  # has attention, whose function can be chosen
-        model.set_attn_implementation("tile_ops")
+        model.set_attn_implementation(NAME)
+        use_latents(model)
     use_scans(model)
     return model
