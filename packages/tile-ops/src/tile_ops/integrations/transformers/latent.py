@@ -24,7 +24,7 @@ NAME = "tile_ops"  # of our implementation of attention
 PAGE = 64  # tokens, as in DeepSeek's servers
 
 
-class LatentLayer(DynamicLayer):  # type: ignore[misc]  # transformers is Any to mypy
+class LatentLayer(DynamicLayer):
     """A layer's cache: `rows` (batch, capacity, dim + rope), a token's latent and then its rotated key.
 
     The capacity is a whole number of pages and doubles when it is full. `keys` and `values`, which transformers reads,
@@ -75,7 +75,7 @@ class LatentLayer(DynamicLayer):  # type: ignore[misc]  # transformers is Any to
     reorder_cache = batch_select_indices
 
 
-class LatentCache(Cache):  # type: ignore[misc]
+class LatentCache(Cache):
     """A cache in pages that `mla_decode` reads. Other attention reads it too, as a DynamicCache."""
 
     def __init__(self) -> None:
