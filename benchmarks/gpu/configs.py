@@ -91,7 +91,7 @@ BEST: dict[str | tuple[str, str], tuple[Config, ...]] = {
     ("gemv", "V5"): (GemvConfig(1, 9216, 128), GemvConfig(1, 9216, 128, once=False)),
     "attention": (AttentionConfig(128, 128, 2),),
     ("attention", "D256"): (AttentionConfig(128, 64, 2),),
-    "mla": (MlaConfig(64, 64, 2), MlaConfig(64, 64, 1, pairs=True)),  # the paper's kernel, and two tiles at once
+    "mla": (MlaConfig(64, 64, 2), MlaConfig(64, 64, 1, 384, pairs=True)),  # the paper's, and two tiles at once
 }
 
 SWEEPS: dict[str, tuple[Config, ...]] = {
@@ -147,7 +147,6 @@ SWEEPS: dict[str, tuple[Config, ...]] = {
     "mla": (
         MlaConfig(64, 32, 2),
         MlaConfig(64, 64, 1),
-        MlaConfig(64, 32, 2, pairs=True),
     ),
 }
 

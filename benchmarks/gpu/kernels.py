@@ -220,8 +220,9 @@ def mla(batch, heads, tokens, dim, pe_dim, dtype, block_H, block_N, stages, thre
 
 
 def mla_pairs(batch, heads, tokens, dim, pe_dim, dtype, block_H, block_N, stages, threads):  # type: ignore[no-untyped-def]
-    """Two tiles of keys in each step: one maximum and one rescaling of the output for both; whole pairs of tiles."""
-    scale = math.log2(math.e) / math.sqrt(dim + pe_dim)
+    """Two tiles of keys in each step, one for each of two warpgroups; each has half of the output's columns and takes
+    the other's weights from shared memory. One computes weights beside products of the other. Whole pairs of tiles."""
+    scale, half, steps = math.log2(math.e) / math.sqrt(dim + pe_dim), dim // 2, tokens // (2 * block_N)
 
     @T.prim_func
     def main(
@@ -231,58 +232,71 @@ def mla_pairs(batch, heads, tokens, dim, pe_dim, dtype, block_H, block_N, stages
         K_pe: T.Tensor((batch, tokens, 1, pe_dim), dtype),
         Output: T.Tensor((batch, heads, dim), dtype),
     ):
-        with T.Kernel(batch, heads // block_H, threads=threads) as (bx, by):
+        with T.Kernel(heads // block_H, batch, threads=threads) as (by, bx):
             Q_tile = T.alloc_shared((block_H, dim), dtype)
-            Q_pe_tile = T.alloc_shared((block_H, pe_dim), dtype)
-            even, even_pe = T.alloc_shared((block_N, dim), dtype), T.alloc_shared((block_N, pe_dim), dtype)
-            odd, odd_pe = T.alloc_shared((block_N, dim), dtype), T.alloc_shared((block_N, pe_dim), dtype)
-            weights = T.alloc_shared((block_H, block_N), dtype)
-            s0 = T.alloc_fragment((block_H, block_N), "float32")
-            s1 = T.alloc_fragment((block_H, block_N), "float32")
-            out = T.alloc_fragment((block_H, dim), "float32")
-            largest = T.alloc_fragment((block_H,), "float32")
-            before = T.alloc_fragment((block_H,), "float32")
-            rescale = T.alloc_fragment((block_H,), "float32")
-            tile_sum = T.alloc_fragment((block_H,), "float32")
-            total = T.alloc_fragment((block_H,), "float32")
-
-            head = by * block_H
-            T.copy(Q[bx, head : head + block_H, :], Q_tile)
-            T.copy(Q_pe[bx, head : head + block_H, :], Q_pe_tile)
-            T.clear(out)
-            T.clear(total)
-            T.fill(largest, -T.infinity("float32"))
-            for k in T.Pipelined(T.ceildiv(tokens, 2 * block_N), num_stages=stages):
-                key = 2 * k * block_N
-                T.copy(KV[bx, key : key + block_N, 0, :], even)
-                T.copy(K_pe[bx, key : key + block_N, 0, :], even_pe)
-                T.copy(KV[bx, key + block_N : key + 2 * block_N, 0, :], odd)
-                T.copy(K_pe[bx, key + block_N : key + 2 * block_N, 0, :], odd_pe)
-                T.gemm(Q_tile, even, s0, transpose_B=True, policy=T.GemmWarpPolicy.FullCol, clear_accum=True)
-                T.gemm(Q_pe_tile, even_pe, s0, transpose_B=True, policy=T.GemmWarpPolicy.FullCol)
-                T.gemm(Q_tile, odd, s1, transpose_B=True, policy=T.GemmWarpPolicy.FullCol, clear_accum=True)
-                T.gemm(Q_pe_tile, odd_pe, s1, transpose_B=True, policy=T.GemmWarpPolicy.FullCol)
-                T.copy(largest, before)
-                T.reduce_max(s0, largest, dim=1, clear=False)
-                T.reduce_max(s1, largest, dim=1, clear=False)
-                for i in T.Parallel(block_H):
-                    rescale[i] = T.exp2((before[i] - largest[i]) * scale)
-                for i, j in T.Parallel(block_H, block_N):
-                    s0[i, j] = T.exp2(s0[i, j] * scale - largest[i] * scale)
-                    s1[i, j] = T.exp2(s1[i, j] * scale - largest[i] * scale)
-                T.reduce_sum(s0, tile_sum, dim=1)
-                T.reduce_sum(s1, tile_sum, dim=1, clear=False)
-                for i in T.Parallel(block_H):
-                    total[i] = total[i] * rescale[i] + tile_sum[i]
-                for i, j in T.Parallel(block_H, dim):
-                    out[i, j] *= rescale[i]
-                T.copy(s0, weights)
-                T.gemm(weights, even, out, policy=T.GemmWarpPolicy.FullCol)
-                T.copy(s1, weights)
-                T.gemm(weights, odd, out, policy=T.GemmWarpPolicy.FullCol)
-            for i, j in T.Parallel(block_H, dim):
-                out[i, j] /= total[i]
-            T.copy(out, Output[bx, head : head + block_H, :])
+            kv = [T.alloc_shared((block_N, half), dtype) for _ in range(4)]  # halves of tile 0, halves of tile 1
+            rotated = [T.alloc_shared((block_N, pe_dim), dtype) for _ in range(2)]
+            weights = [T.alloc_shared((block_H, block_N), dtype) for _ in range(2)]  # the second has Q_pe before
+            maxima, sums = ([T.alloc_shared((block_H,), "float32") for _ in range(2)] for _ in range(2))
+            full, empty, passed = (T.alloc_barrier([128] * n) for n in (4, 4, 2))
+            with T.ws(2):  # brings the tiles
+                T.dec_max_nreg(24)
+                T.tma_copy(Q[bx, by * block_H : (by + 1) * block_H, :], Q_tile, barrier=full[0])
+                T.tma_copy(Q_pe[bx, by * block_H : (by + 1) * block_H, :], weights[1], barrier=full[0])
+                for i in T.serial(steps):
+                    for n in (0, 1, 3, 2):  # as they are used
+                        key, part = (2 * i + n // 2) * block_N, n % 2 * half
+                        T.mbarrier_wait_parity(empty[n], i % 2 ^ 1)
+                        T.tma_copy(KV[bx, key : key + block_N, 0, part : part + half], kv[n], barrier=full[n])
+                        if n in (0, 3):
+                            T.tma_copy(K_pe[bx, key : key + block_N, 0, :], rotated[n // 2], barrier=full[n])
+                        T.mbarrier_arrive(full[n])
+            for me in (0, 1):  # the number of a warpgroup, of its tile of a pair, and of its half of the output
+                with T.ws(me):
+                    T.inc_max_nreg(240)
+                    q_pe = T.alloc_fragment((block_H, pe_dim), dtype)
+                    scores, out = (T.alloc_fragment((block_H, n), "float32") for n in (block_N, half))
+                    largest, before, rescale, part, total = (T.alloc_fragment((block_H,), "float32") for _ in range(5))
+                    T.clear(out)
+                    T.clear(total)
+                    T.fill(largest, -T.infinity("float32"))
+                    T.mbarrier_wait_parity(full[0], 0)
+                    T.copy(weights[1], q_pe)
+                    for i in T.serial(steps):
+                        T.mbarrier_wait_parity(full[3 * me], i % 2)
+                        T.wgmma_gemm(q_pe, rotated[me], scores, transpose_B=True, clear_accum=True)
+                        T.wgmma_gemm(Q_tile[:, me * half : (me + 1) * half], kv[3 * me], scores, transpose_B=True)
+                        T.mbarrier_wait_parity(full[1 + me], i % 2)
+                        T.wgmma_gemm(Q_tile[:, (1 - me) * half : (2 - me) * half], kv[1 + me], scores, transpose_B=True)
+                        for tile in (0, 1):
+                            T.copy(largest, before)
+                            if tile == me:
+                                T.reduce_max(scores, largest, dim=1, clear=False)
+                                for r, c in T.Parallel(block_H, block_N):
+                                    scores[r, c] = T.exp2(scores[r, c] * scale - largest[r] * scale)
+                                T.copy(scores, weights[me])
+                                T.copy(largest, maxima[me])
+                                T.fence_proxy_async()
+                                T.wait_wgmma(me)  # the second one's product with the first tile goes on
+                                T.mbarrier_arrive(passed[me])
+                                T.reduce_sum(scores, part, dim=1)
+                            T.mbarrier_wait_parity(passed[tile], i % 2)
+                            T.copy(maxima[tile], largest)
+                            for r in T.Parallel(block_H):
+                                rescale[r] = T.exp2((before[r] - largest[r]) * scale)
+                                total[r] = total[r] * rescale[r] + (part[r] if tile == me else 0)
+                            for r, c in T.Parallel(block_H, half):
+                                out[r, c] *= rescale[r]
+                            if tile == 1:
+                                T.mbarrier_arrive(empty[me])
+                            T.wgmma_gemm(weights[tile], kv[2 * tile + me], out)
+                        T.mbarrier_arrive(empty[2 + me])
+                    T.copy(total, sums[me])
+                    T.mbarrier_arrive(passed[me])
+                    T.mbarrier_wait_parity(passed[1 - me], steps % 2)
+                    for r, c in T.Parallel(block_H, half):
+                        out[r, c] /= total[r] + sums[1 - me][r]
+                    T.copy(out, Output[bx, by * block_H : (by + 1) * block_H, me * half : (me + 1) * half])
 
     return main
 

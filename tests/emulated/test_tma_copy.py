@@ -10,6 +10,7 @@ import pytest
 
 import tilelang
 import tilelang.language as T
+from tile_runtime.artifact import Artifact
 
 HOPPER = "cuda -arch=sm_90a"
 
@@ -180,3 +181,12 @@ def test_a_tile_is_stored(agree, values, shape, tile, dtype):
     artifact = agree(main, [a], a + a)
     assert [p.access for p in artifact.manifest.params] == ["r", "w"]
     assert "tl::bulk_commit" in artifact.source
+
+
+def test_a_kernel_that_cannot_serve_every_address_is_exported_without_those(tmp_path):
+    """TMA reads rows at multiples of 16 bytes; a call with others is refused, as there is no code for it."""
+    kernel = tilelang.compile(doubled((64, 64), (32, 32), "float16"), target=HOPPER, execution="emulate")
+    kernel.export(tmp_path / "doubled.tile")
+    variants = Artifact.load(tmp_path / "doubled.tile").manifest.variants
+    assert variants
+    assert all(v.guard is not None for v in variants)

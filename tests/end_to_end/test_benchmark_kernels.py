@@ -133,12 +133,17 @@ def test_attention(benchmark: Any, tokens: int, causal: bool) -> None:
     close(emulated(function, Q, K, V), softmax(scores) @ V.astype(float))
 
 
-@pytest.mark.parametrize("name", ["mla", "mla_pairs"])
-def test_mla(benchmark: Any, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "heads", "dim", "pe_dim", "tiles"),
+    [("mla", 32, 128, 32, (16, 32, 1, 128)), ("mla_pairs", 64, 128, 64, (64, 64, 1, 384))],
+)
+def test_mla(benchmark: Any, name: str, heads: int, dim: int, pe_dim: int, tiles: tuple[int, ...]) -> None:
+    """Scores grow from tile to tile, so that each raises the maximum of those before it."""
     rng = np.random.default_rng(0)
-    Q, Q_pe = halves(rng, 2, 32, 128), halves(rng, 2, 32, 32)
-    KV, K_pe = halves(rng, 2, 128, 1, 128), halves(rng, 2, 128, 1, 32)
-    function = getattr(benchmark.kernels, name)(2, 32, 128, 128, 32, "float16", 16, 32, 1, 128)
+    Q, Q_pe = halves(rng, 2, heads, dim), halves(rng, 2, heads, pe_dim)
+    growing = np.linspace(0.5, 3, 384).astype(np.float16)[:, None, None]
+    KV, K_pe = halves(rng, 2, 384, 1, dim) * growing, halves(rng, 2, 384, 1, pe_dim)
+    function = getattr(benchmark.kernels, name)(2, heads, 384, dim, pe_dim, "float16", *tiles)
     q, q_pe, kv, k_pe = (x.astype(float) for x in (Q, Q_pe, KV[:, :, 0], K_pe[:, :, 0]))
-    scores = (q @ kv.swapaxes(1, 2) + q_pe @ k_pe.swapaxes(1, 2)) / math.sqrt(160)
+    scores = (q @ kv.swapaxes(1, 2) + q_pe @ k_pe.swapaxes(1, 2)) / math.sqrt(dim + pe_dim)
     close(emulated(function, Q, Q_pe, KV, K_pe), softmax(scores) @ kv)

@@ -245,3 +245,35 @@ def test_a_cleared_accumulator_is_not_set_to_zero(rng: Any, clearing: bool) -> N
     assert ("ki > 0" in source) == clearing
     args = [*halves(rng, (192, 64), (64, 64)), np.zeros((192, 64), WIDE)]
     agree(product, args, (0 if clearing else 1) + exact(args, (False, False)), 1e-4, MODES[:2])
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_an_arrival_waits_for_products_unless_the_users_wait_stands_before_it(rng: Any, told: bool) -> None:
+    """What he lets go of is the first product's; the second one may go on."""
+
+    @T.prim_func
+    def products(A: T.Tensor((64, 64), HALF), B: T.Tensor((64, 64), HALF), C: T.Tensor((64, 64), WIDE)):
+        with T.Kernel(1, threads=256):
+            a, b = T.alloc_shared((64, 64), HALF), T.alloc_shared((64, 64), HALF)
+            free = T.alloc_barrier(128)
+            T.copy(A, a)
+            T.copy(B, b)
+            with T.ws(0):
+                c, d = T.alloc_fragment((64, 64), WIDE), T.alloc_fragment((64, 64), WIDE)
+                T.wgmma_gemm(a, a, c, clear_accum=True)
+                T.wgmma_gemm(b, b, d, clear_accum=True)
+                if told:
+                    T.wait_wgmma(1)
+                T.mbarrier_arrive(free)
+                for i, j in T.Parallel(64, 64):
+                    C[i, j] = c[i, j] + d[i, j]
+            with T.ws(1):
+                T.mbarrier_wait_parity(free, 0)
+                for i, j in T.Parallel(64, 64):
+                    a[i, j] = 0
+
+    found = order(products, "tl::mbarrier_arrive(")
+    assert found[found.index("tl::mbarrier_arrive(") - 1] == f"wgmma_wait<{int(told)}>"
+    a, b = halves(rng, (64, 64), (64, 64))
+    want = sum(x.astype(np.float64) @ x.astype(np.float64) for x in (a, b))
+    agree(products, [a, b, np.zeros((64, 64), WIDE)], want, 1e-4, MODES[:2])

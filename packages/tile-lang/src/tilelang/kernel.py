@@ -331,9 +331,15 @@ def joined(artifact: Artifact, func: Any, target: Target, options: Options) -> A
 
 
 def completed(artifact: Artifact, func: Callable[[], Any], target: Target, options: Options) -> Artifact:
-    """With all variants of the kernel: it serves every call where there is no compiler. `func` gives the traced function."""
+    """With all variants of the kernel: it serves every call where there is no compiler. `func` gives the traced function.
+
+    Calls that the target has no instructions for (T.tma_copy of rows at any address) are served by none.
+    """
     while is_partial(artifact.manifest) and options_allow_variants(options):
-        artifact = joined(artifact, func(), target, options)
+        try:
+            artifact = joined(artifact, func(), target, options)
+        except NotImplementedError:  # the compiler's UnsupportedOnTarget
+            break
     return artifact
 
 

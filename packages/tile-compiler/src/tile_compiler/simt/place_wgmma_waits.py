@@ -77,8 +77,8 @@ def place_wgmma_waits(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
 
     Groups end in the order in which they were committed: a wait leaves as many of the newest under way as possible.
     Waited for are uses of an accumulator or of A's registers by anything but a wgmma of the same shape on the same
-    accumulator, ordinary stores and copies to shared memory that a wgmma reads, the user's arrivals at mbarriers, and the
-    end of the kernel. Loops are
+    accumulator, ordinary stores and copies to shared memory that a wgmma reads, the user's arrivals at mbarriers (unless
+    his own wait stands right before one and says what may stay under way), and the end of the kernel. Loops are
     followed as `insert_barriers` does it; where two ways meet, what either has left under way counts. A wait for shared
     memory comes before the barrier in front of the use, as other warps read that memory as well. Waits that are there
     already count.
@@ -163,7 +163,8 @@ class _Waits(Placer):
                     wait.pending = pending if wait.pending is None else min(wait.pending, pending)
                     wait.end(state, pending)
                     break
-        if state.groups and part.kind == "leaf" and _releases(part.stmt):
+        told = position > 0 and called(parts[position - 1].stmt).startswith(WAIT)
+        if state.groups and part.kind == "leaf" and _releases(part.stmt) and not told:
             self.waits.setdefault(id(part), _Wait()).pending = 0
         wait = self.waits.get(id(part), _Wait())
         if wait.pending is not None:

@@ -65,8 +65,11 @@ def wgmma_gemm(
 
 
 def wait_wgmma(num_mma: int = 0) -> None:
-    """`T.wait_wgmma(n)`: wait until at most the n newest products of the warpgroup are under way. InvalidArgument for n
-    outside of 0 to 7."""
+    """`T.wait_wgmma(n)`: wait until at most the n newest products of the warpgroup are under way.
+
+    `T.mbarrier_arrive` waits for all products, as others may overwrite their operands next; with `T.wait_wgmma(n)` right
+    before it, it leaves n under way. InvalidArgument for n outside of 0 to 7.
+    """
     if isinstance(num_mma, bool) or not isinstance(num_mma, int) or not 0 <= num_mma <= 7:
         raise InvalidArgument(
             "T.wait_wgmma: impossible number of products",
