@@ -73,6 +73,20 @@ def test_a_dimension_that_no_vector_divides(agrees):
     agrees(*operands(2, 70, 90, 4, 2, 72, torch.float32), causal=True, scale=0.3)
 
 
+def test_values_narrower_than_keys(way, agrees):
+    q, k, v = operands(1, 5, 70, 2, 1, 64)
+    agrees(q, k, v[..., :32], causal=True, scale=0.3)
+
+
+def test_latent_attention_on_hopper(monkeypatch, agrees):
+    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    q, k, v = operands(1, 10, 140, 1, 1, 192)
+    agrees(q, k, v[..., :128], causal=True)
+    (kernel,) = tile_ops.explain(tile_ops.flash_attention, q, k, v[..., :128], causal=True).kernels
+    assert dict(kernel.spec.arguments)["block_N"] == 128, "the tiles of dimension 128"
+
+
 def test_strided_operands(agrees):
     q, k, v = (x.transpose(1, 2) for x in operands(2, 3, 3, 20, 20, 32, torch.float32))
     agrees(q, k, v)
@@ -133,6 +147,16 @@ KV = torch.ones(1, 5, 2, 32)
         (Q, KV[..., :16], KV[..., :16], {}, WrongShape, "k and v must both be (1, keys, heads_kv, 32)"),
         (Q[:, :, :5], KV, KV, {}, WrongShape, "q has 5 heads, k and v have 2"),
         (Q[..., :12], KV[..., :12], KV[..., :12], {}, WrongShape, "the heads have 12 elements"),
+        (Q, KV[..., :16], KV, {}, WrongShape, "k and v must both be (1, keys, heads_kv, 32)"),
+        (
+            Q[..., :16],
+            KV[..., :16],
+            KV,
+            {},
+            WrongShape,
+            "the heads of v have 32 elements; a multiple of 8 from 8 to 16",
+        ),
+        (Q, KV, KV[..., :12], {}, WrongShape, "the heads of v have 12 elements"),
         (Q, KV.half(), KV, {}, WrongDtype, "q is torch.float32, k torch.float16, v torch.float32"),
         (Q.int(), KV.int(), KV.int(), {}, WrongDtype, "all must be one of float16"),
         (Q, KV, KV, {"sinks": torch.ones(2)}, WrongShape, "sinks has shape (2,)"),

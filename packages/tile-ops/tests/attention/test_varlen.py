@@ -46,6 +46,13 @@ def test_sequences_stay_apart(cpu_or_hopper, ran, close):
     close(lse[finite], true_lse[finite], 1e-4)
 
 
+def test_values_narrower_than_keys(close):
+    q, k, v, *rest = operands([3, 20], [20, 9], 2, 1, 48, torch.float32)
+    arguments = (q, k, v[..., :32], *rest)
+    out = tile_ops.flash_attention_varlen(*arguments, causal=True)
+    close(out, expected(*arguments, causal=True)[0], reference.TOLERANCES["float32"])
+
+
 def test_one_sequence_is_a_plain_call():
     q, k, v, starts, key_starts, longest = operands([40], [50], 2, 1, 32, torch.float32)
     packed = tile_ops.flash_attention_varlen(q, k, v, starts, key_starts, longest)

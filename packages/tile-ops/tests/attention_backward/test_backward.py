@@ -61,6 +61,11 @@ def test_autograd_through_the_operator(close):
         close(one, other, reference.TOLERANCES["float32"])
 
 
+def test_values_narrower_than_keys(agrees):
+    dout, q, k, v = operands(1, 70, 100, 2, 1, 32)
+    agrees(dout[..., :16], q, k, v[..., :16], causal=True)
+
+
 def test_the_same_bits_each_time():
     dout, *inputs = operands(1, 70, 100, 2, 1, 32)
     out, lse = tile_ops.flash_attention(*inputs, causal=True, return_lse=True)

@@ -61,9 +61,10 @@ def flash_attention(
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """softmax(scale * q k^T) v for each head.
 
-    q: (batch, tokens, heads, dim); k, v: (batch, keys, heads_kv, dim), heads a multiple of heads_kv (GQA, MQA), dim a
-    multiple of 8 up to 256; float16, bfloat16 or float32, all of one type. Result: as q, contiguous; with `return_lse`
-    also log(sum(exp(scores))), float32, (batch, heads, tokens).
+    q: (batch, tokens, heads, dim); k: (batch, keys, heads_kv, dim); v: (batch, keys, heads_kv, dim_v), heads a multiple of
+    heads_kv (GQA, MQA), dim a multiple of 8 up to 256, dim_v one up to dim (192 and 128 in prompts of latent attention);
+    float16, bfloat16 or float32, all of one type. Result: (batch, tokens, heads, dim_v), as q, contiguous; with
+    `return_lse` also log(sum(exp(scores))), float32, (batch, heads, tokens).
 
     causal: the last query sees every key, the one before it all but the last, and so on, whatever the two lengths.
     window: (left, right), the keys that a query sees beside its own, -1 for all; with `causal` right is 0.
@@ -97,7 +98,7 @@ def forward_operation(
         q, k, v, causal=causal, window=(left, right), scale=scale, softcap=softcap, sinks=sinks
     )
     target = target_of(q, k, v, sinks)
-    out, lse = _results(q)
+    out, lse = _results(q, v)
     if problem.keys == 0:  # nothing to see: the sums of nothing, without a launch
         lse.copy_(torch.full_like(lse, -torch.inf) if sinks is None else sinks[:, None])
         return out.zero_(), lse
@@ -109,10 +110,9 @@ def forward_operation(
     return out, lse
 
 
-def _results(q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _results(q: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     batch, tokens, heads, _ = q.shape
-    out = torch.empty_like(q, memory_format=torch.contiguous_format)
-    return out, q.new_empty((batch, heads, tokens), dtype=torch.float32)
+    return q.new_empty((batch, tokens, heads, v.shape[3])), q.new_empty((batch, heads, tokens), dtype=torch.float32)
 
 
 @forward_operation.register_fake
@@ -127,7 +127,7 @@ def _(
     scale: float | None,
     softcap: float | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    return _results(q)
+    return _results(q, v)
 
 
 forward_operation.register_autocast("cuda", torch.float16)
@@ -162,10 +162,10 @@ def flash_attention_varlen(
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """`flash_attention` of sequences of any lengths that lie one behind the other; forward only.
 
-    q: (all tokens, heads, dim); k, v: (all keys, heads_kv, dim); types, heads and dim as there. cu_seqlens_q and
+    q: (all tokens, heads, dim); k: (all keys, heads_kv, dim), v: (all keys, heads_kv, dim_v), as there. cu_seqlens_q and
     cu_seqlens_k: (sequences + 1,), ascending, from 0 to all tokens (keys): sequence i holds the rows cu_seqlens[i] up to
     cu_seqlens[i + 1], which may be none; int32 (int64 is converted), read on the device. max_seqlen_q: the length of the
-    longest sequence of q, or more. Result: as q; with `return_lse` also (heads, all tokens), float32.
+    longest sequence of q, or more. Result: (all tokens, heads, dim_v); with `return_lse` also (heads, all tokens), float32.
 
     The other arguments, accumulation and rounding are those of `flash_attention`; masks count from each sequence's own end.
     A NaN or infinity in v of one sequence may turn results of the sequence before it into NaN. Raises WrongShape,
@@ -199,7 +199,7 @@ def _varlen(
     )
     target = target_of(*tensors, sinks)
     call = problem.call
-    out, lse = _packed_results(q)
+    out, lse = _packed_results(q, v)
     if not call.keys:
         lse.copy_(torch.full_like(lse, -torch.inf) if sinks is None else sinks[:, None])
         return out.zero_(), lse
@@ -213,8 +213,8 @@ def _varlen(
     return out, lse
 
 
-def _packed_results(q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    out = torch.empty_like(q, memory_format=torch.contiguous_format)
+def _packed_results(q: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    out = q.new_empty((*q.shape[:2], v.shape[2]))
     return out, q.new_empty((q.shape[1], q.shape[0]), dtype=torch.float32)
 
 
@@ -233,7 +233,7 @@ def _(
     scale: float | None,
     softcap: float | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    return _packed_results(q)
+    return _packed_results(q, v)
 
 
 _varlen.register_autocast("cuda", torch.float16)

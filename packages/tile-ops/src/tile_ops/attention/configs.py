@@ -9,27 +9,32 @@ from itertools import product
 from tile_ops.kernel import KernelSpec, Target
 from tile_ops.operator import Plan
 
-from .problem import AttentionProblem, PackedProblem
+from .problem import UNLIMITED, AttentionProblem, PackedProblem
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """Queries and keys of a block's tiles, stages of the pipeline, threads; `up_to` is the largest head dimension."""
+    """Queries and keys of a block's tiles, stages of the pipeline, threads.
+
+    `up_to` is the largest head dimension, `values` that of v if it is smaller.
+    """
 
     up_to: int
     block_M: int
     block_N: int
     stages: int
     threads: int
+    values: int | None = None
 
 
 #: By architecture, else by kind; rows by head dimension, the first that fits.
 TABLE: dict[str, tuple[Tiles, ...]] = {
     # 128: measured on the H200, docs/performance/cuda.md; the others by rule: two stages within 227 KiB, no spills.
-    "sm_90a": (Tiles(128, 128, 128, 2, 256), Tiles(256, 128, 64, 2, 256)),
+    "sm_90a": (Tiles(128, 128, 128, 2, 256), Tiles(192, 128, 128, 2, 256, values=128), Tiles(256, 128, 64, 2, 256)),
     # 128x64 with 128 threads: the best one of mma.sync on the H200, docs/performance/cuda.md; it fills the 99 KiB of sm_86.
     "cuda": (Tiles(128, 128, 64, 2, 128), Tiles(256, 64, 32, 2, 128)),
-    "hip": (Tiles(128, 64, 64, 1, 256), Tiles(256, 32, 32, 1, 128)),  # rule: within 64 KiB
+    # rule: within 64 KiB; values of 32 take products of 16 columns, and scores of 32 by 32 do, too
+    "hip": (Tiles(128, 32, 32, 1, 128, values=32), Tiles(128, 64, 64, 1, 256), Tiles(256, 32, 32, 1, 128)),
     "cpu": (Tiles(256, 64, 64, 1, 128),),  # rule: the tiles of a block fit a core's second cache
 }
 
@@ -39,10 +44,8 @@ FLOAT32 = Tiles(256, 32, 32, 0, 128)
 
 def plan(problem: AttentionProblem, target: Target) -> Plan:
     """One kernel for all shapes of a head dimension, a type and a mask."""
-    tiles, source = choose(problem.dim, problem.dtype, target)
-    spec = forward(
-        problem.dtype, problem.dim, problem.mask, problem.softcap is not None, problem.sinks, tiles, target.kind
-    )
+    tiles, source = choose(problem.dim, problem.dim_v, problem.dtype, target)
+    spec = forward(problem, tiles, target.kind)
     why = f"{problem.mask} mask, {tiles.block_M} queries by {tiles.block_N} keys"
     return Plan.of({"forward": spec}, why, source)
 
@@ -50,42 +53,33 @@ def plan(problem: AttentionProblem, target: Target) -> Plan:
 def plan_packed(problem: PackedProblem, target: Target) -> Plan:
     """The same tiles as for sequences of one length."""
     call = problem.call
-    tiles, source = choose(call.dim, call.dtype, target)
-    softcap = call.softcap is not None
-    spec = forward(call.dtype, call.dim, call.mask, softcap, call.sinks, tiles, target.kind, "forward_packed")
+    tiles, source = choose(call.dim, call.dim_v, call.dtype, target)
+    spec = forward(call, tiles, target.kind, "forward_packed")
     why = f"{call.mask} mask, {tiles.block_M} queries by {tiles.block_N} keys of one sequence"
     return Plan.of({"forward": spec}, why, source)
 
 
-def choose(dim: int, dtype: str, target: Target) -> tuple[Tiles, str]:
-    """The table's row for a head dimension, and the row's name."""
+def choose(dim: int, dim_v: int, dtype: str, target: Target) -> tuple[Tiles, str]:
+    """The table's row for the head dimensions of keys and values, and the row's name."""
     if dtype == "float32" and target.kind != "cpu":
         return FLOAT32, "rule: FLOAT32 in attention/configs.py"
     key = target.arch if target.arch in TABLE else target.kind
-    tiles = next(row for row in TABLE[key] if dim <= row.up_to)
+    tiles = next(row for row in TABLE[key] if dim <= row.up_to and dim_v <= (row.values or row.up_to))
     return tiles, f"table: {key}, head dimension up to {tiles.up_to}, attention/configs.py"
 
 
-def forward(
-    dtype: str,
-    dim: int,
-    mask: str,
-    softcap: bool,
-    sinks: bool,
-    tiles: Tiles,
-    kind: str,
-    function: str = "forward",
-) -> KernelSpec:
+def forward(call: AttentionProblem, tiles: Tiles, kind: str, function: str = "forward") -> KernelSpec:
     """The kernel's name."""
     return KernelSpec.of(
         "attention",
         function,
         {"tl.enable_fast_math": True} if kind != "cpu" else None,
-        dtype=dtype,
-        dim=dim,
-        mask=mask,
-        softcap=softcap,
-        sinks=sinks,
+        dtype=call.dtype,
+        dim=call.dim,
+        dim_v=call.dim_v,
+        mask=call.mask,
+        softcap=call.softcap is not None,
+        sinks=call.sinks,
         block_M=tiles.block_M,
         block_N=tiles.block_N,
         stages=tiles.stages,
@@ -93,10 +87,17 @@ def forward(
     )
 
 
+#: Head dimensions of keys and values that wheels hold kernels for, and their masks; the last is latent attention.
+SHIPPED = ((64, 64, ("full", "causal")), (128, 128, ("full", "causal")), (192, 128, ("causal",)))
+
+
 def shipped(kind: str) -> Iterator[KernelSpec]:
-    """What a wheel of prebuilt kernels holds: both masks without a window, the usual types and head dimensions."""
+    """What a wheel of prebuilt kernels holds: masks without a window, the usual types and head dimensions."""
     archs = {"cpu": ("x86-64-v3",), "cuda": ("sm_90a", "sm_80"), "hip": ("gfx942",)}[kind]
     for arch, dtype in product(archs, ("float32", "bfloat16") if kind == "cpu" else ("float16", "bfloat16")):
-        for dim, mask, function in product((64, 128), ("full", "causal"), ("forward", "forward_packed")):
-            tiles, _ = choose(dim, dtype, Target(kind, arch))
-            yield forward(dtype, dim, mask, False, False, tiles, kind, function)
+        for dim, dim_v, masks in SHIPPED:
+            tiles, _ = choose(dim, dim_v, dtype, Target(kind, arch))
+            for mask, function in product(masks, ("forward", "forward_packed")):
+                right = 0 if mask == "causal" else UNLIMITED
+                call = AttentionProblem(1, 1, 1, 1, 1, dim, dim_v, dtype, UNLIMITED, right, 1.0, None, False)
+                yield forward(call, tiles, kind, function)

@@ -1,6 +1,7 @@
 """FlashAttention in tile language: softmax(scale * Q K^T) V, the scores never leaving the block.
 
-Q, O: (batch, tokens, heads, dim); K, V: (batch, keys, heads_kv, dim). Each key head serves heads // heads_kv heads of Q.
+Q: (batch, tokens, heads, dim); K: (batch, keys, heads_kv, dim); V and O as K and Q, with dim_v elements to a head, which
+may be fewer. Each key head serves heads // heads_kv heads of Q.
 Products and sums in float32; weights are rounded to the operands' type before the second product. Dao et al.,
 FlashAttention-2, 2023, algorithm 1.
 """
@@ -20,20 +21,20 @@ def serving(head, heads, heads_kv):
     return T.truncdiv(head, T.truncdiv(heads, heads_kv))
 
 
-def forward(dtype, dim, mask, softcap, sinks, block_M, block_N, stages, threads):
+def forward(dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, stages, threads):
     """Sequences of one length: a block computes `block_M` queries of one head. `mask` and the others as in `attend`."""
     batch, tokens, keys = T.dynamic("batch"), T.dynamic("tokens"), T.dynamic("keys")
     heads, heads_kv = T.dynamic("heads"), T.dynamic("heads_kv")
     sink_heads, rows = T.dynamic("sink_heads"), T.dynamic("rows")
-    block = attend(dtype, dim, mask, softcap, sinks, False, block_M, block_N, stages)
+    block = attend(dtype, dim, dim_v, mask, softcap, sinks, False, block_M, block_N, stages)
 
     @T.prim_func
     def attention(
         Q: T.Tensor((batch, tokens, heads, dim), dtype),
         K: T.Tensor((batch, keys, heads_kv, dim), dtype),
-        V: T.Tensor((batch, keys, heads_kv, dim), dtype),
+        V: T.Tensor((batch, keys, heads_kv, dim_v), dtype),
         Sinks: T.Tensor((sink_heads,), "float32"),
-        O: T.Tensor((batch, tokens, heads, dim), dtype),
+        O: T.Tensor((batch, tokens, heads, dim_v), dtype),
         Lse: T.Tensor((rows,), "float32"),
         scale: T.float32,
         cap: T.float32,
@@ -51,23 +52,23 @@ def forward(dtype, dim, mask, softcap, sinks, block_M, block_N, stages, threads)
     return attention
 
 
-def forward_packed(dtype, dim, mask, softcap, sinks, block_M, block_N, stages, threads):
+def forward_packed(dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, stages, threads):
     """Sequences of any lengths, one behind the other: sequence b holds the rows Starts[b] up to Starts[b + 1] of Q, and
     likewise of K and V. Q, K, V, O have a first extent of 1. Lse: (heads, all tokens)."""
     tokens, keys, ends = T.dynamic("tokens"), T.dynamic("keys"), T.dynamic("ends")
     heads, heads_kv = T.dynamic("heads"), T.dynamic("heads_kv")
     sink_heads, rows = T.dynamic("sink_heads"), T.dynamic("rows")
-    block = attend(dtype, dim, mask, softcap, sinks, True, block_M, block_N, stages)
+    block = attend(dtype, dim, dim_v, mask, softcap, sinks, True, block_M, block_N, stages)
 
     @T.prim_func
     def attention_packed(
         Q: T.Tensor((1, tokens, heads, dim), dtype),
         K: T.Tensor((1, keys, heads_kv, dim), dtype),
-        V: T.Tensor((1, keys, heads_kv, dim), dtype),
+        V: T.Tensor((1, keys, heads_kv, dim_v), dtype),
         Starts: T.Tensor((ends,), "int32"),
         Key_starts: T.Tensor((ends,), "int32"),
         Sinks: T.Tensor((sink_heads,), "float32"),
-        O: T.Tensor((1, tokens, heads, dim), dtype),
+        O: T.Tensor((1, tokens, heads, dim_v), dtype),
         Lse: T.Tensor((rows,), "float32"),
         longest: T.int32,
         scale: T.float32,
@@ -86,7 +87,7 @@ def forward_packed(dtype, dim, mask, softcap, sinks, block_M, block_N, stages, t
     return attention_packed
 
 
-def attend(dtype, dim, mask, softcap, sinks, packed, block_M, block_N, stages):
+def attend(dtype, dim, dim_v, mask, softcap, sinks, packed, block_M, block_N, stages):
     """The body of a block: `block_M` queries of one head, a walk over the keys in tiles of `block_N`.
 
     `mask`: "full"; "causal", the last query sees every key, the one before it all but the last, and so on; "window",
@@ -101,10 +102,10 @@ def attend(dtype, dim, mask, softcap, sinks, packed, block_M, block_N, stages):
         scale, cap, left, right = numbers
         Q_tile = T.alloc_shared((block_M, dim), dtype)
         K_tile = T.alloc_shared((block_N, dim), dtype)
-        V_tile = T.alloc_shared((block_N, dim), dtype)
+        V_tile = T.alloc_shared((block_N, dim_v), dtype)
         scores = T.alloc_fragment((block_M, block_N), "float32")
         weights = T.alloc_fragment((block_M, block_N), dtype)
-        out = T.alloc_fragment((block_M, dim), "float32")
+        out = T.alloc_fragment((block_M, dim_v), "float32")
         largest = T.alloc_fragment((block_M,), "float32")
         before = T.alloc_fragment((block_M,), "float32")
         rescale = T.alloc_fragment((block_M,), "float32")
@@ -164,15 +165,15 @@ def attend(dtype, dim, mask, softcap, sinks, packed, block_M, block_N, stages):
             for i in T.Parallel(block_M):
                 total[i] = total[i] * rescale[i] + tile_sum[i]
             T.copy(scores, weights)
-            for i, j in T.Parallel(block_M, dim):
+            for i, j in T.Parallel(block_M, dim_v):
                 out[i, j] *= rescale[i]
             T.copy(V[b, k0 + k * block_N : k0 + (k + 1) * block_N, head_kv, :], V_tile)
             T.gemm(weights, V_tile, out, policy=T.GemmWarpPolicy.FullRow)
 
-        for i, j in T.Parallel(block_M, dim):
+        for i, j in T.Parallel(block_M, dim_v):
             out[i, j] = T.if_then_else(total[i] > 0, out[i, j] / total[i], 0)
         if packed:
-            for i, j in T.Parallel(block_M, dim):
+            for i, j in T.Parallel(block_M, dim_v):
                 if row + i < tokens:
                     O[b, q0 + row + i, head, j] = out[i, j]
         else:

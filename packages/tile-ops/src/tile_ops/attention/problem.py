@@ -19,7 +19,7 @@ UNLIMITED = 1 << 29
 
 @dataclass(frozen=True)
 class AttentionProblem:
-    """`tokens` queries of `heads` heads over `keys` keys of `heads_kv` heads, `batch` times.
+    """`tokens` queries of `heads` heads over `keys` keys of `heads_kv` heads, `batch` times; values have `dim_v` elements.
 
     Query i sees the keys from i + past - left to i + past + right, past = keys - tokens.
     """
@@ -30,6 +30,7 @@ class AttentionProblem:
     heads: int
     heads_kv: int
     dim: int
+    dim_v: int
     dtype: str
     left: int
     right: int
@@ -59,17 +60,19 @@ class AttentionProblem:
             )
         batch, tokens, heads, dim = q.shape
         keys, heads_kv = k.shape[1:3]
-        if k.shape[0] != batch or k.shape[3] != dim or v.shape != k.shape:
+        if k.shape[0] != batch or k.shape[3] != dim or v.shape[:3] != k.shape[:3]:
             raise WrongShape(
                 f"flash_attention: q has shape {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}; "
-                f"k and v must both be ({batch}, keys, heads_kv, {dim})"
+                f"k and v must both be ({batch}, keys, heads_kv, {dim}), or v with fewer elements to a head"
             )
         check_heads("flash_attention", heads, heads_kv, dim)
+        check_values("flash_attention", dim, v.shape[3])
         dtype = check_dtypes("flash_attention", q, k, v)
         check_sinks("flash_attention", sinks, heads)
         left, right = sides("flash_attention", causal, window)
         scale, softcap = factors("flash_attention", dim, scale, softcap)
-        return cls(batch, tokens, keys, heads, heads_kv, dim, dtype, left, right, scale, softcap, sinks is not None)
+        shape = (batch, tokens, keys, heads, heads_kv, dim, v.shape[3])
+        return cls(*shape, dtype, left, right, scale, softcap, sinks is not None)
 
     @property
     def mask(self) -> str:
@@ -108,7 +111,7 @@ class PackedProblem:
     ) -> PackedProblem:
         """Raises WrongShape, WrongDtype, WrongValue."""
         name = "flash_attention_varlen"
-        if q.ndim != 3 or k.ndim != 3 or v.shape != k.shape or k.shape[2] != q.shape[2]:
+        if q.ndim != 3 or k.ndim != 3 or v.ndim != 3 or v.shape[:2] != k.shape[:2] or k.shape[2] != q.shape[2]:
             raise WrongShape(
                 f"{name}: q has shape {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}; "
                 "(all tokens, heads, dim) and twice (all keys, heads_kv, dim) are expected"
@@ -125,13 +128,13 @@ class PackedProblem:
             raise WrongValue(f"{name}: max_seqlen_q is {max_seqlen_q}; the length of the longest sequence is expected")
         heads, heads_kv, dim = q.shape[1], k.shape[1], q.shape[2]
         check_heads(name, heads, heads_kv, dim)
+        check_values(name, dim, v.shape[2])
         dtype = check_dtypes(name, q, k, v)
         check_sinks(name, sinks, heads)
         left, right = sides(name, causal, window)
         scale, softcap = factors(name, dim, scale, softcap)
-        call = AttentionProblem(
-            1, len(q), len(k), heads, heads_kv, dim, dtype, left, right, scale, softcap, sinks is not None
-        )
+        shape = (1, len(q), len(k), heads, heads_kv, dim, v.shape[2])
+        call = AttentionProblem(*shape, dtype, left, right, scale, softcap, sinks is not None)
         return cls(call, len(cu_seqlens_q) - 1)
 
 
@@ -146,6 +149,14 @@ def check_heads(name: str, heads: int, heads_kv: int, dim: int) -> None:
         raise WrongShape(
             f"{name}: the heads have {dim} elements; a multiple of 8 from 8 to {LARGEST_DIM} is expected: pad with zeros "
             "and pass scale"
+        )
+
+
+def check_values(name: str, dim: int, dim_v: int) -> None:
+    """Raises WrongShape unless values are as wide as keys or narrower."""
+    if not 8 <= dim_v <= dim or dim_v % 8:
+        raise WrongShape(
+            f"{name}: the heads of v have {dim_v} elements; a multiple of 8 from 8 to {dim}, that of k, is expected"
         )
 
 

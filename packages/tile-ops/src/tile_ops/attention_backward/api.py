@@ -82,11 +82,17 @@ def _backward(
     padded = -(-call.tokens // ROWS) * ROWS
     base, delta = lse.new_empty((2, call.batch, call.heads, padded))
     slope = torch.zeros_like(lse) if dlse is None else dlse
+    wide_dv = dv
+    if call.dim_v < call.dim:  # the kernels know one dimension: zeros beside the values add nothing
+        v, out, dout = (torch.nn.functional.pad(x, (0, call.dim - call.dim_v)) for x in (v, out, dout))
+        wide_dv = torch.empty_like(v)
     q, k, v, dout = q.contiguous(), k.contiguous(), v.contiguous(), dout.contiguous()
     numbers = (call.scale, call.softcap or 0.0, call.left, call.right)
     chosen["prepare"](out.contiguous(), dout, lse.contiguous().view(-1), slope.contiguous().view(-1), base, delta)
     chosen["queries"](q, k, v, dout, base, delta, dq, *numbers)
-    chosen["keys"](q, k, v, dout, base, delta, dk, dv, *numbers)
+    chosen["keys"](q, k, v, dout, base, delta, dk, wide_dv, *numbers)
+    if wide_dv is not dv:
+        dv.copy_(wide_dv[..., : call.dim_v])
     if sinks is not None:
         found = dsinks if dsinks.dtype == torch.float32 else dsinks.float()
         chosen["sinks"](sinks.float().contiguous(), base, delta, found)

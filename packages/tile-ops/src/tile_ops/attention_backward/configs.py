@@ -94,5 +94,5 @@ def shipped(kind: str) -> Iterator[KernelSpec]:
     for arch in archs:
         for dim in (64, 128):
             tiles, _ = choose(dim, dtype, Target(kind, arch))
-            call = AttentionProblem(1, 1, 1, 1, 1, dim, dtype, 1 << 29, 0, 1.0, None, False)
+            call = AttentionProblem(1, 1, 1, 1, 1, dim, dim, dtype, 1 << 29, 0, 1.0, None, False)
             yield from (spec for role, spec in specs(call, tiles, kind).items() if role != "sinks")

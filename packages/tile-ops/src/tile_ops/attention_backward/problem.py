@@ -37,10 +37,11 @@ class AttentionBackwardProblem:
         attention = AttentionProblem.of(
             q, k, v, causal=causal, window=window, scale=scale, softcap=softcap, sinks=sinks
         )
-        if dout.shape != q.shape or out.shape != q.shape:
+        shape = (*q.shape[:3], attention.dim_v)
+        if dout.shape != shape or out.shape != shape:
             raise WrongShape(
                 f"flash_attention_backward: q has shape {tuple(q.shape)}, out {tuple(out.shape)}, dout "
-                f"{tuple(dout.shape)}; all three must be the same"
+                f"{tuple(dout.shape)}; out and dout must both be {shape}"
             )
         if dout.dtype != q.dtype or out.dtype != q.dtype:
             raise WrongDtype(

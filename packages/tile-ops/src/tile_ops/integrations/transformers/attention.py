@@ -61,8 +61,6 @@ def attention(
         if out is not None:
             return out, None
         key, value = expand(module, key, value)
-    width = value.shape[-1]
-    value = torch.nn.functional.pad(value, (0, query.shape[-1] - width))
     out = flash_attention(
         query.transpose(1, 2),
         key.transpose(1, 2),
@@ -73,4 +71,4 @@ def attention(
         softcap=softcap,
         sinks=s_aux,
     )
-    return out[..., :width].contiguous(), None
+    return out, None
