@@ -3,6 +3,9 @@
 On the CPU `benchmarks/run.py --only operators` measures them. On an NVIDIA GPU: `python benchmarks/operators.py [--json FILE]
 [--only OPERATOR]`, with tile-ops from its wheels (packages/tile-ops/tests/on_device.py) or with the compiler. Shapes are
 those of the GPU figures of other libraries; a CPU gets the same with fewer rows. Every result is compared with torch's.
+
+`python benchmarks/operators.py --host` tells what a call costs the host, on the GPU or without one on the CPU: tensors are so
+small that nothing else counts, and a second figure leaves the launches of kernels out.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice, product
@@ -318,12 +322,60 @@ def copying(size: int, device: str) -> Callable[[], Any]:
     return lambda: target.copy_(source)
 
 
+def host() -> None:
+    """Microseconds of this thread for a call on small tensors: ours, ours without its launches, torch's."""
+    from tile_ops.kernel import Resolved
+
+    torch.set_num_threads(1)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    dtype = torch.float16 if device == "cuda" else torch.float32
+    a, w = (torch.randn(shape, device=device, dtype=dtype) for shape in ((2, 64), (64, 64)))
+    q = torch.randn(1, 16, 2, 64, device=device, dtype=dtype)
+    functional = torch.nn.functional
+    calls: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+        "matmul": (lambda: tile_ops.matmul(a, w.T), lambda: a @ w.T),
+        "rms_norm": (lambda: tile_ops.rms_norm(a, w[0]), lambda: functional.rms_norm(a, (64,), w[0], 1e-6)),
+        "layer_norm": (lambda: tile_ops.layer_norm(a, w[0], w[1]), lambda: functional.layer_norm(a, (64,), w[0], w[1])),
+        "flash_attention": (
+            lambda: tile_ops.flash_attention(q, q, q),
+            lambda: functional.scaled_dot_product_attention(*[q.transpose(1, 2)] * 3),
+        ),
+    }
+    launch = Resolved.__call__
+    for name, (ours, peer) in calls.items():
+        whole, beside = host_time(ours), host_time(peer)
+        Resolved.__call__ = lambda *_: None  # type: ignore[method-assign]
+        alone = host_time(ours)
+        Resolved.__call__ = launch  # type: ignore[method-assign]
+        print(
+            f"{name}: {whole:.1f} us, {alone:.1f} us of it before and after its launches; torch {beside:.1f} us",
+            flush=True,
+        )
+
+
+def host_time(call: Callable[[], Any], calls: int = 500, rounds: int = 15) -> float:
+    """The least of several rounds: what disturbs a thread only adds."""
+    found = []
+    for _ in range(rounds):
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        start = time.thread_time_ns()
+        for _ in range(calls):
+            call()
+        found.append((time.thread_time_ns() - start) / calls / 1e3)
+    return min(found)
+
+
 def main() -> int:
     """On this machine's GPU."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--only", action="append", help="an operator")
+    parser.add_argument("--host", action="store_true", help="what a call costs the host")
     given = parser.parse_args()
+    if given.host:
+        host()
+        return 0
     sys.path.insert(0, str(Path(__file__).parent / "gpu"))
     from cases import PEAK_TFLOPS
     from measure import L2_BYTES, times_ms

@@ -10,13 +10,21 @@ reference.py the slow, obvious version
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Generic, TypeVar
+
+import torch
 
 from .kernel import KernelSpec, Resolved, Target, resolve
 from .kernel.resolve import loaded, origin
+from .kernel.target import settings
+
+#: Calls of an operator that are remembered; with one more all are forgotten, and worked out again.
+CALLS = 4096
+#: Elements: what problems ask of the place where a tensor begins in its storage.
+ALIGNMENT = 16
 
 P = TypeVar("P")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -39,15 +47,31 @@ class Plan:
         return cls(tuple(kernels.items()), why, source, tuple(numbers.items()))
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """A plan whose kernels are loaded: `chosen["forward"](q, k, v, out)`, `chosen.numbers["splits"]`."""
+class Call(Generic[P]):
+    """What calls on tensors of the same shapes, strides and types share: `call["forward"](q, k, v, out)`,
+    `call.numbers["splits"]`.
 
-    kernels: dict[str, Resolved]
-    numbers: dict[str, int]
+    Kernels are loaded when the first one is asked for; that raises KernelUnavailable. `kept` is for what else a family
+    works out once.
+    """
+
+    def __init__(self, operator: Operator[P], problem: P, target: Target) -> None:
+        self._operator = operator
+        self.problem = problem
+        self.target = target
+        self.kept: dict[str, Any] = {}
 
     def __getitem__(self, role: str) -> Resolved:
-        return self.kernels[role]
+        return self._kernels[role]
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        return dict(self._operator.plan(self.problem, self.target).numbers)
+
+    @cached_property
+    def _kernels(self) -> dict[str, Resolved]:
+        plan = self._operator.plan(self.problem, self.target)
+        return {role: resolve(spec, self.target) for role, spec in plan.kernels}
 
 
 @dataclass(frozen=True)
@@ -85,7 +109,8 @@ class Explanation:
 
 class Operator(Generic[P]):
     """`problem(*args)` takes what the public function takes and refuses what it cannot do; `plan(problem, target)`
-    is pure. `device_of(*args)` names the target.
+    is pure. `target(*args)` names the target. `depends(*args)` are settings outside of the arguments that the problem
+    depends on.
 
     Attach it to the public function with `@OPERATOR.public`: then `tile_ops.explain(function, *args)` knows it.
     """
@@ -96,20 +121,35 @@ class Operator(Generic[P]):
         problem: Callable[..., P],
         plan: Callable[[P, Target], Plan],
         target: Callable[..., Target],
+        depends: Callable[..., Hashable] | None = None,
     ) -> None:
         self.name = name
         self.problem = problem
-        self.plan = lru_cache(maxsize=4096)(plan)
+        self.plan = lru_cache(maxsize=CALLS)(plan)
         self.target = target
-        self._chosen: dict[tuple[P, Target], Chosen] = {}
+        self.depends = depends
+        self._calls: dict[tuple[Any, ...], Call[P]] = {}
 
-    def choose(self, problem: P, target: Target) -> Chosen:
-        """The plan for a problem with its kernels loaded. Raises KernelUnavailable."""
-        found = self._chosen.get((problem, target))
+    def call(self, *args: Any, **kwargs: Any) -> Call[P]:
+        """The call, checked; for arguments of which nothing but the content is new, the one of before. The first one is
+        a tensor. Raises what `problem` and `target` raise."""
+        facts: list[Any] = []
+        for x in (*args, *kwargs.values()):
+            if isinstance(x, torch.Tensor):  # everything but its content and its address
+                facts += (x.dtype, x.shape, x.stride(), x.storage_offset() % ALIGNMENT, x.device)
+            else:
+                facts.append(x)
+        if args[0].is_cpu:
+            facts.append(settings())
+        if self.depends is not None:
+            facts.append(self.depends(*args, **kwargs))
+        key = (*facts, *kwargs)
+        found = self._calls.get(key)
         if found is None:
-            plan = self.plan(problem, target)
-            kernels = {role: resolve(spec, target) for role, spec in plan.kernels}
-            found = self._chosen[problem, target] = Chosen(kernels, dict(plan.numbers))
+            found = Call(self, self.problem(*args, **kwargs), self.target(*args, **kwargs))
+            if len(self._calls) >= CALLS:
+                self._calls.clear()
+            self._calls[key] = found
         return found
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:

@@ -8,6 +8,7 @@ import torch
 
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
+from tile_ops.registration import operation
 
 from .configs import plan, plan_packed
 from .problem import AttentionProblem, PackedProblem
@@ -78,11 +79,11 @@ def flash_attention(
     Source: Dao, FlashAttention-2, 2023, algorithm 1; sinks: Xiao et al., Streaming Language Models, 2023.
     """
     left, right = (-1, -1) if window is None else window
-    out, lse = torch.ops.tile_ops.flash_attention(q, k, v, sinks, causal, left, right, scale, softcap)
+    out, lse = forward_operation(q, k, v, sinks, causal, left, right, scale, softcap)
     return (out, lse) if return_lse else out
 
 
-@torch.library.custom_op("tile_ops::flash_attention", mutates_args=())
+@operation("flash_attention")
 def forward_operation(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -94,19 +95,16 @@ def forward_operation(
     scale: float | None,
     softcap: float | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    problem = AttentionProblem.of(
-        q, k, v, causal=causal, window=(left, right), scale=scale, softcap=softcap, sinks=sinks
-    )
-    target = target_of(q, k, v, sinks)
+    call = FLASH_ATTENTION.call(q, k, v, causal=causal, window=(left, right), scale=scale, softcap=softcap, sinks=sinks)
+    problem = call.problem
     out, lse = _results(q, v)
     if problem.keys == 0:  # nothing to see: the sums of nothing, without a launch
         lse.copy_(torch.full_like(lse, -torch.inf) if sinks is None else sinks[:, None])
         return out.zero_(), lse
     if out.numel():
         numbers = (problem.scale, problem.softcap or 0.0, problem.left, problem.right)
-        scores = lse.new_zeros(1) if sinks is None else sinks.float().contiguous()
-        chosen = FLASH_ATTENTION.choose(problem, target)
-        chosen["forward"](q.contiguous(), k.contiguous(), v.contiguous(), scores, out, lse.view(-1), *numbers)
+        scores = None if sinks is None else sinks.float().contiguous()
+        call["forward"](q.contiguous(), k.contiguous(), v.contiguous(), scores, out, lse.view(-1), *numbers)
     return out, lse
 
 
@@ -172,13 +170,11 @@ def flash_attention_varlen(
     WrongDtype, WrongValue, WrongDevice.
     """
     left, right = (-1, -1) if window is None else window
-    out, lse = torch.ops.tile_ops.flash_attention_varlen(
-        q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, sinks, causal, left, right, scale, softcap
-    )
+    out, lse = _varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, sinks, causal, left, right, scale, softcap)
     return (out, lse) if return_lse else out
 
 
-@torch.library.custom_op("tile_ops::flash_attention_varlen", mutates_args=())
+@operation("flash_attention_varlen")
 def _varlen(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -194,22 +190,20 @@ def _varlen(
     softcap: float | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     tensors = (q, k, v, cu_seqlens_q, cu_seqlens_k)
-    problem = PackedProblem.of(
+    call = FLASH_ATTENTION_VARLEN.call(
         *tensors, max_seqlen_q, causal=causal, window=(left, right), scale=scale, softcap=softcap, sinks=sinks
     )
-    target = target_of(*tensors, sinks)
-    call = problem.call
+    problem = call.problem.call
     out, lse = _packed_results(q, v)
-    if not call.keys:
+    if not problem.keys:
         lse.copy_(torch.full_like(lse, -torch.inf) if sinks is None else sinks[:, None])
         return out.zero_(), lse
-    if out.numel() and max_seqlen_q and problem.sequences:
+    if out.numel() and max_seqlen_q and call.problem.sequences:
         starts, key_starts = (x.to(torch.int32).contiguous() for x in (cu_seqlens_q, cu_seqlens_k))
-        scores = lse.new_zeros(1) if sinks is None else sinks.float().contiguous()
-        numbers = (max_seqlen_q, call.scale, call.softcap or 0.0, call.left, call.right)
+        scores = None if sinks is None else sinks.float().contiguous()
+        numbers = (max_seqlen_q, problem.scale, problem.softcap or 0.0, problem.left, problem.right)
         operands = (x.contiguous()[None] for x in (q, k, v))
-        chosen = FLASH_ATTENTION_VARLEN.choose(problem, target)
-        chosen["forward"](*operands, starts, key_starts, scores, out[None], lse.view(-1), *numbers)
+        call["forward"](*operands, starts, key_starts, scores, out[None], lse.view(-1), *numbers)
     return out, lse
 
 

@@ -25,7 +25,7 @@ def forward(dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, stages, t
     """Sequences of one length: a block computes `block_M` queries of one head. `mask` and the others as in `attend`."""
     batch, tokens, keys = T.dynamic("batch"), T.dynamic("tokens"), T.dynamic("keys")
     heads, heads_kv = T.dynamic("heads"), T.dynamic("heads_kv")
-    sink_heads, rows = T.dynamic("sink_heads"), T.dynamic("rows")
+    rows = T.dynamic("rows")
     block = attend(dtype, dim, dim_v, mask, softcap, sinks, False, block_M, block_N, stages)
 
     @T.prim_func
@@ -33,7 +33,7 @@ def forward(dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, stages, t
         Q: T.Tensor((batch, tokens, heads, dim), dtype),
         K: T.Tensor((batch, keys, heads_kv, dim), dtype),
         V: T.Tensor((batch, keys, heads_kv, dim_v), dtype),
-        Sinks: T.Tensor((sink_heads,), "float32"),
+        Sinks: T.Tensor((heads if sinks else 1,), "float32"),
         O: T.Tensor((batch, tokens, heads, dim_v), dtype),
         Lse: T.Tensor((rows,), "float32"),
         scale: T.float32,
@@ -57,7 +57,7 @@ def forward_packed(dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, st
     likewise of K and V. Q, K, V, O have a first extent of 1. Lse: (heads, all tokens)."""
     tokens, keys, ends = T.dynamic("tokens"), T.dynamic("keys"), T.dynamic("ends")
     heads, heads_kv = T.dynamic("heads"), T.dynamic("heads_kv")
-    sink_heads, rows = T.dynamic("sink_heads"), T.dynamic("rows")
+    rows = T.dynamic("rows")
     block = attend(dtype, dim, dim_v, mask, softcap, sinks, True, block_M, block_N, stages)
 
     @T.prim_func
@@ -67,7 +67,7 @@ def forward_packed(dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, st
         V: T.Tensor((1, keys, heads_kv, dim_v), dtype),
         Starts: T.Tensor((ends,), "int32"),
         Key_starts: T.Tensor((ends,), "int32"),
-        Sinks: T.Tensor((sink_heads,), "float32"),
+        Sinks: T.Tensor((heads if sinks else 1,), "float32"),
         O: T.Tensor((1, tokens, heads, dim_v), dtype),
         Lse: T.Tensor((rows,), "float32"),
         longest: T.int32,

@@ -9,6 +9,7 @@ import torch
 from tile_ops.attention.api import forward_operation
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
+from tile_ops.registration import operation
 
 from .configs import ROWS, plan
 from .problem import AttentionBackwardProblem
@@ -49,13 +50,11 @@ def flash_attention_backward(
     Source: Dao, FlashAttention-2, 2023, algorithm 2.
     """
     left, right = (-1, -1) if window is None else window
-    dq, dk, dv, dsinks = torch.ops.tile_ops.flash_attention_backward(
-        dout, dlse, q, k, v, out, lse, sinks, causal, left, right, scale, softcap
-    )
+    dq, dk, dv, dsinks = _backward(dout, dlse, q, k, v, out, lse, sinks, causal, left, right, scale, softcap)
     return dq, dk, dv, None if sinks is None else dsinks
 
 
-@torch.library.custom_op("tile_ops::flash_attention_backward", mutates_args=())
+@operation("flash_attention_backward")
 def _backward(
     dout: torch.Tensor,
     dlse: torch.Tensor | None,
@@ -72,30 +71,28 @@ def _backward(
     softcap: float | None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     options: dict[str, Any] = {"causal": causal, "window": (left, right), "scale": scale, "softcap": softcap}
-    problem = AttentionBackwardProblem.of(dout, q, k, v, out, lse, dlse=dlse, sinks=sinks, **options)
-    target = target_of(dout, q, k, v, out, lse, dlse, sinks)
+    call = FLASH_ATTENTION_BACKWARD.call(dout, q, k, v, out, lse, dlse=dlse, sinks=sinks, **options)
     dq, dk, dv, dsinks = _results(q, k, v, sinks)
-    call = problem.attention
+    problem = call.problem.attention
     if not q.numel() or not k.numel():  # nothing was seen: no result depends on anything
         return dq.zero_(), dk.zero_(), dv.zero_(), dsinks.zero_()
-    chosen = FLASH_ATTENTION_BACKWARD.choose(problem, target)
-    padded = -(-call.tokens // ROWS) * ROWS
-    base, delta = lse.new_empty((2, call.batch, call.heads, padded))
+    padded = -(-problem.tokens // ROWS) * ROWS
+    base, delta = lse.new_empty((2, problem.batch, problem.heads, padded))
     slope = torch.zeros_like(lse) if dlse is None else dlse
     wide_dv = dv
-    if call.dim_v < call.dim:  # the kernels know one dimension: zeros beside the values add nothing
-        v, out, dout = (torch.nn.functional.pad(x, (0, call.dim - call.dim_v)) for x in (v, out, dout))
+    if problem.dim_v < problem.dim:  # the kernels know one dimension: zeros beside the values add nothing
+        v, out, dout = (torch.nn.functional.pad(x, (0, problem.dim - problem.dim_v)) for x in (v, out, dout))
         wide_dv = torch.empty_like(v)
     q, k, v, dout = q.contiguous(), k.contiguous(), v.contiguous(), dout.contiguous()
-    numbers = (call.scale, call.softcap or 0.0, call.left, call.right)
-    chosen["prepare"](out.contiguous(), dout, lse.contiguous().view(-1), slope.contiguous().view(-1), base, delta)
-    chosen["queries"](q, k, v, dout, base, delta, dq, *numbers)
-    chosen["keys"](q, k, v, dout, base, delta, dk, wide_dv, *numbers)
+    numbers = (problem.scale, problem.softcap or 0.0, problem.left, problem.right)
+    call["prepare"](out.contiguous(), dout, lse.contiguous().view(-1), slope.contiguous().view(-1), base, delta)
+    call["queries"](q, k, v, dout, base, delta, dq, *numbers)
+    call["keys"](q, k, v, dout, base, delta, dk, wide_dv, *numbers)
     if wide_dv is not dv:
-        dv.copy_(wide_dv[..., : call.dim_v])
+        dv.copy_(wide_dv[..., : problem.dim_v])
     if sinks is not None:
         found = dsinks if dsinks.dtype == torch.float32 else dsinks.float()
-        chosen["sinks"](sinks.float().contiguous(), base, delta, found)
+        call["sinks"](sinks.float().contiguous(), base, delta, found)
         dsinks = found.to(dsinks.dtype)
     return dq, dk, dv, dsinks
 
@@ -133,7 +130,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.T
 
 def _differentiate(ctx: Any, dout: torch.Tensor, dlse: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     q, k, v, sinks, out, lse = ctx.saved_tensors
-    dq, dk, dv, dsinks = torch.ops.tile_ops.flash_attention_backward(dout, dlse, q, k, v, out, lse, sinks, *ctx.options)
+    dq, dk, dv, dsinks = _backward(dout, dlse, q, k, v, out, lse, sinks, *ctx.options)
     return dq, dk, dv, None if sinks is None else dsinks, None, None, None, None, None
 
 

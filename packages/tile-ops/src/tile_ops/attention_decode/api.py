@@ -6,6 +6,7 @@ import torch
 
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
+from tile_ops.registration import operation
 
 from .configs import plan
 from .problem import DecodeProblem
@@ -55,13 +56,11 @@ def flash_decode(
     Source: Dao et al., Flash-Decoding, 2023; pages: Kwon et al., PagedAttention, 2023.
     """
     left = -1 if window is None else window[0]
-    out, lse = torch.ops.tile_ops.flash_decode(
-        q, k_cache, v_cache, block_table, lengths, sinks, left, scale, softcap, splits
-    )
+    out, lse = _decode(q, k_cache, v_cache, block_table, lengths, sinks, left, scale, softcap, splits)
     return (out, lse) if return_lse else out
 
 
-@torch.library.custom_op("tile_ops::flash_decode", mutates_args=())
+@operation("flash_decode")
 def _decode(
     q: torch.Tensor,
     k_cache: torch.Tensor,
@@ -75,22 +74,22 @@ def _decode(
     splits: int | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     tensors = (q, k_cache, v_cache, block_table, lengths)
-    problem = DecodeProblem.of(*tensors, window=(left, 0), scale=scale, softcap=softcap, sinks=sinks, splits=splits)
-    target = target_of(*tensors, sinks)
+    options = {"scale": scale, "softcap": softcap, "sinks": sinks, "splits": splits}
+    call = FLASH_DECODE.call(*tensors, window=(left, 0), **options)
+    problem = call.problem
     out, lse = _results(q)
     if not k_cache.numel() or not block_table.numel():  # no cache: nothing to see, without a launch
         lse.copy_(torch.full_like(lse, -torch.inf) if sinks is None else sinks.expand_as(lse))
         return out.zero_(), lse
     if out.numel():
-        chosen = FLASH_DECODE.choose(problem, target)
-        runs = (problem.batch, chosen.numbers["splits"], problem.heads)
+        runs = (problem.batch, call.numbers["splits"], problem.heads)
         parts, sums = lse.new_empty((*runs, problem.dim)), lse.new_empty(runs)
         table, counts = (x.to(torch.int32).contiguous() for x in (block_table, lengths))
-        scores = lse.new_zeros(1) if sinks is None else sinks.float().contiguous()
-        numbers = (problem.scale, problem.softcap or 0.0, problem.left, problem.group, chosen.numbers["blocks"])
+        scores = None if sinks is None else sinks.float().contiguous()
+        numbers = (problem.scale, problem.softcap or 0.0, problem.left, problem.group, call.numbers["blocks"])
         operands = (q.contiguous(), k_cache.contiguous(), v_cache.contiguous())
-        chosen["split"](*operands, table, counts, parts, sums, *numbers)
-        chosen["combine"](parts, sums, scores, out, lse)
+        call["split"](*operands, table, counts, parts, sums, *numbers)
+        call["combine"](parts, sums, scores, out, lse)
     return out, lse
 
 

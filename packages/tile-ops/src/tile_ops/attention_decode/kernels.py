@@ -124,13 +124,12 @@ def split(dtype, dim, page_size, softcap, block_H, block_N, stages, threads):
 def combine(dtype, dim, sinks, threads):
     """The runs of a row joined: each counts as much as its sum of weights. Result_lse: (batch, heads), base e."""
     batch, heads, splits = T.dynamic("batch"), T.dynamic("heads"), T.dynamic("splits")
-    sink_heads = T.dynamic("sink_heads")
 
     @T.prim_func
     def decode_combine(
         Parts: T.Tensor((batch, splits, heads, dim), "float32"),
         Lse: T.Tensor((batch, splits, heads), "float32"),
-        Sinks: T.Tensor((sink_heads,), "float32"),
+        Sinks: T.Tensor((heads if sinks else 1,), "float32"),
         O: T.Tensor((batch, heads, dim), dtype),
         Result_lse: T.Tensor((batch, heads), "float32"),
     ):

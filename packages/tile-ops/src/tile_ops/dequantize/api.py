@@ -9,12 +9,18 @@ import torch
 from tile_ops.dtypes import name_of
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
+from tile_ops.registration import operation
 
 from .configs import plan
 from .formats import FORMATS
 from .problem import DequantProblem, result_dtype
 
-DEQUANT_MATMUL = Operator("dequant_matmul", DequantProblem.of, plan, lambda x, weight, **_: target_of(x, weight))
+DEQUANT_MATMUL = Operator(
+    "dequant_matmul",
+    DequantProblem.of,
+    plan,
+    lambda x, weight, *, scales, zeros=None, bias=None, **_: target_of(x, weight, scales, zeros, bias),
+)
 
 
 @DEQUANT_MATMUL.public
@@ -54,10 +60,10 @@ def dequant_matmul(
 
     Sources: Frantar et al., GPTQ, 2022; Dettmers et al., QLoRA, 2023; OCP Microscaling Formats 1.0.
     """
-    return torch.ops.tile_ops.dequant_matmul(x, weight, scales, zeros, format, group_size, bias, out_dtype)
+    return _dequant_matmul(x, weight, scales, zeros, format, group_size, bias, out_dtype)
 
 
-@torch.library.custom_op("tile_ops::dequant_matmul", mutates_args=())
+@operation("dequant_matmul")
 def _dequant_matmul(
     x: torch.Tensor,
     weight: torch.Tensor,
@@ -68,25 +74,24 @@ def _dequant_matmul(
     bias: torch.Tensor | None,
     out_dtype: torch.dtype | None,
 ) -> torch.Tensor:
-    problem = DequantProblem.of(
+    call = DEQUANT_MATMUL.call(
         x, weight, scales=scales, zeros=zeros, format=format, group_size=group_size, bias=bias, out_dtype=out_dtype
     )
-    target = target_of(x, weight, scales, zeros, bias)
+    problem = call.problem
     m, n = problem.m, problem.n
     out = x.new_empty((*x.shape[:-1], n), dtype=result_dtype(x, out_dtype))
     if not out.numel():
         return out
     if not problem.k:
         return out.zero_() if bias is None else out.copy_(bias.expand_as(out))
-    chosen = DEQUANT_MATMUL.choose(problem, target)
     if problem.dtype == "int8":
         offset = _bias(bias, torch.float32, x.device)
-        chosen["product"](x.reshape(m, -1).contiguous(), weight.view(torch.uint32), scales, offset, out.view(m, n))
+        call["product"](x.reshape(m, -1).contiguous(), weight.view(torch.uint32), scales, offset, out.view(m, n))
         return out
-    splits = chosen.numbers.get("splits", 1)
+    splits = call.numbers.get("splits", 1)
     sums = out.view(1, m, n) if splits == 1 else x.new_empty((splits, m, n), dtype=torch.float32)
     unused = _empty(x.device)
-    chosen["product"](
+    call["product"](
         x.reshape(m, problem.k).contiguous(),
         weight.view(torch.uint32),
         scales,
@@ -96,7 +101,7 @@ def _dequant_matmul(
         sums,
     )
     if splits > 1:
-        chosen["sum"](sums, _bias(bias, x.dtype, x.device), out.view(m, n))
+        call["sum"](sums, _bias(bias, x.dtype, x.device), out.view(m, n))
     return out
 
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import torch
 
 from tile_ops.kernel import target_of
-from tile_ops.operator import Operator
+from tile_ops.operator import Call, Operator
+from tile_ops.registration import operation
 
 from .configs import plan
 from .gradients import backward, setup_context
-from .operands import operands, result_shape
-from .problem import FLOAT8, GemmProblem, check, scaling
+from .operands import Views, operands, result_shape
+from .problem import FLOAT8, GemmProblem, allows_tf32, check
 
 MATMUL = Operator(
     "matmul",
     GemmProblem.of,
     plan,
-    lambda a, b, bias=None, out=None, scale_a=None, scale_b=None, **_: target_of(a, b, bias, out, scale_a, scale_b),
+    lambda a, b, bias=None, out=None, scale_a=None, scale_b=None, grad=None, **_: target_of(
+        a, b, bias, out, scale_a, scale_b, grad
+    ),
+    allows_tf32,
 )
 _FLOAT8 = tuple(getattr(torch, name) for name in FLOAT8)
 
@@ -56,14 +58,14 @@ def matmul(
     again. Raises WrongShape, WrongDtype, WrongStride (out), WrongValue, WrongDevice.
     """
     if out is not None:
-        torch.ops.tile_ops.matmul_out(a, b, bias, activation, out_dtype, scale_a, scale_b, out)
+        _matmul_out(a, b, bias, activation, out_dtype, scale_a, scale_b, out)
         return out
     if scale_a is not None or scale_b is not None or a.dtype in _FLOAT8:
-        return torch.ops.tile_ops.scaled_matmul(a, b, bias, activation, out_dtype, scale_a, scale_b)
-    return torch.ops.tile_ops.matmul(a, b, bias, activation, out_dtype)
+        return _scaled_matmul(a, b, bias, activation, out_dtype, scale_a, scale_b)
+    return _matmul(a, b, bias, activation, out_dtype)
 
 
-@torch.library.custom_op("tile_ops::matmul", mutates_args=())
+@operation("matmul")
 def _matmul(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -71,10 +73,7 @@ def _matmul(
     activation: str | None,
     out_dtype: torch.dtype | None,
 ) -> torch.Tensor:
-    dtype = check(a, b, bias, activation, out_dtype)
-    out = a.new_empty(result_shape("matmul", a, b), dtype=dtype)
-    _run(out, a, b, bias, activation)
-    return out
+    return _run(a, b, bias=bias, activation=activation, out_dtype=out_dtype)
 
 
 @_matmul.register_fake
@@ -88,7 +87,7 @@ def _(
     return a.new_empty(result_shape("matmul", a, b), dtype=check(a, b, bias, activation, out_dtype))
 
 
-@torch.library.custom_op("tile_ops::scaled_matmul", mutates_args=())
+@operation("scaled_matmul")
 def _scaled_matmul(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -98,10 +97,7 @@ def _scaled_matmul(
     scale_a: torch.Tensor | None,
     scale_b: torch.Tensor | None,
 ) -> torch.Tensor:
-    dtype = check(a, b, bias, activation, out_dtype, None, scale_a, scale_b)
-    out = a.new_empty(result_shape("matmul", a, b), dtype=dtype)
-    _run(out, a, b, bias, activation, scale_a, scale_b)
-    return out
+    return _run(a, b, bias=bias, activation=activation, out_dtype=out_dtype, scale_a=scale_a, scale_b=scale_b)
 
 
 @_scaled_matmul.register_fake
@@ -118,7 +114,7 @@ def _(
     return a.new_empty(result_shape("matmul", a, b), dtype=dtype)
 
 
-@torch.library.custom_op("tile_ops::matmul_out", mutates_args=("out",))
+@operation("matmul_out", mutates=("out",))
 def _matmul_out(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -129,8 +125,7 @@ def _matmul_out(
     scale_b: torch.Tensor | None,
     out: torch.Tensor,
 ) -> None:
-    check(a, b, bias, activation, out_dtype, out, scale_a, scale_b)
-    _run(out, a, b, bias, activation, scale_a, scale_b)
+    _run(a, b, bias=bias, activation=activation, out_dtype=out_dtype, scale_a=scale_a, scale_b=scale_b, out=out)
 
 
 @_matmul_out.register_fake
@@ -147,15 +142,12 @@ def _(
     check(a, b, bias, activation, out_dtype, out, scale_a, scale_b)
 
 
-@torch.library.custom_op("tile_ops::matmul_gradient", mutates_args=())
+@operation("matmul_gradient")
 def _matmul_gradient(
     a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str, grad: torch.Tensor
 ) -> torch.Tensor:
     """grad * activation'(a @ b + bias); `grad` is of the operands' type."""
-    check(a, b, bias, activation, grad.dtype)
-    out = torch.empty_like(grad, memory_format=torch.contiguous_format)
-    _run(out, a, b, bias, activation, grad=grad)
-    return out
+    return _run(a, b, bias=bias, activation=activation, grad=grad)
 
 
 @_matmul_gradient.register_fake
@@ -164,50 +156,68 @@ def _(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: s
 
 
 def _run(
-    out: torch.Tensor,
     a: torch.Tensor,
     b: torch.Tensor,
+    *,
     bias: torch.Tensor | None,
     activation: str | None,
+    out_dtype: torch.dtype | None = None,
     scale_a: torch.Tensor | None = None,
     scale_b: torch.Tensor | None = None,
+    out: torch.Tensor | None = None,
     grad: torch.Tensor | None = None,
-) -> None:
-    """Writes the product of checked operands into `out`."""
-    target = target_of(a, b, bias, out, scale_a, scale_b)
+) -> torch.Tensor:
+    """The product, in `out` if it is given."""
+    call = MATMUL.call(
+        a,
+        b,
+        bias=bias,
+        activation=activation,
+        out_dtype=out_dtype,
+        scale_a=scale_a,
+        scale_b=scale_b,
+        out=out,
+        grad=grad,
+    )
+    problem = call.problem
+    if not call.kept:
+        call.kept.update(shape=result_shape("matmul", a, b), dtype=getattr(torch, problem.out_dtype))
+    if out is None:
+        out = a.new_empty(call.kept["shape"], dtype=call.kept["dtype"])
     if not out.numel():
-        return
+        return out
+    left, right, repeat = _operands(call, a, b)
+    whole = out.view(problem.batch, problem.m, problem.n)
+    added = None if bias is None else bias.contiguous()
+    if "splits" in call.numbers:
+        partial = out.new_empty((call.numbers["splits"], problem.m, problem.n), dtype=torch.float32)
+        call["parts"](left, right, partial, call.numbers["steps"])
+        call["combine"](partial, added, whole)
+        return out
+    of_a = _scales(scale_a, problem.scales, problem.m)
+    of_b = _scales(scale_b, problem.scales, problem.n)
+    slopes_of = None if grad is None else grad.reshape(whole.shape).contiguous()
+    call["product"](left, right, of_a, of_b, added, slopes_of, whole, repeat)
+    return out
+
+
+def _operands(call: Call[GemmProblem], a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """a and b as the kernels take them, and how many neighbours share a matrix."""
+    views: Views | None = call.kept.get("views")
+    if views is not None:
+        return *views.of(a, b), call.kept["repeat"]
     given = operands("matmul", a, b)
-    scales = scaling(a, b, scale_a, scale_b)
-    problem = GemmProblem.arranged(given, bias, activation, out.dtype, scales, grad is not None)
-    chosen = MATMUL.choose(problem, target)
-    shape = (given.batch, given.m, given.n)
-    unused = _unused(out.device)
-    added = unused if bias is None else bias.contiguous()
-    if "splits" in chosen.numbers:
-        partial = out.new_empty((chosen.numbers["splits"], given.m, given.n), dtype=torch.float32)
-        chosen["parts"](given.a, given.b, partial, chosen.numbers["steps"])
-        chosen["combine"](partial, added, out.view(shape))
-        return
-    of_a = _scales(scale_a, scales, given.m, unused)
-    of_b = _scales(scale_b, scales, given.n, unused)
-    slopes_of = unused if grad is None else grad.reshape(shape).contiguous()
-    chosen["product"](given.a, given.b, of_a, of_b, added, slopes_of, out.view(shape), given.repeat)
+    call.kept.update(views=given.views(a, b), repeat=given.repeat)
+    return given.a, given.b, given.repeat
 
 
-def _scales(scale: torch.Tensor | None, scales: str | None, extent: int, unused: torch.Tensor) -> torch.Tensor:
+def _scales(scale: torch.Tensor | None, scales: str | None, extent: int) -> torch.Tensor | None:
     """As the kernel takes them: one for each row, which all may be the same one, or those of blocks."""
     if scale is None:
-        return unused
+        return None
     if scales == "rows":
         return scale.reshape(-1).expand(extent)
     return scale.reshape(-1, scale.shape[-1]).contiguous()
-
-
-@cache
-def _unused(device: torch.device) -> torch.Tensor:
-    """What a parameter takes that the kernel does not use: tensors for all keep to the launcher's fast path."""
-    return torch.empty(1, device=device)
 
 
 _matmul.register_autocast("cuda", torch.float16)

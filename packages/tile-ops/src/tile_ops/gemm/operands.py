@@ -32,6 +32,23 @@ class Operands:
     n: int
     k: int
 
+    def views(self, a: torch.Tensor, b: torch.Tensor) -> Views | None:
+        """The same of operands like `a` and `b`, from which this was made; None if that takes a copy."""
+        if a.numel() == 0 or b.numel() == 0 or self.a.data_ptr() != a.data_ptr() or self.b.data_ptr() != b.data_ptr():
+            return None
+        return Views((self.a.shape, self.a.stride()), (self.b.shape, self.b.stride()))
+
+
+@dataclass(frozen=True)
+class Views:
+    """Shapes and strides under which the kernels read the two operands in place."""
+
+    of_a: tuple[torch.Size, tuple[int, ...]]
+    of_b: tuple[torch.Size, tuple[int, ...]]
+
+    def of(self, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return a.as_strided(*self.of_a), b.as_strided(*self.of_b)
+
 
 def result_shape(name: str, a: torch.Tensor, b: torch.Tensor) -> tuple[int, ...]:
     """(..., m, n) of a product with leading dimensions broadcast. Raises WrongShape."""
@@ -88,20 +105,20 @@ def _as_rows(a: torch.Tensor) -> torch.Tensor | None:
 
 def _collapse(x: torch.Tensor, leading: tuple[int, ...]) -> tuple[torch.Tensor, str, int]:
     """`x` with one leading dimension, how its matrices meet the result's, and how many neighbours share one."""
-    matrix = x.shape[-2:]
+    matrix, matrices = x.shape[-2:], x.shape[:-2].numel()
     own = (1,) * (len(leading) - x.ndim + 2) + tuple(x.shape[:-2])
     wide = [(extent, mine == extent) for extent, mine in zip(leading, own) if extent != 1]
     kept = [mine for _, mine in wide]
     count = sum(kept)
     if count == len(wide):
-        return x.reshape(-1, *matrix), "each", 1
+        return x.reshape(matrices, *matrix), "each", 1
     if count == 0:
         return x.reshape(1, *matrix), "shared", 1
     if all(kept[:count]):
-        return x.reshape(-1, *matrix), "repeated", math.prod(extent for extent, mine in wide if not mine)
+        return x.reshape(matrices, *matrix), "repeated", math.prod(extent for extent, mine in wide if not mine)
     if all(kept[-count:]):
-        return x.reshape(-1, *matrix), "cycled", 1
-    return x.expand(*leading, *matrix).reshape(-1, *matrix), "each", 1
+        return x.reshape(matrices, *matrix), "cycled", 1
+    return x.expand(*leading, *matrix).reshape(math.prod(leading), *matrix), "each", 1
 
 
 def in_place(x: torch.Tensor) -> tuple[torch.Tensor, bool]:

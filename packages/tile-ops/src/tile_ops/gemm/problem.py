@@ -9,7 +9,7 @@ import torch
 from tile_ops.dtypes import name_of
 from tile_ops.errors import WrongDtype, WrongShape, WrongStride, WrongValue
 
-from .operands import Operands, operands, result_shape
+from .operands import operands, result_shape
 
 #: Types of operands, and of the result: the first is that of a call that names none.
 RESULTS = {
@@ -59,39 +59,33 @@ class GemmProblem:
         out: torch.Tensor | None = None,
         scale_a: torch.Tensor | None = None,
         scale_b: torch.Tensor | None = None,
+        grad: torch.Tensor | None = None,
     ) -> GemmProblem:
         """Raises WrongShape, WrongDtype, WrongStride, WrongValue."""
-        result = check(a, b, bias, activation, out_dtype, out, scale_a, scale_b)
-        return cls.arranged(operands("matmul", a, b), bias, activation, result, scaling(a, b, scale_a, scale_b))
-
-    @classmethod
-    def arranged(
-        cls,
-        given: Operands,
-        bias: torch.Tensor | None,
-        activation: str | None,
-        out_dtype: torch.dtype,
-        scales: str | None = None,
-        gradient: bool = False,
-    ) -> GemmProblem:
-        """The problem of operands that `check` has seen."""
+        result = check(a, b, bias, activation, out_dtype if grad is None else grad.dtype, out, scale_a, scale_b)
+        given = operands("matmul", a, b)
         return cls(
             given.batch,
             given.m,
             given.n,
             given.k,
             name_of(given.a.dtype),
-            name_of(out_dtype),
+            name_of(result),
             given.transpose_a,
             given.transpose_b,
             given.batch_a,
             given.batch_b,
             None if bias is None else name_of(bias.dtype),
             activation,
-            given.a.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32,
-            scales,
-            gradient,
+            allows_tf32(a),
+            scaling(a, b, scale_a, scale_b),
+            grad is not None,
         )
+
+
+def allows_tf32(a: torch.Tensor, *_: object, **__: object) -> bool:
+    """Whether the user lets factors like `a` be rounded to 10 bits."""
+    return a.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
 
 
 def check(

@@ -7,6 +7,7 @@ import torch
 from tile_ops.gemm.operands import in_place
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
+from tile_ops.registration import operation
 
 from .configs import plan
 from .problem import GroupedProblem
@@ -31,26 +32,25 @@ def grouped_matmul(
     rounded once. Equal calls give equal bits; a row's result depends on that row and its group's weight alone, as long as
     the number of tokens chooses the same tiles. Forward only. Raises WrongShape, WrongDtype, WrongDevice.
     """
-    return torch.ops.tile_ops.grouped_matmul(x, weights, group_sizes, out_dtype)
+    return _grouped_matmul(x, weights, group_sizes, out_dtype)
 
 
-@torch.library.custom_op("tile_ops::grouped_matmul", mutates_args=())
+@operation("grouped_matmul")
 def _grouped_matmul(
     x: torch.Tensor, weights: torch.Tensor, group_sizes: torch.Tensor, out_dtype: torch.dtype | None
 ) -> torch.Tensor:
-    problem = GroupedProblem.of(x, weights, group_sizes, out_dtype=out_dtype)
-    target = target_of(x, weights, group_sizes)
+    call = GROUPED_MATMUL.call(x, weights, group_sizes, out_dtype=out_dtype)
+    problem = call.problem
     out = x.new_empty((problem.tokens, problem.n), dtype=out_dtype or x.dtype)
     if not out.numel():
         return out
     if not problem.groups or not problem.k:
         return out.zero_()
-    chosen = GROUPED_MATMUL.choose(problem, target)
     # Each group, and the rows behind the last, fill all of their tiles but one.
-    count = problem.tokens // chosen.numbers["block_m"] + problem.groups + 1
+    count = problem.tokens // call.numbers["block_m"] + problem.groups + 1
     slots = torch.empty((count, 3), dtype=torch.int32, device=x.device)
-    chosen["schedule"](group_sizes.contiguous(), slots, problem.tokens)
-    chosen["product"](x if x.stride(1) == 1 else x.contiguous(), in_place(weights)[0], slots, out)
+    call["schedule"](group_sizes.contiguous(), slots, problem.tokens)
+    call["product"](x if x.stride(1) == 1 else x.contiguous(), in_place(weights)[0], slots, out)
     return out
 
 

@@ -52,6 +52,12 @@ class Target:
         return name + ("" if self.execution == "device" else ", emulated")
 
 
+def settings() -> tuple[str, str]:
+    """What the environment says about the target of a CPU's tensors: TILELANG_EXECUTION, TILELANG_DEFAULT_TARGET."""
+    execution = os.environ.get("TILELANG_EXECUTION", "device")
+    return execution, os.environ.get("TILELANG_DEFAULT_TARGET", "") if execution == "emulate" else ""
+
+
 def target_of(*tensors: torch.Tensor | None) -> Target:
     """The target of a call on these tensors. Raises WrongDevice if they lie on several devices."""
     device: torch.device | None = None
@@ -65,8 +71,7 @@ def target_of(*tensors: torch.Tensor | None) -> Target:
                 f"the operands lie on {device} and {tensor.device}; move them to one device: .to('{device}')"
             )
     assert device is not None
-    execution = os.environ.get("TILELANG_EXECUTION", "device") if device.type == "cpu" else "device"
-    named = os.environ.get("TILELANG_DEFAULT_TARGET", "") if execution == "emulate" else ""
+    execution, named = settings() if device.type == "cpu" else ("device", "")
     return _target(device.type, device.index, execution, named)
 
 

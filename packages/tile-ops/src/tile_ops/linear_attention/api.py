@@ -7,6 +7,7 @@ from torch import Tensor
 
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
+from tile_ops.registration import operation
 
 from .configs import plan
 from .problem import AttentionProblem
@@ -53,11 +54,11 @@ def linear_attention(
     if torch.is_autocast_enabled(device):
         q, k, v = (t.to(torch.get_autocast_dtype(device)) for t in (q, k, v))
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    o, final = torch.ops.tile_ops.linear_attention(q, k, v, decay, scale, initial_state, cu_seqlens)
+    o, final = _linear_attention(q, k, v, decay, scale, initial_state, cu_seqlens)
     return (o, final) if return_final_state else o
 
 
-@torch.library.custom_op("tile_ops::linear_attention", mutates_args=())
+@operation("linear_attention")
 def _linear_attention(
     q: Tensor,
     k: Tensor,
@@ -67,8 +68,8 @@ def _linear_attention(
     initial_state: Tensor | None,
     cu_seqlens: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    problem = AttentionProblem.of(q, k, v, decay=decay, initial_state=initial_state, cu_seqlens=cu_seqlens)
-    target = target_of(q, k, v, decay, initial_state, cu_seqlens)
+    run = LINEAR_ATTENTION.call(q, k, v, decay=decay, initial_state=initial_state, cu_seqlens=cu_seqlens)
+    problem = run.problem
     o, final = _fake(q, k, v, decay, scale, initial_state, cu_seqlens)
     batch, seqlen, heads, dim_v = v.shape
     heads_k, dim_k = q.shape[2:]
@@ -76,7 +77,6 @@ def _linear_attention(
         return o, final
     if not seqlen:
         return o, final.zero_() if initial_state is None else final.copy_(initial_state)
-    run = LINEAR_ATTENTION.choose(problem, target)
     q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
     start = final[:0] if initial_state is None else initial_state.float().contiguous()
     lengths = v.new_empty(0, dtype=torch.int32) if cu_seqlens is None else cu_seqlens.contiguous()

@@ -8,6 +8,7 @@ import torch
 
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
+from tile_ops.registration import operation
 
 from .configs import plan
 from .problem import DecodeProblem
@@ -51,11 +52,11 @@ def mla_decode(
 
     Source: DeepSeek-AI, DeepSeek-V2, 2024, section 2.1; parts after Dao et al., Flash-Decoding, 2023.
     """
-    out, lse = torch.ops.tile_ops.mla_decode(q_nope, q_rope, cache, block_table, lengths, scale)
+    out, lse = _mla_decode(q_nope, q_rope, cache, block_table, lengths, scale)
     return (out, lse) if return_lse else out
 
 
-@torch.library.custom_op("tile_ops::mla_decode", mutates_args=())
+@operation("mla_decode")
 def _mla_decode(
     q_nope: torch.Tensor,
     q_rope: torch.Tensor,
@@ -64,24 +65,23 @@ def _mla_decode(
     lengths: torch.Tensor,
     scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    problem = DecodeProblem.of(q_nope, q_rope, cache, block_table, lengths, scale=scale)
-    target = target_of(q_nope, q_rope, cache, block_table, lengths)
+    call = MLA_DECODE.call(q_nope, q_rope, cache, block_table, lengths, scale=scale)
+    problem = call.problem
     out, lse = _empty(q_nope)
     if not problem.has_keys:
         return out.zero_(), lse.fill_(-math.inf)
     if not out.numel():
         return out, lse
-    chosen = MLA_DECODE.choose(problem, target)
-    parts = chosen.numbers["parts"]
+    parts = call.numbers["parts"]
     operands = (q_nope.contiguous(), q_rope.contiguous(), cache, block_table.contiguous(), lengths.contiguous())
     scale *= math.log2(math.e)
     if parts == 1:
-        chosen["decode"](*operands, out, lse, scale)
+        call["decode"](*operands, out, lse, scale)
     else:
         means = lse.new_empty(problem.batch, parts, problem.heads, problem.dim)
         logs = lse.new_empty(problem.batch, parts, problem.heads)
-        chosen["part"](*operands, means, logs, scale)
-        chosen["combine"](means, logs, out, lse)
+        call["part"](*operands, means, logs, scale)
+        call["combine"](means, logs, out, lse)
     return out, lse
 
 

@@ -6,6 +6,7 @@ import torch
 
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
+from tile_ops.registration import operation
 
 from .configs import plan
 from .problem import NormProblem
@@ -25,19 +26,20 @@ def rms_norm(
 
     Source: Zhang and Sennrich, Root Mean Square Layer Normalization, 2019, eq. 4.
     """
-    return torch.ops.tile_ops.rms_norm(x, weight, eps, activation)
+    return _rms_norm(x, weight, eps, activation)
 
 
-@torch.library.custom_op("tile_ops::rms_norm", mutates_args=())
+@operation("rms_norm")
 def _rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, activation: str | None) -> torch.Tensor:
-    problem = NormProblem.of(x, weight, eps=eps, activation=activation)
-    target = target_of(x, weight)
+    call = RMS_NORM.call(x, weight, eps=eps, activation=activation)
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     if out.numel():
-        shape = (problem.rows, problem.columns)
-        chosen = RMS_NORM.choose(problem, target)
-        chosen["forward"](x.reshape(shape).contiguous(), weight.contiguous(), out.view(shape), eps)
+        call["forward"](_rows(x).contiguous(), weight.contiguous(), _rows(out), eps)
     return out
+
+
+def _rows(x: torch.Tensor) -> torch.Tensor:
+    return x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
 
 
 @_rms_norm.register_fake
@@ -67,19 +69,18 @@ def layer_norm(
 
     Source: Ba, Kiros and Hinton, Layer Normalization, 2016, eq. 4.
     """
-    return torch.ops.tile_ops.layer_norm(x, weight, bias, eps)
+    return _layer_norm(x, weight, bias, eps)
 
 
-@torch.library.custom_op("tile_ops::layer_norm", mutates_args=())
+@operation("layer_norm")
 def _layer_norm(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float) -> torch.Tensor:
-    problem = NormProblem.of_layer_norm(x, weight, bias, eps=eps)
-    target = target_of(x, weight, bias)
+    call = LAYER_NORM.call(x, weight, bias, eps=eps)
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     if out.numel():
-        shape = (problem.rows, problem.columns)
-        weight = x.new_ones(problem.columns) if weight is None else weight.contiguous()
-        bias = x.new_zeros(problem.columns) if bias is None else bias.contiguous()
-        LAYER_NORM.choose(problem, target)["forward"](x.reshape(shape).contiguous(), weight, bias, out.view(shape), eps)
+        columns = call.problem.columns
+        weight = x.new_ones(columns) if weight is None else weight.contiguous()
+        bias = x.new_zeros(columns) if bias is None else bias.contiguous()
+        call["forward"](_rows(x).contiguous(), weight, bias, _rows(out), eps)
     return out
 
 
@@ -99,17 +100,16 @@ def softmax(x: torch.Tensor, *, dim: int = -1) -> torch.Tensor:
     gives 0, a row of -inf alone NaN. Any other dimension than the last is moved there by a copy, and back by a view. A
     row's result depends on that row alone, bit for bit. Empty tensors give an empty result. Raises WrongShape, WrongDtype.
     """
-    return torch.ops.tile_ops.softmax(x, dim)
+    return _softmax(x, dim)
 
 
-@torch.library.custom_op("tile_ops::softmax", mutates_args=())
+@operation("softmax")
 def _softmax(x: torch.Tensor, dim: int) -> torch.Tensor:
-    problem = NormProblem.of_softmax(x, dim=dim)
+    call = SOFTMAX.call(x, dim=dim)
     rows = x.movedim(dim, -1).contiguous()
     out = torch.empty_like(rows)
     if out.numel():
-        shape = (problem.rows, problem.columns)
-        SOFTMAX.choose(problem, target_of(x))["forward"](rows.view(shape), out.view(shape))
+        call["forward"](_rows(rows), _rows(out))
     return out.movedim(-1, dim).contiguous()
 
 

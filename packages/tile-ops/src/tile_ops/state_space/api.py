@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
+from tile_ops.registration import operation
 from tile_ops.state_space_backward import api as _gradients  # noqa: F401  # registers the operator
 
 from .configs import plan_chunk_scan, plan_chunk_state, plan_scan
@@ -45,7 +46,7 @@ def chunk_state(
     Source: Dao and Gu, Transformers are SSMs, 2024, section 6; argument order as in mamba_ssm.
     """
     B, x = _autocast(B, x)
-    return torch.ops.tile_ops.chunk_state(B, x, dt, dA_cumsum, out_dtype)
+    return _chunk_state(B, x, dt, dA_cumsum, out_dtype)
 
 
 @CHUNK_SCAN.public
@@ -76,7 +77,7 @@ def chunk_scan(
     cb, x, C, states = _autocast(cb, x, C, states)
     if z is not None:
         (z,) = _autocast(z)
-    return torch.ops.tile_ops.chunk_scan(cb, x, dt, dA_cumsum, C, states, D, z)
+    return _chunk_scan(cb, x, dt, dA_cumsum, C, states, D, z)
 
 
 @SSD_SCAN.public
@@ -117,19 +118,17 @@ def ssd_scan(
     if z is not None:
         (z,) = _autocast(z)
     options = (chunk_size, D, z, dt_bias, dt_softplus, initial_states, cu_seqlens)
-    y, final = torch.ops.tile_ops.ssd_scan(x, dt, A, B, C, *options)
+    y, final = _ssd_scan(x, dt, A, B, C, *options)
     return (y, final) if return_final_states else y
 
 
-@torch.library.custom_op("tile_ops::chunk_state", mutates_args=())
+@operation("chunk_state")
 def _chunk_state(B: Tensor, x: Tensor, dt: Tensor, dA_cumsum: Tensor, out_dtype: torch.dtype) -> Tensor:
-    problem = ChunkStateProblem.of(B, x, dt, dA_cumsum, out_dtype=out_dtype)
-    target = target_of(B, x, dt, dA_cumsum)
+    call = CHUNK_STATE.call(B, x, dt, dA_cumsum, out_dtype=out_dtype)
     states = _chunk_state_fake(B, x, dt, dA_cumsum, out_dtype)
     if states.numel():
-        kernel = CHUNK_STATE.choose(problem, target)["forward"]
         operands = (B.contiguous(), _flat(x), dt.contiguous(), dA_cumsum.contiguous())
-        kernel(*operands, _no_chunks(x), _rows(states), problem.model.heads_per_group)
+        call["forward"](*operands, _no_chunks(x), _rows(states), call.problem.model.heads_per_group)
     return states
 
 
@@ -138,18 +137,16 @@ def _chunk_state_fake(B: Tensor, x: Tensor, dt: Tensor, dA_cumsum: Tensor, out_d
     return x.new_empty((x.shape[0], dt.shape[2], *x.shape[2:], B.shape[3]), dtype=out_dtype)
 
 
-@torch.library.custom_op("tile_ops::chunk_scan", mutates_args=())
+@operation("chunk_scan")
 def _chunk_scan(
     cb: Tensor, x: Tensor, dt: Tensor, dA_cumsum: Tensor, C: Tensor, states: Tensor, D: Tensor | None, z: Tensor | None
 ) -> Tensor:
-    problem = ChunkScanProblem.of(cb, x, dt, dA_cumsum, C, states, D, z)
-    target = target_of(cb, x, dt, dA_cumsum, C, states, D, z)
+    call = CHUNK_SCAN.call(cb, x, dt, dA_cumsum, C, states, D, z)
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
     if y.numel():
-        kernel = CHUNK_SCAN.choose(problem, target)["forward"]
         operands = (cb.contiguous(), _flat(x), dt.contiguous(), dA_cumsum.contiguous(), C.contiguous())
         shared = (_rows(states), _skip(x, D), _gate(x, z), _no_chunks(x))
-        kernel(*operands, *shared, _flat(y), problem.model.heads_per_group, 1.0)
+        call["forward"](*operands, *shared, _flat(y), call.problem.model.heads_per_group, 1.0)
     return y
 
 
@@ -160,7 +157,7 @@ def _(
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-@torch.library.custom_op("tile_ops::ssd_scan", mutates_args=())
+@operation("ssd_scan")
 def _ssd_scan(
     x: Tensor,
     dt: Tensor,
@@ -176,9 +173,7 @@ def _ssd_scan(
     cu_seqlens: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     options: dict[str, Any] = {"dt_bias": dt_bias, "dt_softplus": dt_softplus, "initial_states": initial_states}
-    problem = ScanProblem.of(x, dt, A, B, C, chunk_size=chunk_size, D=D, z=z, cu_seqlens=cu_seqlens, **options)
-    target = _target(x, dt, A, B, C, D=D, z=z, cu_seqlens=cu_seqlens, **options)
-    chosen = SSD_SCAN.choose(problem, target)
+    chosen = SSD_SCAN.call(x, dt, A, B, C, chunk_size=chunk_size, D=D, z=z, cu_seqlens=cu_seqlens, **options)
     batch, seqlen, nheads, headdim = x.shape
     ngroups, dstate = B.shape[2:]
     y, final = _ssd_scan_fake(x, dt, A, B, C, chunk_size, D, z, dt_bias, dt_softplus, initial_states, cu_seqlens)

@@ -9,14 +9,20 @@ from torch import Tensor
 
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
+from tile_ops.registration import operation
 from tile_ops.state_space.problem import ScanProblem
 
 from .configs import plan
 
-SSD_SCAN_BACKWARD = Operator("ssd_scan_backward", ScanProblem.of, plan, lambda *operands, **_: target_of(*operands))
+SSD_SCAN_BACKWARD = Operator(
+    "ssd_scan_backward",
+    ScanProblem.of,
+    plan,
+    lambda *operands, chunk_size, dt_softplus, **others: target_of(*operands, *others.values()),
+)
 
 
-@torch.library.custom_op("tile_ops::ssd_scan_backward", mutates_args=())
+@operation("ssd_scan_backward")
 def ssd_scan_backward(
     dy: Tensor,
     dfinal: Tensor | None,
@@ -38,7 +44,7 @@ def ssd_scan_backward(
     Each is of its operand's type. All sums are made in a fixed order: the result is the same, bit for bit, in every run.
     """
     options: dict[str, Any] = {"dt_bias": dt_bias, "dt_softplus": dt_softplus, "initial_states": initial_states}
-    problem = ScanProblem.of(x, dt, A, B, C, chunk_size=chunk_size, D=D, z=z, cu_seqlens=cu_seqlens, **options)
+    run = SSD_SCAN_BACKWARD.call(x, dt, A, B, C, chunk_size=chunk_size, D=D, z=z, cu_seqlens=cu_seqlens, **options)
     rest = (chunk_size, D, z, dt_bias, dt_softplus, initial_states, cu_seqlens)
     dx, ddt, dA, dB, dC, dD, dz, dbias, dinitial = found = _fake(dy, dfinal, x, dt, A, B, C, *rest)
     batch, seqlen, nheads, headdim = x.shape
@@ -50,7 +56,7 @@ def ssd_scan_backward(
         if initial_states is not None and dfinal is not None:
             dinitial.copy_(dfinal)
         return found
-    run = SSD_SCAN_BACKWARD.choose(problem, target_of(dy, dfinal, x, dt, A, B, C, D, z, dt_bias, initial_states))
+    target_of(dy, dfinal, x)
     x, dt, B, C, dy = (t.contiguous() for t in (x, dt, B, C, dy))
 
     def new(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:

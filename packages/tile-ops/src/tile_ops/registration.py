@@ -1,0 +1,92 @@
+"""How a function on tensors becomes an operator of `torch.ops.tile_ops`.
+
+`torch.library.custom_op` says the same in fewer words, but passes every call through four functions of Python (29 us of a
+call, where this takes 7: benchmarks/operators.py --host). Here torch calls the implementation itself.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+_LIBRARY = torch.library.Library("tile_ops", "FRAGMENT")
+
+
+class Operation:
+    """The operator `tile_ops::name`; called as a function, it takes its arguments by position.
+
+    An operator that changes no operand has a backward, the one that `register_autograd` gives, else one that raises
+    RuntimeError. A call without an operand that requires a gradient passes autograd by. One that writes an operand refuses
+    such operands, as torch's `out=` does.
+    """
+
+    def __init__(self, name: str, function: Callable[..., Any], mutates: Sequence[str]) -> None:
+        self._name = f"tile_ops::{name}"
+        schema = torch.library.infer_schema(function, mutates_args=tuple(mutates))
+        _LIBRARY.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
+        if mutates:
+            function = _counting(function, [list(inspect.signature(function).parameters).index(m) for m in mutates])
+        # For all devices: which ones there are kernels for is for the target to say (WrongDevice).
+        _LIBRARY.impl(name, function, "CompositeExplicitAutograd")
+        self._overload: Any = getattr(torch.ops.tile_ops, name).default
+        self._mutates = bool(mutates)
+        self._backward: Callable[..., Any] = self._refuse
+        self._setup_context: Callable[..., None] | None = None
+        if not mutates:
+            torch.library.register_autograd(
+                self._name,
+                lambda ctx, *gradients: self._backward(ctx, *gradients),
+                setup_context=self._keep,
+                lib=_LIBRARY,
+            )
+
+    def __call__(self, *arguments: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return self._overload(*arguments)
+        if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments):
+            if self._mutates:
+                raise RuntimeError(f"{self._name} writes an operand and has no backward; call it under torch.no_grad()")
+            return self._overload(*arguments)
+        with torch._C._AutoDispatchBelowAutograd():
+            return self._overload(*arguments)
+
+    def register_fake(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function` gives empty results of the right shapes, types and strides."""
+        torch.library.register_fake(self._name, function, lib=_LIBRARY)
+        return function
+
+    def register_autocast(self, device: str, dtype: torch.dtype) -> None:
+        """Under autocast on `device` floating operands are converted to `dtype`."""
+        torch.library.register_autocast(self._name, device, dtype, lib=_LIBRARY)
+
+    def register_autograd(self, backward: Callable[..., Any], *, setup_context: Callable[..., None]) -> None:
+        """As `torch.library.register_autograd`."""
+        self._backward, self._setup_context = backward, setup_context
+
+    def _keep(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        if self._setup_context is not None:
+            self._setup_context(ctx, inputs, output)
+
+    def _refuse(self, *_: Any) -> Any:
+        raise RuntimeError(f"{self._name} has no backward; call it on tensors that require no gradient: x.detach()")
+
+
+def _counting(function: Callable[..., Any], written: Sequence[int]) -> Callable[..., Any]:
+    """`function`, after which autograd knows that these operands have changed."""
+
+    def implementation(*arguments: Any) -> Any:
+        result = function(*arguments)
+        for position in written:
+            if not arguments[position].is_inference():
+                torch.autograd.graph.increment_version(arguments[position])
+        return result
+
+    return implementation
+
+
+def operation(name: str, *, mutates: Sequence[str] = ()) -> Callable[[Callable[..., Any]], Operation]:
+    """Decorates the implementation of `tile_ops::name`: annotated, positional; `mutates` names operands it writes."""
+    return lambda function: Operation(name, function, mutates)

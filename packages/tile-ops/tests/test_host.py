@@ -1,0 +1,97 @@
+"""What a call works out once: the problem, the plan, the launchers' complete check; and how operators meet autograd."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tile_ops
+from tile_ops.gemm.api import MATMUL
+from tile_ops.normalization.api import RMS_NORM
+from tile_runtime.binding import Binder
+
+X, WEIGHT = torch.randn(4, 64), torch.randn(64)
+HEADS = torch.randn(1, 3, 2, 16)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: tile_ops.matmul(X, X.T),
+        lambda: tile_ops.matmul(X, X.T, bias=WEIGHT[:4], activation="relu"),
+        lambda: tile_ops.rms_norm(X, WEIGHT),
+        lambda: tile_ops.layer_norm(X),
+        lambda: tile_ops.flash_attention(HEADS, HEADS, HEADS, causal=True),
+        lambda: tile_ops.flash_attention(HEADS, HEADS, HEADS, sinks=WEIGHT[:2]),
+    ],
+    ids=["matmul", "matmul with bias", "rms_norm", "layer_norm", "flash_attention", "flash_attention with sinks"],
+)
+def test_an_equal_call_is_checked_once(call, monkeypatch):
+    expected = call()
+    for operator in (MATMUL, RMS_NORM):
+        monkeypatch.setattr(operator, "problem", lambda *_, **__: pytest.fail("the problem was made again"))
+    monkeypatch.setattr(Binder, "bind", lambda *_: pytest.fail("a launcher did not recognise the call"))
+    assert torch.equal(call(), expected)
+
+
+def test_every_difference_makes_another_call():
+    made = []
+    first = MATMUL.call(X, X.T)
+    assert MATMUL.call(X.clone(), X.clone().T) is first
+    wide = torch.randn(4, 80)
+    for args, kwargs in (
+        ((X.half(), X.half().T), {}),
+        ((X, X.T.contiguous()), {}),
+        ((X[:3], X.T), {}),
+        ((wide[:, :64], X.T), {}),
+        ((wide[:, 1:65], X.T), {}),
+        ((X, X.T), {"activation": "relu"}),
+        ((X, X.T), {"bias": WEIGHT[:4]}),
+        ((X, X.T), {"out_dtype": torch.float16}),
+    ):
+        made.append(MATMUL.call(*args, **kwargs))
+    assert len({id(call) for call in (first, *made)}) == len(made) + 1
+
+
+def test_settings_outside_of_the_arguments_count(monkeypatch):
+    before = torch.backends.cuda.matmul.allow_tf32
+    try:
+        for allowed in (False, True, False):
+            torch.backends.cuda.matmul.allow_tf32 = allowed
+            assert MATMUL.call(X, X.T).problem.tf32 is allowed
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "hip -mcpu=gfx942")
+    assert MATMUL.call(X, X.T).target.arch == "gfx942"
+
+
+def test_calls_are_forgotten_when_there_are_many(monkeypatch):
+    monkeypatch.setattr("tile_ops.operator.CALLS", 2)
+    calls = [RMS_NORM.call(torch.ones(rows, 8), torch.ones(8)) for rows in range(1, 6)]
+    assert [call.problem.rows for call in calls] == [1, 2, 3, 4, 5]
+    assert len(RMS_NORM._calls) <= 2
+
+
+def test_an_operator_without_backward_says_so():
+    y = tile_ops.rms_norm(X.clone().requires_grad_(), WEIGHT)
+    with pytest.raises(RuntimeError, match="tile_ops::rms_norm has no backward"):
+        y.sum().backward()
+    with torch.no_grad():
+        assert not tile_ops.rms_norm(X.clone().requires_grad_(), WEIGHT).requires_grad
+
+
+def test_a_product_into_a_tensor_is_seen_by_autograd():
+    out = torch.empty(4, 4)
+    tile_ops.matmul(X, X.T, out=out)
+    assert out._version == 1
+    with pytest.raises(RuntimeError, match="matmul_out writes an operand"):
+        tile_ops.matmul(X.clone().requires_grad_(), X.T, out=out)
+    with torch.inference_mode():
+        kept = torch.empty(4, 4)
+        assert torch.equal(tile_ops.matmul(X, X.T, out=kept), out)
+
+
+def test_other_devices_are_refused_by_name():
+    with pytest.raises(tile_ops.errors.WrongDevice, match="cpu and cuda"):
+        RMS_NORM.call(X.to("meta"), WEIGHT.to("meta"))
