@@ -12,7 +12,8 @@ from cases import BYTES, Attention, Case, Gemm, Gemv, Mla
 
 @dataclass(frozen=True)
 class GemmConfig:
-    """Tile, stages of the pipeline, threads; `panel` blocks wide walks through the grid, 0 for rows.
+    """Tile, stages of the pipeline, threads; `panel` blocks wide walks through the grid, 0 for rows. `cluster`: so many blocks
+    along the columns and the rows of C share the tiles that they have in common.
 
     `blocks` > 0: so many stay and work through all tiles, in groups of `panel` rows. `staged`: they store through
     shared memory.
@@ -26,10 +27,12 @@ class GemmConfig:
     panel: int = 8
     blocks: int = 0
     staged: bool = False
+    cluster: tuple[int, int] = (1, 1)
 
     @property
     def name(self) -> str:
         stay = f"-b{self.blocks}{'-staged' if self.staged else ''}" if self.blocks else ""
+        stay += f"-c{self.cluster[0]}x{self.cluster[1]}" if self.cluster != (1, 1) else ""
         return f"{self.block_m}x{self.block_n}x{self.block_k}-{self.stages}-{self.threads}-p{self.panel}{stay}"
 
 
@@ -103,6 +106,11 @@ SWEEPS: dict[str, tuple[Config, ...]] = {
         GemmConfig(128, 256, 64, 4, panel=8, blocks=132),
         GemmConfig(128, 256, 64, 4, panel=16, blocks=132),
         GemmConfig(128, 256, 64, 3, panel=8, blocks=132, staged=True),
+        GemmConfig(128, 256, 64, 4, panel=16, cluster=(1, 2)),
+        GemmConfig(128, 256, 64, 4, panel=16, cluster=(2, 1)),
+        GemmConfig(128, 256, 64, 4, panel=8, cluster=(1, 2)),
+        GemmConfig(128, 256, 64, 4, panel=4, cluster=(1, 2)),
+        GemmConfig(256, 128, 64, 4, panel=8, cluster=(2, 1)),
         GemmConfig(128, 192, 64, 4),
         GemmConfig(128, 128, 64, 5),
         GemmConfig(128, 128, 128, 3),

@@ -11,13 +11,13 @@ from configs import AttentionConfig, Config, GemmConfig, GemvConfig, MlaConfig
 import tilelang.language as T
 
 
-def gemm(M, N, K, dtype, out_dtype, transpose_B, block_M, block_N, block_K, stages, threads, panel):  # type: ignore[no-untyped-def]
+def gemm(M, N, K, dtype, out_dtype, transpose_B, block_M, block_N, block_K, stages, threads, panel, cluster):  # type: ignore[no-untyped-def]
     accum = "int32" if dtype == "int8" else "float32"
     B_shape, B_tile = ((N, K), (block_N, block_K)) if transpose_B else ((K, N), (block_K, block_N))
 
     @T.prim_func
     def main(A: T.Tensor((M, K), dtype), B: T.Tensor(B_shape, dtype), C: T.Tensor((M, N), out_dtype)):
-        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=threads) as (bx, by):
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=threads, cluster_dims=cluster) as (bx, by):
             A_shared = T.alloc_shared((block_M, block_K), dtype)
             B_shared = T.alloc_shared(B_tile, dtype)
             C_local = T.alloc_fragment((block_M, block_N), accum)
@@ -312,7 +312,7 @@ def kernel(case: Case, config: Config) -> Any:
         c, dtype = config, "float32" if case.dtype == "tf32" else case.dtype
         shape = (c.block_m, c.block_n, c.block_k, c.stages, c.threads, c.panel)
         arguments = (case.m, case.n, case.k, dtype, case.out_dtype, case.transpose_b, *shape)
-        return gemm_persistent(*arguments, c.blocks, c.staged) if c.blocks else gemm(*arguments)
+        return gemm_persistent(*arguments, c.blocks, c.staged) if c.blocks else gemm(*arguments, c.cluster)
     if isinstance(case, Gemv):
         assert isinstance(config, GemvConfig)
         policy = "evict_first" if config.once else None

@@ -10,6 +10,7 @@ from tile_compiler.simt.arch import Arch, arch_of
 
 if TYPE_CHECKING:
     from tile_compiler.simt.kernel_layouts import KernelLayouts
+    from tile_compiler.simt.plan_clusters import Cluster
     from tile_compiler.simt.rasterize_grid import Panels
 
 DEFAULT_THREADS = 128
@@ -22,7 +23,7 @@ class SimtContext(CompileContext):
     `layouts`: what inference found, for each kernel index. `alignments`: for each parameter the bytes that its
     address was taken to be a multiple of, because vectors access it; the host checks it before a launch.
     `shared_bytes`: for each kernel index the dynamic shared memory that a launch needs. `panels`: the order of blocks
-    that a kernel asks for. `fixed_registers`: the kernels whose warps shall keep the registers that they start with.
+    that a kernel asks for. `clusters`: the groups of blocks in which kernels are launched. `fixed_registers`: the kernels whose warps shall keep the registers that they start with.
     `waited` are the tiles that waits name; `direct_loads` says with how many loads to LDS each wave fills a tile.
     """
 
@@ -31,6 +32,7 @@ class SimtContext(CompileContext):
     layouts: dict[int, KernelLayouts] = field(default_factory=dict)
     shared_bytes: dict[int, int] = field(default_factory=dict)
     panels: dict[int, Panels] = field(default_factory=dict)
+    clusters: dict[int, Cluster] = field(default_factory=dict)
     fixed_registers: set[int] = field(default_factory=set)
     waited: list[Any] = field(default_factory=list)
     direct_loads: dict[Any, int] = field(default_factory=dict)

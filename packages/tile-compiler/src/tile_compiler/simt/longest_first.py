@@ -36,7 +36,8 @@ def longest_first(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
         return func
 
     def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
-        if ctx.panels.get(kernel.index) is not None or any(tile_ir.walk(kernel.body, tir.While)):
+        given = kernel.index in ctx.clusters or ctx.panels.get(kernel.index) is not None
+        if given or any(tile_ir.walk(kernel.body, tir.While)):
             return kernel
         lengths = list(_trip_counts(kernel))
         grid, binds = [], []

@@ -20,6 +20,7 @@ from tile_compiler.simt.lower_atomics import lower_atomics
 from tile_compiler.simt.lower_operators import lower_operators
 from tile_compiler.simt.materialize_threads import materialize_threads
 from tile_compiler.simt.place_wgmma_waits import place_wgmma_waits
+from tile_compiler.simt.plan_clusters import plan_clusters
 from tile_compiler.simt.plan_pipeline import plan_pipeline
 from tile_compiler.simt.plan_shared_memory import plan_shared_memory
 from tile_compiler.simt.rasterize_grid import rasterize_grid
@@ -39,6 +40,7 @@ CUDA: tuple[tuple[str, Pass], ...] = (
     ("resolve_ptx", resolve_ptx),  # from here on no instructions by opcode: functions, some of them above the kernel
     ("skip_masks", skip_masks),  # from here on tiles are masked only where their mask has an edge
     ("fold_clears", fold_clears),  # Hopper: products that start from 0 say so
+    ("plan_clusters", plan_clusters),  # changes nothing: which kernels are launched in clusters
     ("plan_channels", plan_channels),  # Hopper: from here on copies that a producer makes are marked as its own
     ("plan_pipeline", plan_pipeline),  # from here on no pipelined loops; copies that may run ahead are marked
     ("expand_tiles", expand_tiles),  # from here on: parallel nests, gemm, reduce and scan over whole tiles

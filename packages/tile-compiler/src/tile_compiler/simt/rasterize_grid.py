@@ -39,6 +39,8 @@ def rasterize_grid(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     tiles and 3 column tiles, not 1 and 12. Panels run in turns forwards and backwards. The new numbers are a permutation of
     the old ones for any grid, whether panels divide it or not. A third axis stays outermost. The hardware hands out
     blocks in the order of their number, x fastest (in practice: CUDA and HIP promise no order).
+
+    Where blocks run in clusters it is these that are numbered anew, so that blocks of a cluster stay neighbours.
     """
 
     def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
@@ -47,13 +49,27 @@ def rasterize_grid(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
             return kernel
         (bx, width), (by, height), *rest = kernel.grid
         column, row = tir.Var("block_x", str(bx.ty)), tir.Var("block_y", str(by.ty))
-        new_column, new_row = rasterized(column, row, width, height, panels)
+        cluster = ctx.clusters.get(kernel.index)
+        new_column, new_row = _clustered(column, row, width, height, panels, cluster.dims if cluster else (1, 1))
         binds = [tir.Bind(bx, new_column, span=kernel.span), tir.Bind(by, new_row, span=kernel.span)]
         body = tile_ir.sequence([*binds, *tile_ir.statements(kernel.body)])
         grid = ((column, width), (row, height), *rest)
         return tile_ir.Kernel(kernel.index, grid, kernel.threads, body, kernel.span)
 
     return map_kernels(func, rule)
+
+
+def _clustered(
+    column: Any, row: Any, width: Any, height: Any, panels: Panels, dims: tuple[int, ...]
+) -> tuple[Any, Any]:
+    """`rasterized` for clusters of `dims` blocks in place of single blocks; a panel has as many rows of blocks as before."""
+    if dims[0] == dims[1] == 1:
+        return rasterized(column, row, width, height, panels)
+    sizes = [tir.const(d, str(v.ty)) for d, v in zip(dims, (column, row))]
+    numbers = [tir.floordiv(v, d) for v, d in zip((column, row, width, height), (*sizes, *sizes))]
+    along = dims[0] if panels.order == "column" else dims[1]
+    across, down = rasterized(*numbers, Panels(max(1, panels.size // along), panels.order))
+    return across * sizes[0] + tir.floormod(column, sizes[0]), down * sizes[1] + tir.floormod(row, sizes[1])
 
 
 def rasterized(column: Any, row: Any, width: Any, height: Any, panels: Panels) -> tuple[Any, Any]:

@@ -79,17 +79,22 @@ class Box:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a tile is copied: one map, and boxes of it. `bytes`: what a load's barrier counts, all boxes together."""
+    """How a tile is copied: one map, and boxes of it. `bytes`: what a load's barrier counts, all boxes together.
+
+    `blocks` > 1: the boxes are one of so many parts, which the blocks of a cluster bring to each other (`multicast`).
+    """
 
     map: MapFacts
     boxes: tuple[Box, ...]
     bytes: int
     loads: bool
+    blocks: int = 1
 
     def describe(self) -> str:
         swizzle = f", swizzled by {self.map.swizzle} bytes" if self.map.swizzle else ""
         count = "one box" if len(self.boxes) == 1 else f"{len(self.boxes)} boxes"
-        return f"{count} of {' x '.join(map(str, self.map.box))} elements{swizzle}"
+        shared = f", each block of {self.blocks} its part to all" if self.blocks > 1 else ""
+        return f"{count} of {' x '.join(map(str, self.map.box))} elements{swizzle}{shared}"
 
 
 @dataclass(frozen=True)

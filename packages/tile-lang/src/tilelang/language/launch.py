@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +14,7 @@ from tilelang.frontend.values import AxisVar, Value, as_value, index_node, is_li
 from tilelang.ir.dtypes import DType
 
 _INT = DType("int32")
+LARGEST_CLUSTER = 8  # blocks: what every device with clusters takes
 
 
 class KernelFrame:
@@ -27,7 +30,7 @@ def Kernel(
     *blocks: Any,
     threads: int | tuple[int, ...] | list[int] | None = None,
     prelude: str | None = None,
-    cluster_dims: Any = None,
+    cluster_dims: int | tuple[int, ...] | list[int] | None = None,
     is_cpu: bool = False,
 ) -> Iterator[Any]:
     """`with T.Kernel(grid_x[, grid_y[, grid_z]], threads=128) as (bx, by, bz):` launch a grid of blocks.
@@ -35,6 +38,9 @@ def Kernel(
     Extents are integers or expressions of dynamic dimensions; 0 launches nothing. `threads` is a number or up to
     three numbers; left out, the target chooses. Yields the block indices (int32): one value for one axis.
     Several kernels in one function run in order.
+
+    `cluster_dims=2` or `(2, 1, 1)`: neighbouring blocks of the grid run as a cluster, which lets the compiler bring a tile
+    that all of them read to all of them at once. A hint: it changes no result, and the report says what became of it.
     """
     builder = require("T.Kernel")
     if builder.kernel is not None:
@@ -73,15 +79,35 @@ def Kernel(
                 expected="one to three positive integers known at compile time",
                 repair="threads=128",
             )
-    with _launch(builder, list(blocks), [int(c) for c in counts], prelude) as grid:
+    cluster = _cluster(cluster_dims, len(blocks))
+    with _launch(builder, list(blocks), [int(c) for c in counts], prelude, cluster) as grid:
         yield AxisVar(grid[0]._node, grid[0].dtype) if len(grid) == 1 else tuple(grid)
 
 
+def _cluster(dims: Any, axes: int) -> list[int]:
+    """`cluster_dims` as one number for each axis of the grid; [] if there are no clusters."""
+    if dims is None:
+        return []
+    given = list(dims) if isinstance(dims, (tuple, list)) else [dims]
+    whole = all(isinstance(d, int) and not isinstance(d, bool) and d >= 1 for d in given)
+    if not whole or len(given) > 3 or any(d > 1 for d in given[axes:]) or math.prod(given) > LARGEST_CLUSTER:
+        raise InvalidThreads(
+            "cluster_dims= of T.Kernel is impossible",
+            found=f"{dims!r} for a grid of {axes} axes",
+            expected=f"a positive integer for each axis of the grid, {LARGEST_CLUSTER} blocks at most in all",
+            repair="cluster_dims=(2, 1, 1)",
+        )
+    return [*given, 1, 1][:axes] if math.prod(given) > 1 else []
+
+
 @contextlib.contextmanager
-def _launch(builder: Builder, blocks: list[Any], counts: list[int], prelude: str | None) -> Iterator[list[Value]]:
+def _launch(
+    builder: Builder, blocks: list[Any], counts: list[int], prelude: str | None, cluster: list[int]
+) -> Iterator[list[Value]]:
     from tvm import tirx
 
     from tilelang.ir import tile_ir
+    from tilelang.ops.hints import Hint, ImportSource
 
     span = builder.span()
     names = list(builder.names)
@@ -104,9 +130,9 @@ def _launch(builder: Builder, blocks: list[Any], counts: list[int], prelude: str
     try:
         with builder.body() as body:
             if prelude:
-                from tilelang.ops.hints import ImportSource
-
                 builder.emit(ImportSource(prelude).to_stmt(span))
+            if cluster:
+                builder.emit(Hint("cluster_dims", json.dumps({"dims": cluster})).to_stmt(span))
             yield grid
             done = tile_ir.sequence(list(body))
     finally:

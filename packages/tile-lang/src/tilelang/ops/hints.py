@@ -13,7 +13,8 @@ from tilelang.ops.base import Machine, TileOp, register
 class Hint(TileOp):
     """`tl.hint()`: a scheduling hint by `kind`, its settings as JSON text in `settings`.
 
-    Kinds: use_swizzle {panel_size, order, enable}, and the switches of batch 2.
+    Kinds: use_swizzle {panel_size, order, enable}, cluster_dims {dims: one number for each axis of the grid}, and
+    the switches of batch 2.
     """
 
     NAME: ClassVar[str] = "tl.hint"

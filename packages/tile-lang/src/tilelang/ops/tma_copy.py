@@ -20,15 +20,20 @@ class TmaCopy(ThreadOp):
     bulk stores. Elements have one type on both sides. Every thread that comes by starts a copy: one should.
 
     `eviction_policy`, what L2 shall do with the lines, is "evict_first", "evict_last" or None.
+
+    `blocks` > 1: the blocks of a cluster of so many all do this copy, of the same source to the same tile of their own.
+    Block number `rank` brings one part of `blocks` to all of them, and each block's barrier counts all parts.
     """
 
     NAME: ClassVar[str] = "tl.tma_copy"
-    OPERANDS: ClassVar[tuple[str, ...]] = ("src", "dst", "barrier")
+    OPERANDS: ClassVar[tuple[str, ...]] = ("src", "dst", "barrier", "rank")
 
     src: Any
     dst: Any
     barrier: Any = None
+    rank: Any = None
     eviction_policy: str | None = None
+    blocks: int = 1
 
     def reads(self) -> list[Any]:
         return [self.src]

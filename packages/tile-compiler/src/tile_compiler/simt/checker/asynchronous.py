@@ -178,7 +178,8 @@ class Asynchronous(Products):
             if name == "tl::mbarrier_init":
                 self._initialize(barrier, int(np.argmax(who)), amount, stmt)
                 continue
-            self._usable(barrier, who, stmt, engines)
+            if not self.trusted:
+                self._usable(barrier, who, stmt, engines)
             if self.trusted or (barrier.ended is None):
                 if name == "tl::mbarrier_wait":
                     self._trust(stmt)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tile_compiler.simt.operators.expand import Expansion
+from tile_compiler.simt.plan_clusters import WISH
 from tile_compiler.simt.rasterize_grid import Panels
 from tilelang.ir import tile_ir
 from tilelang.ops import Hint, ImportSource
@@ -15,6 +16,8 @@ def expand_hint(op: Hint, to: Expansion) -> Any:
     if op.kind in ("no_set_max_nreg", "disable_warp_group_reg_alloc"):
         to.ctx.fixed_registers.add(to.kernel.index)
         return tile_ir.sequence([])
+    if op.kind == WISH:
+        return tile_ir.sequence([])  # `plan_clusters` has said what became of it
     panels = Panels.of(op) if op.kind == "use_swizzle" else None
     if panels is None:
         to.ctx.report.note(to.span, f"{op.kind} has no effect on this target")

@@ -37,7 +37,7 @@ def store_by_tma(op: Copy, to: Expansion) -> Any | None:
     if reason is not None:
         to.ctx.report.note(to.span, f"T.copy: {op.dst.source.name} is not stored by TMA, as {reason}")
         return None
-    parts = [TmaCopy(op.src, op.dst, None, op.eviction_policy), BulkCommit()]
+    parts = [TmaCopy(op.src, op.dst, eviction_policy=op.eviction_policy), BulkCommit()]
     one = tir.const(1, "int32")
     body = tile_ir.sequence([part.to_stmt(to.span) for part in parts])
     return tir.AttrStmt(one, tile_ir.LEADER, one, body, span=to.span)

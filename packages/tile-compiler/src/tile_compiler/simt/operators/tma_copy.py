@@ -11,8 +11,9 @@ from tvm import tirx as tir
 from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.simt.layout.equations import Level, Rule, Unknown, Value
 from tile_compiler.simt.lowering import Lowering
+from tile_compiler.simt.multicast import in_parts
 from tile_compiler.simt.operators.barrier import barrier_address
-from tile_compiler.simt.operators.nests import is_shared, run
+from tile_compiler.simt.operators.nests import int32, is_shared, run
 from tile_compiler.simt.operators.twin import RuleSite
 from tile_compiler.simt.tensor_maps import ALIGNMENT, preferred_layout, tma_able
 from tilelang.ir import tile_ir
@@ -49,6 +50,7 @@ def lower_tma_copy(op: TmaCopy, low: Lowering) -> Any:
 
     before:     T.tl.tma_copy(A[m:m + 64, k:k + 64], s[0:64, 0:64], full[0])
     after:      tl::tma_load(&s[0, 0], A_map, &full[0], k, m)
+    of 2 blocks tl::tma_load_multicast(&s[32 * rank, 0], A_map, &full[0], 3, k, m + 32 * rank)
 
     Raises UnsupportedOnTarget, with the reason, for what the hardware cannot copy.
     """
@@ -56,6 +58,11 @@ def lower_tma_copy(op: TmaCopy, low: Lowering) -> Any:
     layout = None if tile is None else low.layout(tile)
     assert layout is None or isinstance(layout, Layout)
     plan = tma_able(op.src, op.dst, low.ranges, low.ctx, layout=layout, safe=list(low.safe))
+    if op.blocks > 1:
+        parts = in_parts(
+            op.src, op.dst, op.rank, op.blocks, low.ranges, low.ctx, layout=layout, safe=list(low.safe)
+        )
+        plan = parts or f"it cannot be cut into {op.blocks} parts"
     if isinstance(plan, str):
         raise UnsupportedOnTarget(
             f"T.tma_copy of {op.src.source.name} to {op.dst.source.name} has no instruction",
@@ -72,7 +79,11 @@ def lower_tma_copy(op: TmaCopy, low: Lowering) -> Any:
     calls = []
     for box in plan.boxes:
         corner = tir.address_of(tir.BufferLoad(tile, [low.simplify(i) for i in box.corner]))
-        if plan.loads:
+        if plan.blocks > 1:
+            everyone = int32((1 << plan.blocks) - 1)
+            places = (corner, tensor_map, barrier_address(op.barrier), everyone)
+            call = run(f"tl::tma_load_multicast{hint}", *places, *box.coordinates, span=low.span)
+        elif plan.loads:
             call = run(
                 f"tl::tma_load{hint}", corner, tensor_map, barrier_address(op.barrier), *box.coordinates, span=low.span
             )

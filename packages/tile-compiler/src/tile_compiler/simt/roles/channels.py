@@ -31,6 +31,12 @@ class Channel:
     """`tiles`: the versioned buffers that arrive together; `sizes`: the bytes that a use of them has in all.
 
     `empty` is None for tiles that are brought once.
+
+    In a cluster, `blocks` > 1 blocks bring tiles that they share to each other, block number `rank` its part of them. Then
+    a slot is free when the consumers of all these blocks have let go of it, and every producer waits for all of them:
+
+        producer:  wait(empty[slot]);  expect(full[slot], bytes of all parts);  copy(part, full[slot] of every block)
+        consumer:  wait(full[slot]);  ... use ...;  arrive(empty[slot] of every block)
     """
 
     tiles: tuple[Any, ...]
@@ -39,21 +45,25 @@ class Channel:
     full: Any
     empty: Any | None
     span: Any = None
+    blocks: int = 1
+    rank: Any = None
 
     @staticmethod
-    def of(tiles: Sequence[Any], versions: int, size: int, *, once: bool = False, span: Any = None) -> Channel:
+    def of(
+        tiles: Sequence[Any], versions: int, size: int, *, once: bool = False, span: Any = None, **cluster: Any
+    ) -> Channel:
         name = "_".join(str(t.name) for t in tiles)
         full, empty = (
             tir.decl_buffer((versions,), "uint64", name=f"{name}_{state}", scope=tile_ir.BARRIER, layout=None)
             for state in ("full", "empty")
         )
-        return Channel(tuple(tiles), versions, size, full, None if once else empty, span)
+        return Channel(tuple(tiles), versions, size, full, None if once else empty, span, **cluster)
 
     def barriers(self, consumers: int) -> list[Any]:
         """The allocations of its barriers, for `consumers` threads that use it."""
         found = [tir.AllocBuffer(self.full, {tile_ir.ARRIVALS: [1] * self.versions}, span=self.span)]
         if self.empty is not None:
-            notes = {tile_ir.ARRIVALS: [consumers // WARP] * self.versions}
+            notes = {tile_ir.ARRIVALS: [consumers // WARP * self.blocks] * self.versions}
             found.append(tir.AllocBuffer(self.empty, notes, span=self.span))
         return found
 
@@ -66,10 +76,10 @@ class Channel:
         turn = number if self.versions == 1 else tir.floordiv(number, int32(self.versions))
         return tir.floormod(turn, int32(2))
 
-    def bring(self, copies: Sequence[tuple[ops.Copy, Any]], number: Any, conditions: Sequence[Any]) -> Any:
+    def bring(self, copies: Sequence[tuple[ops.Copy, Any, bool]], number: Any, conditions: Sequence[Any]) -> Any:
         """The producer's part of use `number`; where `conditions` fail it comes without bytes.
 
-        `copies` go to the tiles' versions already.
+        `copies`, with where the user wrote them and whether blocks share the tile, go to the tiles' versions already.
         """
         slot = self.slot(number)
         out: list[Any] = []
@@ -78,7 +88,7 @@ class Channel:
             out.append(run("tl::mbarrier_wait", address(self.empty, slot), before, span=self.span))
         place, barrier = address(self.full, slot), tile_ir.region(self.full, [(slot, int32(1))])
         expect = run("tl::mbarrier_arrive_expect_tx", place, int32(self.bytes), span=self.span)
-        moves = [ops.TmaCopy(c.src, c.dst, barrier, c.eviction_policy).to_stmt(span) for c, span in copies]
+        moves = [self._copied(copy, barrier, shared).to_stmt(span) for copy, span, shared in copies]
         body = tile_ir.sequence([expect, *moves])
         if conditions:
             condition = conditions[0]
@@ -89,15 +99,25 @@ class Channel:
         role = ir.StringImm(PRODUCER)
         return tir.AttrStmt(role, ROLE, role, tile_ir.sequence([*out, body]), span=self.span)
 
+    def _copied(self, copy: ops.Copy, barrier: Any, shared: bool) -> ops.TmaCopy:
+        if not shared:
+            return ops.TmaCopy(copy.src, copy.dst, barrier, eviction_policy=copy.eviction_policy)
+        return ops.TmaCopy(copy.src, copy.dst, barrier, self.rank, copy.eviction_policy, self.blocks)
+
     def wait(self, number: Any) -> Any:
         """The consumers' wait until use `number` has landed."""
         return run("tl::mbarrier_wait", address(self.full, self.slot(number)), self.parity(number), span=self.span)
 
     def release(self, number: Any, thread: Any) -> list[Any]:
-        """The consumers let go of use `number`: each warp, when all its lanes have."""
+        """The consumers let go of use `number`: each warp, when all its lanes have; lane n of a warp tells block n."""
         assert self.empty is not None
-        arrive = run("tl::mbarrier_arrive", address(self.empty, self.slot(number)), span=self.span)
-        first = tir.EQ(tir.floormod(thread, int32(WARP)), int32(0))
+        place, lane = address(self.empty, self.slot(number)), tir.floormod(thread, int32(WARP))
+        if self.blocks > 1:
+            arrive = run("tl::mbarrier_arrive_cluster", place, lane, span=self.span)
+            first = lane < int32(self.blocks)
+        else:
+            arrive = run("tl::mbarrier_arrive", place, span=self.span)
+            first = tir.EQ(lane, int32(0))
         return [run("tl::sync_warp", span=self.span), tir.IfThenElse(first, arrive, None, span=self.span)]
 
 

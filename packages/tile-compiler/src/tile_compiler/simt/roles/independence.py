@@ -21,12 +21,19 @@ class Independence:
 
     It cannot follow what hangs on shared memory, fragments, memory that the kernel writes, the thread's number or a call
     with effects: those values do not exist yet when the producer asks, or are not the same. Found by following values
-    forward, through the conditions under which they are stored as well, to a fixed point.
+    forward, through the conditions under which they are stored as well, to a fixed point. `also`: variables that do not
+    count as known either, and what to call them.
     """
 
-    def __init__(self, kernel: tile_ir.Kernel, written: Collection[Any], roots: Mapping[Any, Any]) -> None:
+    def __init__(
+        self,
+        kernel: tile_ir.Kernel,
+        written: Collection[Any],
+        roots: Mapping[Any, Any],
+        also: Mapping[Any, str] | None = None,
+    ) -> None:
         self.written, self.roots = written, roots
-        self.reasons: dict[Any, str] = {var: "the thread's number" for var, _ in kernel.threads}
+        self.reasons: dict[Any, str] = {var: "the thread's number" for var, _ in kernel.threads} | dict(also or {})
         self.left: dict[Any, str] = {}  # loops that are left for such a reason
         size = -1
         while size != len(self.reasons) + len(self.left):

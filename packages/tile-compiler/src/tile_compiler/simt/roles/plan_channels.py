@@ -15,8 +15,10 @@ from tile_compiler.rewrite import map_kernels, remake_loop
 from tile_compiler.simt.annotations import settled
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.layout.equations import Unknown
+from tile_compiler.simt.multicast import in_parts
 from tile_compiler.simt.operators.nests import int32, is_global, is_shared, static_shape, store
 from tile_compiler.simt.pipeline_schedule import Piece, Schedule, Scheduler, inlined, mentions, touched
+from tile_compiler.simt.plan_clusters import Cluster
 from tile_compiler.simt.plan_pipeline import Rename
 from tile_compiler.simt.roles.channels import Channel
 from tile_compiler.simt.roles.independence import Independence
@@ -25,6 +27,7 @@ from tile_compiler.simt.tensor_maps import Plan, tma_able
 from tilelang import ops
 from tilelang.ir import tile_ir
 
+APART = "the block's place in its cluster"
 NO_TMA, NO_ROLES = "tl.disable_tma_lower", "tl.disable_warp_specialized"
 
 
@@ -50,6 +53,9 @@ def plan_channels(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     Where the loop, or what it brings, hangs on what the block computes, a producer could not know how often to bring
     what (`roles.independence`): the loop stays for `plan_pipeline`, and the report says why.
 
+    Of the tiles of a kernel that runs in clusters, those that are the same in all blocks of a cluster come once for all of
+    them, in parts (`multicast`).
+
     In a kernel that has channels, tiles that are brought once from global memory before they are used come by them too.
     """
     if not ctx.arch.has_tma or ctx.options.get(NO_TMA) or ctx.options.get(NO_ROLES):
@@ -62,6 +68,7 @@ def plan_channels(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
         body = planner.body(kernel.body)
         if not planner.channels:
             return kernel
+        planner.uneven = ""
         body = planner.brought_once(body)
         body = Rename(planner.versions).body(body)
         consumers = int(kernel.num_threads or 1)
@@ -84,6 +91,11 @@ class _Plan(RangeRewriter):
         self.counts: list[Any] = []
         self.independence = Independence(kernel, self.scheduler.written, self.roots)
         self.around: list[Any] = []  # loops and conditions around the statement at hand
+        self.cluster = _along_one_axis(kernel, ctx)
+        self.rank = None if self.cluster is None else self.cluster.rank(kernel)
+        apart = {} if self.cluster is None else {kernel.grid[self.cluster.axis or 0][0]: APART}
+        self.alike = Independence(kernel, self.scheduler.written, self.roots, apart)
+        self.uneven = ""  # why the blocks of a cluster may run the loop at hand unequally often
 
     def counters(self) -> list[Any]:
         """The allocations of what counts uses, set to 0."""
@@ -104,8 +116,10 @@ class _Plan(RangeRewriter):
     def loop(self, node: tir.For) -> Any:
         self.around.append(node)
         unknown = next((w for n in self.around if (w := self.independence.fault_of(n))), "")
+        uneven = next((w for n in self.around if (w := self.alike.fault_of(n))), "")
         node = super().loop(node)
         self.around.pop()
+        self.uneven = uneven
         notes = {str(k): tile_ir.plain(v) for k, v in (node.annotations or {}).items()}
         count = int(notes.get(tile_ir.PIPELINED) or 0)
         if not count or notes.get(tile_ir.PIPELINE_ORDER) or notes.get(tile_ir.PIPELINE_STAGE):
@@ -124,7 +138,8 @@ class _Plan(RangeRewriter):
                 able[piece.place] = plan
         if not able:
             return node
-        made = SpecializedLoop(plain, schedule, able, count, self._counter(), self.kernel, self.ctx, self.roots)
+        counter = self._counter()
+        made = SpecializedLoop(plain, schedule, able, count, counter, self.rank, self.kernel, self.ctx, self.roots)
         self.channels += made.channels
         self.versions |= made.versioned
         return made.statement()
@@ -147,6 +162,24 @@ class _Plan(RangeRewriter):
         if isinstance(found, str):
             self.ctx.report.note(span, f"T.copy: {copy.dst.source.name} not by TMA, as {found}")
             return None
+        return self._in_parts(copy, dst, layout, span, conditions) or found
+
+    def _in_parts(
+        self, copy: ops.Copy, dst: Any, layout: Any, span: Any, conditions: Sequence[Any]
+    ) -> Plan | None:
+        """How the blocks of a cluster bring a tile to each other, if it is the same in all of them."""
+        if self.cluster is None:
+            return None
+        size, name = self.cluster.size, copy.dst.source.name
+        own = self.uneven or next((w for n in (copy.src, *conditions) if (w := self.alike.fault(n))), "")
+        if own:
+            self.ctx.report.note(span, f"{name}: each block of a cluster brings its own, as it hangs on {own}")
+            return None
+        found = in_parts(
+            copy.src, dst, self.rank, size, self.ranges, self.ctx, layout=layout, safe=list(self.safe)
+        )
+        how = "cannot be cut into equal parts" if found is None else f"comes once for all {size} blocks of a cluster"
+        self.ctx.report.note(span, f"{name}: {how}")
         return found
 
     def _versioned(self, tile: Any, count: int) -> tuple[Any, Any]:
@@ -186,7 +219,7 @@ class _Plan(RangeRewriter):
             self.channels.append(channel)
             copy = ops.parse(stmt.value)
             assert isinstance(copy, ops.Copy)
-            out.append(channel.bring([(copy, stmt.value.span or stmt.span)], int32(0), []))
+            out.append(channel.bring([(copy, stmt.value.span or stmt.span, channel.blocks > 1)], int32(0), []))
             waits[copy.dst.source] = channel.wait(int32(0))
         return tile_ir.sequence([*out, *waits.values()])
 
@@ -206,7 +239,13 @@ class _Plan(RangeRewriter):
         if plan is None:
             return None
         self.ctx.report.note(span, f"T.copy: {tile.name} by TMA from a producer warp, {plan.bytes} bytes, once")
-        return Channel.of([tile], 1, plan.bytes, once=True, span=span)
+        return Channel.of([tile], 1, plan.bytes, once=True, span=span, blocks=plan.blocks, rank=self.rank)
+
+
+def _along_one_axis(kernel: tile_ir.Kernel, ctx: SimtContext) -> Cluster | None:
+    """The cluster of a kernel, if its blocks lie along one axis: those of others bring tiles for themselves."""
+    cluster = ctx.clusters.get(kernel.index)
+    return None if cluster is None or cluster.axis is None else cluster
 
 
 def _brings(stmt: Any) -> ops.Copy | None:

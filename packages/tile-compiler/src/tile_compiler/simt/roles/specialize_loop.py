@@ -49,7 +49,8 @@ class _Release:
 class SpecializedLoop:
     """One loop: `channels` and `versioned` (the buffer of all versions, by tile) for the pass, `statement()`.
 
-    `counter` holds the uses before the loop began, if the loop is repeated. `able`: how the copies that become
+    `counter` holds the uses before the loop began, if the loop is repeated; `rank` is the block's number in its cluster, if
+    there are clusters. `able`: how the copies that become
     channels are made, by their place in the schedule.
     """
 
@@ -60,11 +61,13 @@ class SpecializedLoop:
         able: dict[int, Plan],
         versions: int,
         counter: Any | None,
+        rank: Any | None,
         kernel: tile_ir.Kernel,
         ctx: SimtContext,
         roots: dict[Any, Any],
     ) -> None:
-        self.loop, self.schedule, self.counter = loop, schedule, counter
+        self.loop, self.schedule, self.counter, self.rank = loop, schedule, counter, rank
+        self.shared = {place for place, plan in able.items() if plan.blocks > 1}
         self.kernel, self.ctx, self.roots = kernel, ctx, roots
         self.thread = kernel.threads[0][0]
         self.turn = loop.loop_var if tile_ir.static(loop.min) == 0 else loop.loop_var - loop.min
@@ -107,7 +110,8 @@ class SpecializedLoop:
         names = ", ".join(str(t.name) for t in tiles)
         many = f" in each of {versions} versions" if versions > 1 else ""
         self.ctx.report.note(group[0].span, f"T.copy: {names} by TMA from a producer warp, {size} bytes{many}")
-        channel = Channel.of(tiles, versions, size, span=group[0].span)
+        blocks = max(able[p.place].blocks for p in group)
+        channel = Channel.of(tiles, versions, size, span=group[0].span, blocks=blocks, rank=self.rank)
         users = tuple(p for p in self.rest if any(t in mentions(p) for t in tiles))
         return Use(channel, tuple(group), users)
 
@@ -243,12 +247,12 @@ class SpecializedLoop:
         """The producer's statements for the use that `iteration` makes of a channel."""
         number = self._number(iteration)
         version = Version(self.versioned, {t: use.channel.slot(number) for t in self.versioned})
-        moves: list[tuple[ops.Copy, Any]] = []
+        moves: list[tuple[ops.Copy, Any, bool]] = []
         for piece in use.copies:
             stmt = version.body(self._moved(piece.stmt, iteration))
             copy = ops.parse(stmt.value)
             assert isinstance(copy, ops.Copy)
-            moves.append((copy, piece.span))
+            moves.append((copy, piece.span, piece.place in self.shared))
         conditions = [self._moved(c, iteration) for c in use.copies[0].conditions]
         return use.channel.bring(moves, number, conditions)
 

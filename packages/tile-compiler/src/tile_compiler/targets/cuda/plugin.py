@@ -97,7 +97,10 @@ class CudaTarget:
             texts["log"], min_driver = cubin.log, cubin.min_driver
         entries = {
             launch.index: launch.entry(
-                members[0][0], prints=ctx.prints.get(launch.index, []), errors=ctx.errors.get(launch.index, [])
+                members[0][0],
+                prints=ctx.prints.get(launch.index, []),
+                errors=ctx.errors.get(launch.index, []),
+                **({"cluster": ctx.clusters[launch.index].launched} if launch.index in ctx.clusters else {}),
             )
             for launch in launches
         }

@@ -1,0 +1,91 @@
+"""Clusters: which kernels run in groups of blocks that share tiles."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx as tir
+
+from tile_compiler.passes.lower_tile_ops import is_tile_operator
+from tile_compiler.ranges import Ranges
+from tile_compiler.simt.context import SimtContext
+from tile_compiler.simt.operators.nests import int32
+from tilelang import ops
+from tilelang.ir import tile_ir
+
+WISH = "cluster_dims"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """So many neighbouring blocks along each axis of the grid (`dims`, x first) run at the same time."""
+
+    dims: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.dims)
+
+    @property
+    def axis(self) -> int | None:
+        """The axis of the grid along which its blocks lie; None if they lie along several."""
+        longer = [n for n, d in enumerate(self.dims) if d > 1]
+        return longer[0] if len(longer) == 1 else None
+
+    def rank(self, kernel: tile_ir.Kernel) -> Any:
+        """The block's number in its cluster, in terms of the grid's variables; for a cluster along one axis."""
+        assert self.axis is not None
+        (var, _) = kernel.grid[self.axis]
+        number = var if str(var.ty) == "int32" else tir.Cast("int32", var)
+        return tir.floormod(number, int32(self.size))
+
+    @property
+    def launched(self) -> list[int]:
+        """What the manifest says."""
+        return [*self.dims, 1, 1, 1][:3]
+
+
+def wished(kernel: tile_ir.Kernel) -> Cluster | None:
+    """What `T.Kernel(cluster_dims=)` asks for."""
+    for node in tile_ir.walk(kernel.body, tir.Evaluate):
+        op = ops.parse(node.value) if is_tile_operator(node) else None
+        if isinstance(op, ops.Hint) and op.kind == WISH:
+            return Cluster(tuple(json.loads(op.settings)["dims"]))
+    return None
+
+
+def plan_clusters(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
+    """Decide which kernels are launched in clusters: `ctx.clusters`.
+
+    before, after: the same function.
+
+    A cluster is whole, so the grid must be a multiple of it in every call that the code serves: for dynamic extents the
+    launch variant for whole tiles promises that (`tile_compiler.variants`), and the others run without clusters.
+    """
+    for kernel in tile_ir.kernels(func):
+        cluster = wished(kernel)
+        if cluster is None:
+            continue
+        reason = _reason(func, kernel, cluster, ctx)
+        if reason:
+            ctx.report.note(kernel.span, f"no clusters: {reason}")
+            continue
+        ctx.clusters[kernel.index] = cluster
+        ctx.report.note(kernel.span, f"clusters of {' x '.join(map(str, cluster.dims))} blocks")
+    return func
+
+
+def _reason(func: tir.PrimFunc, kernel: tile_ir.Kernel, cluster: Cluster, ctx: SimtContext) -> str:
+    """Why a kernel has no clusters; "" if it has."""
+    if not ctx.arch.has_tma:
+        return f"{ctx.arch.name} has none (sm_90a has)"
+    ranges = Ranges.of_kernel(func, kernel)
+    for (_, extent), count in zip(kernel.grid, cluster.dims):
+        known = tile_ir.static(extent)
+        whole = known % count == 0 if known is not None else ranges.proves(tir.floormod(extent, count) == 0)
+        if not whole:
+            return f"the grid has {extent} blocks along an axis, perhaps no multiple of {count}"
+    return ""
