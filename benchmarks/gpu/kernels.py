@@ -36,21 +36,27 @@ def gemm(M, N, K, dtype, out_dtype, transpose_B, block_M, block_N, block_K, stag
 
 
 def gemm_persistent(  # type: ignore[no-untyped-def]
-    M, N, K, dtype, out_dtype, transpose_B, block_M, block_N, block_K, stages, threads, panel, blocks, staged
+    M, N, K, dtype, out_dtype, transpose_B, block_M, block_N, block_K, stages, threads, panel, blocks, staged, cluster
 ):
-    """As many blocks as multiprocessors, which never leave: the loads of a tile begin while the one before is stored."""
+    """As many blocks as multiprocessors, which never leave: the loads of a tile begin while the one before is stored.
+
+    In clusters of two blocks each takes one of two tiles, one above the other, which share the columns of B.
+    """
+    pair = cluster[1]
     accum = "int32" if dtype == "int8" else "float32"
     B_shape, B_tile = ((N, K), (block_N, block_K)) if transpose_B else ((K, N), (block_K, block_N))
 
     @T.prim_func
     def main(A: T.Tensor((M, K), dtype), B: T.Tensor(B_shape, dtype), C: T.Tensor((M, N), out_dtype)):
-        with T.Kernel(blocks, threads=threads) as block:
+        with T.Kernel(blocks, threads=threads, cluster_dims=pair) as block:
             A_shared = T.alloc_shared((block_M, block_K), dtype)
             B_shared = T.alloc_shared(B_tile, dtype)
             C_local = T.alloc_fragment((block_M, block_N), accum)
             if staged:
                 C_shared = T.alloc_shared((block_M, block_N), out_dtype)
-            for by, bx in T.Persistent([T.ceildiv(M, block_M), T.ceildiv(N, block_N)], blocks, block, panel):
+            tiles = [T.ceildiv(M, block_M * pair), T.ceildiv(N, block_N)]
+            for row, bx in T.Persistent(tiles, blocks // pair, block // pair, panel // pair):
+                by = row * pair + block % pair
                 T.clear(C_local)
                 for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=stages):
                     T.copy(A[by * block_M, k * block_K], A_shared)
@@ -312,7 +318,7 @@ def kernel(case: Case, config: Config) -> Any:
         c, dtype = config, "float32" if case.dtype == "tf32" else case.dtype
         shape = (c.block_m, c.block_n, c.block_k, c.stages, c.threads, c.panel)
         arguments = (case.m, case.n, case.k, dtype, case.out_dtype, case.transpose_b, *shape)
-        return gemm_persistent(*arguments, c.blocks, c.staged) if c.blocks else gemm(*arguments, c.cluster)
+        return gemm_persistent(*arguments, c.blocks, c.staged, c.cluster) if c.blocks else gemm(*arguments, c.cluster)
     if isinstance(case, Gemv):
         assert isinstance(config, GemvConfig)
         policy = "evict_first" if config.once else None

@@ -14,6 +14,7 @@ from tile_compiler.passes.lower_tile_ops import alias_roots
 from tile_compiler.rewrite import is_call
 from tile_compiler.simt.checker.footprints import AGAINST, ORDINARY
 from tile_compiler.simt.checker.knowledge import WARP
+from tile_compiler.simt.checker.lanes import Lanes
 from tile_compiler.simt.checker.refutations import Site, race
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.shadow import MANY, Meeting, Shadow
@@ -23,6 +24,7 @@ from tilelang.ir.dtypes import dtype_of
 
 ROLE = "tl.role"  # of an attribute around statements that the producer alone executes
 OFFSET = "tl.offset"
+SWIZZLE = 1024  # bytes after which every swizzle begins again: where the memory of one more block may begin
 ASYNCHRONOUS = ("tl::mbarrier", "tl::tma_", "tl::bulk_", "tl::wgmma_", "tl::fence_")  # of CUDA's asynchronous proxy
 _ADDRESS = ("tirx.address_of", "tirx.buffer_data")
 
@@ -55,18 +57,23 @@ class BlockMemory(ThreadValues):
 
     Lanes are the kernel's threads; where some of its statements are for a producer alone, one lane more is that thread.
     It goes the way of all loops and conditions and computes all scalars, but of the rest executes its statements only.
+
+    Blocks of a cluster that use each other's memory are walked together (`checker.lanes`): each has places of its own, one
+    block's `span` after the other, then comes global memory.
     """
 
     def __init__(self, kernel: tile_ir.Kernel, ctx: SimtContext, tracked: set[Any]) -> None:
         self.produces = any(is_role(n) for n in tile_ir.walk(kernel.body))
-        self.count = int(kernel.num_threads or 1)
-        super().__init__(self.count + self.produces)
+        self.lanes = Lanes.of(kernel, self.produces, ctx)
+        self.count = self.lanes.count
+        super().__init__(self.lanes.total)
         self.producing = False  # whether the statement at hand is the producer's
         self.kernel, self.ctx = kernel, ctx
         self.roots = alias_roots(kernel.body)
         self.memories: dict[Any, Memory] = {b: Memory(b, None, 1) for b in tracked}
         self.addresses: dict[tuple[Any, int], int] = {}  # places of global memory, in order of first touch
-        self.shared_places = self._place_shared()
+        self.span_places = self._place_shared()  # of one block
+        self.shared_places = self.span_places * self.lanes.blocks
         self.state: Shadow | None = None
         self.sites: list[Site] = []
         self.span: Any = kernel.span  # of the innermost statement around here that has one
@@ -81,12 +88,12 @@ class BlockMemory(ThreadValues):
     @property
     def consumers(self) -> Array:
         """Which lanes are threads of the kernel."""
-        return np.asarray(self.lane < self.count)
+        return np.asarray(self.lanes.consumers(self.lane))
 
     @property
     def active(self) -> Array:
         """The threads that execute the statement at hand, and not only its scalars."""
-        return np.asarray(self.mask & (self.consumers != self.producing))
+        return np.asarray(self.mask & (self.consumers != self.producing) & ~self.lanes.nobody(self.lane))
 
     def _place_shared(self) -> int:
         """Lay the shadow over the block's shared memory, so that buffers that share bytes meet; how many places."""
@@ -107,7 +114,8 @@ class BlockMemory(ThreadValues):
         for buffer in (*shared, *views):
             base = offsets[self.roots.get(buffer, buffer)] // unit
             self.memories[buffer] = Memory(buffer, base, unit)
-        return -(-end // unit)
+        alignment = SWIZZLE if self.lanes.blocks > 1 else unit
+        return -(-end // alignment) * alignment // unit
 
     def _is_quiet(self, node: Any) -> bool:
         """Whether nothing below touches memory that threads share, synchronizes, or leaves a loop."""
@@ -264,9 +272,11 @@ class BlockMemory(ThreadValues):
                 continue
             unknown = ~engines.footprints.known(other, place, thread, engines.knowledge)
             if other in ORDINARY and not self.producing:
-                bit = np.uint64(1) << np.uint64(self.count // WARP)
+                block = np.minimum(place // max(1, self.span_places), self.lanes.blocks - 1)
+                producer = np.where(thread < 0, block, self.lanes.block(thread)) * self.lanes.pitch + self.count
+                bit = np.uint64(1) << (producer // WARP).astype(np.uint64)
                 held = track.agent[place]
-                unknown &= (held == self.count) | ((held == MANY) & (track.members[place] & bit != 0))
+                unknown &= (held == producer) | ((held == MANY) & (track.members[place] & bit != 0))
             if unknown.any():
                 bad = int(np.argmax(unknown))
                 at = int(place[bad])
@@ -290,18 +300,24 @@ class BlockMemory(ThreadValues):
             if memory.base is None:
                 element, thread = np.asarray([-1, -1]), np.asarray([MANY, MANY - 1])
             else:
-                element = np.tile(np.arange(memory.elements), 2)  # two threads stand for all
-                thread = np.repeat(np.asarray([MANY, MANY - 1]), memory.elements)
+                count = memory.elements * self.lanes.blocks
+                element = np.tile(np.arange(memory.elements), 2 * self.lanes.blocks)  # two threads stand for all
+                thread = np.repeat(np.asarray([MANY, MANY - 1]), count)
         if memory.base is None:
-            return self._global_places(memory, element), thread, known
+            return self._global_places(memory, element, thread), thread, known
+        if known:
+            block = self.lanes.block(thread)
+        else:
+            block = np.tile(np.repeat(np.arange(self.lanes.blocks), memory.elements), 2)
         inside = (element >= 0) & (element < memory.elements)
-        element, thread = element[inside], thread[inside]
+        element, thread, block = element[inside], thread[inside], block[inside]
+        base = memory.base + block * self.span_places
         if memory.bits < 8:  # neighbours share a byte, which is what a thread writes
-            return memory.base + element * memory.bits // 8, thread, known
+            return base + element * memory.bits // 8, thread, known
         factor = memory.width // memory.unit
         if factor == 1:
-            return memory.base + element, thread, known
-        place = (memory.base + element[:, None] * factor + np.arange(factor)).ravel()
+            return base + element, thread, known
+        place = ((base + element * factor)[:, None] + np.arange(factor)).ravel()
         return place, np.repeat(thread, factor), known
 
     def _linear(self, memory: Memory, indices: list[Any], count: int) -> tuple[Array, int]:
@@ -319,10 +335,12 @@ class BlockMemory(ThreadValues):
             step = step * self.value(shape[dim])
         return total, count
 
-    def _global_places(self, memory: Memory, element: Array) -> Array:
-        """Places of global memory, numbered as they are met; -1, an unknown address, has one of its own."""
+    def _global_places(self, memory: Memory, element: Array, thread: Array) -> Array:
+        """Places of global memory, numbered as they are met; -1, an unknown address, has one of its own. Blocks that are
+        walked together count as using different ones: what one does to the other's is not the question here."""
         assert self.state is not None
         root = self.roots.get(memory.buffer, memory.buffer)
+        element = element * self.lanes.blocks + np.where(thread < 0, 0, self.lanes.block(thread))
         known, number = np.unique(element, return_inverse=True)
         first = self.shared_places
         ids = [self.addresses.setdefault((root, int(e)), first + len(self.addresses)) for e in known]
@@ -339,11 +357,10 @@ class BlockMemory(ThreadValues):
         here = self.sites[self._site(stmt)]
         raise race(self._named(memory, found.place), self.sites[found.before], found, here, kind, known)
 
-    @staticmethod
-    def _named(memory: Memory, place: int) -> str:
+    def _named(self, memory: Memory, place: int) -> str:
         if memory.base is None:
             return str(memory.buffer.name)
-        return f"{memory.buffer.name}[{(place - memory.base) * memory.unit // memory.width}]"
+        return f"{memory.buffer.name}[{(place % self.span_places - memory.base) * memory.unit // memory.width}]"
 
 
 def is_role(node: Any) -> bool:

@@ -49,7 +49,10 @@ class Block(Asynchronous):
     def run(self, chosen: dict[Any, Any], host: list[Any]) -> None:
         """Walk the kernel from its beginning to its end, after the Binds of the `host`."""
         self.values, self.private, self.unknown = dict(chosen), {}, {}
-        rest = self.lane
+        for axis, ((var, _), size) in enumerate(zip(self.kernel.grid, self.lanes.dims)):
+            if size > 1:
+                self.values[var] = self.values[var] // size * size + self.lanes.offset(axis, self.lane)
+        rest = self.lane % self.lanes.pitch
         for var, extent in self.kernel.threads[:-1]:
             self.values[var] = rest % int(extent)
             rest = rest // int(extent)
@@ -116,8 +119,7 @@ class Block(Asynchronous):
         if name.startswith("tl::sync_threads") and not self.active.any():
             return
         if name == "tl::sync_threads":
-            if (self.consumers & ~self.active).any():
-                raise SharedMemoryRace("a barrier that not every thread reaches", at=node.span)
+            self._all_reach(node)
             self._barrier(self.consumers | (node in self.joint), self._site(node))
         elif name.startswith("tl::sync_threads<"):
             self.ctx.report.assume(node.span, "a barrier of a part of the block orders what it is meant to order")
@@ -133,15 +135,22 @@ class Block(Asynchronous):
         else:
             self._reads(call, node)
 
+    def _all_reach(self, node: Any) -> None:
+        """All threads that are walked come to a barrier of the block, or of the cluster."""
+        if (self.consumers & ~self.active).any():
+            raise SharedMemoryRace("a barrier that not every thread reaches", at=node.span)
+
     def _barrier(self, threads: Array, site: int) -> None:
-        """All threads of the block meet, or all but the producer."""
+        """All threads of a block meet, or all but the producer; and so in each block of a cluster."""
         assert self.state is not None
         self.state.barrier()
         if self.state.engines is not None:
             self.now += 1
-            self.state.engines.knowledge.join(threads, self.now)
             size = -(-self.count // WARP) * WARP
-            self.replay.hardware(self.consumers, self.lane, WHOLE, size, True, site)
+            for block in range(self.lanes.blocks):
+                here = self.lanes.block(self.lane) == block
+                self.state.engines.knowledge.join(threads & here, self.now)
+                self.replay.hardware(self.consumers & here, self.lane, WHOLE, size, True, site, block)
 
     def _landed(self, flights: list[Flight]) -> None:
         """What `cp.async` has brought counts as written by the threads that waited for it."""
@@ -365,7 +374,8 @@ class Block(Asynchronous):
 
 
 def _has_barrier(node: Any) -> bool:
-    return any(is_call(n, "tirx.call_extern") and "sync_threads" in str(n.args[0].value) for n in tile_ir.walk(node))
+    calls = (str(n.args[0].value) for n in tile_ir.walk(node) if is_call(n, "tirx.call_extern"))
+    return any("sync_threads" in name or name == "tl::cluster_sync" for name in calls)
 
 
 def _moduli(node: Any) -> list[int]:

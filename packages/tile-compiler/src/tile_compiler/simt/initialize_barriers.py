@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import ir
 from tvm import tirx as tir
 
-from tile_compiler.rewrite import is_call, map_kernels
+from tile_compiler.rewrite import map_kernels
 from tile_compiler.simt.context import SimtContext
+from tile_compiler.simt.leave_together import uses_others
 from tile_compiler.simt.materialize_threads import linear_thread
 from tile_compiler.simt.operators.nests import address, int32, run
 from tilelang.ir import tile_ir
@@ -22,8 +22,7 @@ def initialize_barriers(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
                 if tx == 0: tl::mbarrier_init(&full[0], 1); tl::mbarrier_init(&full[1], 1); tl::fence_mbarrier_init()
                 tl::sync_threads(); ...
 
-    Where blocks of a cluster arrive at each other's barriers or copy to each other, the barrier is that of the cluster, and
-    another one stands at the kernel's end: no block leaves while another one still needs its memory.
+    Where blocks of a cluster arrive at each other's barriers or copy to each other, the barrier is that of the cluster.
     """
 
     def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
@@ -33,22 +32,16 @@ def initialize_barriers(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
             return kernel
         calls = [_initialized(node.buffer, n, count) for node in barriers for n, count in enumerate(_arrivals(node))]
         calls.append(run("tl::fence_mbarrier_init"))
-        remote = any(is_remote(n) for n in tile_ir.walk(kernel.body, ir.Call))
+        remote = uses_others(kernel.body)
         made = [
             tir.IfThenElse(linear_thread(kernel) == 0, tile_ir.sequence(calls), None),
             run("tl::cluster_sync" if remote else "tl::sync_threads"),
         ]
         first = next(n for n, s in enumerate(stmts) if not isinstance(s, tir.AllocBuffer))
-        end = [run("tl::sync_warp"), run("tl::cluster_sync")] if remote else []
-        body = tile_ir.sequence([*stmts[:first], *made, *stmts[first:], *end])
+        body = tile_ir.sequence([*stmts[:first], *made, *stmts[first:]])
         return tile_ir.Kernel(kernel.index, kernel.grid, kernel.threads, body, kernel.span)
 
     return map_kernels(func, rule)
-
-
-def is_remote(node: Any) -> bool:
-    """Whether a call concerns the shared memory of other blocks of the cluster."""
-    return is_call(node, "tirx.call_extern") and any(w in str(node.args[0].value) for w in ("_multicast", "_cluster"))
 
 
 def _arrivals(node: tir.AllocBuffer) -> list[int]:

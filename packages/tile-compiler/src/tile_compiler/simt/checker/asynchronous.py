@@ -18,12 +18,14 @@ from tile_compiler.simt.checker.mbarriers import Mbarrier
 from tile_compiler.simt.checker.products import Products
 from tile_compiler.simt.checker.refutations import (
     at_exit,
+    left_too_early,
     mismatch,
     not_ready,
     race,
     stuck_warps,
 )
-from tile_compiler.simt.checker.replay import Replay
+from tile_compiler.simt.checker.remote import is_remote
+from tile_compiler.simt.checker.replay import CLUSTER, Replay
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.shadow import Meeting
 from tile_compiler.simt.thread_values import Array, Unknown
@@ -37,8 +39,10 @@ _HARDWARE = ("tl::sync_barrier", "tl::arrive_barrier")
 _IGNORED = ("tl::mbarrier_inval", "tl::fence")
 _WITHOUT_EFFECT = ("tl::tma_prefetch", "tl::bulk_prefetch", "tl::wgmma_hold", "tl::wgmma_descriptor")
 _NOT_FOLLOWED = (
-    "cluster",
-    "multicast",
+    "tl::cluster_",
+    "bulk_load_multicast",
+    "bulk_copy_cluster",
+    "arrive_expect_tx_cluster",
     "mbarrier_try_wait",
     "arrive_threads",
     "mbarrier_test_wait",
@@ -91,10 +95,11 @@ class Asynchronous(Products):
         self.trusted, self.replay, self.undecided = False, Replay(), 0
         if not self.is_asynchronous:
             return None
-        agents = Agents(self.count, self.threads, len(self.allocated))
+        allocated = self.allocated * self.lanes.blocks
+        agents = Agents(np.flatnonzero(self.consumers), self.threads, len(allocated))
         empty = Knowledge.none(agents)
-        barriers = [Mbarrier.fresh(name, count, n, empty) for n, (name, count) in enumerate(self.allocated)]
-        engines = Engines(self.shared_places, agents, barriers)
+        barriers = [Mbarrier.fresh(name, count, n, empty) for n, (name, count) in enumerate(allocated)]
+        engines = Engines(self.shared_places, agents, barriers, self.lanes.blocks)
         engines.touched = dict.fromkeys(self.registers, -1)
         return engines
 
@@ -117,7 +122,9 @@ class Asynchronous(Products):
         self.now += 1
         engines.acted[np.flatnonzero(threads)] = self.now
         self.trace.append(hash((name, self._site(stmt), threads.tobytes())))
-        if any(word in name for word in _NOT_FOLLOWED):
+        if name == "tl::cluster_sync" and self.lanes.blocks > 1:
+            self._cluster_barrier(stmt, engines)
+        elif any(word in name for word in _NOT_FOLLOWED) or (is_remote(name) and self.lanes.blocks == 1):
             self._trust(stmt)
         elif name == "tl::sync_warp":
             for warp in np.unique(self.lane[threads] // WARP):
@@ -150,24 +157,42 @@ class Asynchronous(Products):
 
     # -- mbarriers --------------------------------------------------------------------------------------------------
 
-    def _barriers(self, argument: Any, threads: Array) -> Iterator[tuple[Mbarrier, Array]]:
-        """The mbarriers that threads name, and which threads do."""
+    def _cluster_barrier(self, stmt: Any, engines: Engines) -> None:
+        """All threads of all blocks meet; at the kernel's beginning and end the producers too."""
+        assert self.state is not None
+        self._all_reach(stmt)
+        self.state.barrier()
+        engines.knowledge.join(self.consumers | (stmt in self.joint), self.now)
+        size = -(-self.count // WARP) * WARP * self.lanes.blocks
+        self.replay.hardware(self.consumers, self.lane, CLUSTER, size, True, self._site(stmt))
+
+    def _barriers(self, argument: Any, threads: Array, block: Array | None = None) -> Iterator[tuple[Mbarrier, Array]]:
+        """The mbarriers that threads name, and which threads do: in their own blocks, or in `block` of the cluster."""
         assert self.state is not None
         assert self.state.engines is not None
         place = argument.args[0]
-        index = self._value_of(place.indices[0])
+        index = self._value_of(place.indices[0]) + self.first_of[place.source]
+        index = index + len(self.allocated) * (self.lanes.block(self.lane) if block is None else block)
         for number in _distinct(index[threads]):
-            yield self.state.engines.barriers[self.first_of[place.source] + int(number)], threads & (index == number)
+            yield self.state.engines.barriers[int(number)], threads & (index == number)
+
+    def _all_reach(self, node: Any) -> None:
+        """All threads that are walked come to a barrier of the block, or of the cluster."""
+        raise NotImplementedError
 
     def _at_barrier(self, name: str, node: Any, stmt: Any, threads: Array, engines: Engines) -> None:
         site, knowledge = self._site(stmt), engines.knowledge
         here = self.sites[site]
+        arguments = list(node.args[1:])
         try:
-            found = list(self._barriers(node.args[1], threads))
-            given = self._value_of(node.args[2]) if len(node.args) > 2 else np.ones(self.threads, np.int64)
-        except Unknown:
+            block = self._value_of(arguments.pop(1)) if is_remote(name) else None
+            found = list(self._barriers(arguments[0], threads, block))
+            given = self._value_of(arguments[1]) if len(arguments) > 1 else np.ones(self.threads, np.int64)
+        except (Unknown, IndexError):  # a block that the cluster does not have
             self._trust(stmt)
             return
+        if block is not None:
+            engines.remote.note(threads, block, self.lanes.block(self.lane), self.now, site)
         self.trace.append(hash((tuple(b.number for b, _ in found), given[threads].tobytes())))
         for barrier, who in found:
 
@@ -221,7 +246,9 @@ class Asynchronous(Products):
             self._trust(stmt)
         for which in _distinct(number[threads]):
             self.trace.append(hash((int(which), size, waits)))
-            self.replay.hardware(threads & (number == which), self.lane, int(which), size, waits, self._site(stmt))
+            for block in range(self.lanes.blocks):
+                here = threads & (number == which) & (self.lanes.block(self.lane) == block)
+                self.replay.hardware(here, self.lane, int(which), size, waits, self._site(stmt), block)
 
     def _divided(self, threads: Array) -> bool:
         return not bool((threads | ~self.consumers).all())
@@ -258,18 +285,27 @@ class Asynchronous(Products):
             return
         by_map = name.startswith("tl::tma_load")
         target, barrier = node.args[1], node.args[3 if by_map else 4]
+        site = self._site(stmt)
+        here = self.sites[site]
+        own = self.lanes.block(self.lane)
+        found: list[tuple[Mbarrier, Array, Array]] = []  # barrier, threads, the blocks that their copies go to
         try:
             sizes = np.full(self.threads, self.box_bytes[node.args[2]]) if by_map else self._value_of(node.args[3])
-            found = list(self._barriers(barrier, threads))
+            if not is_remote(name):
+                found = [(*pair, own) for pair in self._barriers(barrier, threads)]
+            else:
+                mask = self._value_of(node.args[4])
+                for block in map(np.full_like, [own] * self.lanes.blocks, range(self.lanes.blocks)):
+                    told = threads & (mask >> block & 1 != 0)
+                    found += [(*pair, block) for pair in self._barriers(barrier, told, block)]
+                    engines.remote.note(told, block, own, self.now, site)
         except (Unknown, KeyError):
             self._trust(stmt)
             return
-        site = self._site(stmt)
-        here = self.sites[site]
-        for signal, who in found:
+        for signal, who, block in found:
             self._usable(signal, who, stmt, engines, copies=True)
             for thread in np.flatnonzero(who):
-                memory, place = self._bytes(target, int(thread), int(sizes[thread]))
+                memory, place = self._bytes(target, int(thread), int(sizes[thread]), int(block[thread]))
                 self.trace.append(hash((site, signal.number, place.tobytes())))
                 self._overwrites(memory, place, int(thread), stmt, engines)
                 agent = engines.agents.copies(signal.number)
@@ -286,18 +322,19 @@ class Asynchronous(Products):
                 signal.copied(who, int(sizes[who][0]), self.now, engines.knowledge, refute)
             signal.sites["copy"] = site
 
-    def _bytes(self, target: Any, thread: int, size: int) -> tuple[Memory, Array]:
-        """The places of `size` bytes from the address that a thread names."""
+    def _bytes(self, target: Any, thread: int, size: int, block: int) -> tuple[Memory, Array]:
+        """The places of `size` bytes from the address that a thread names, in a block's memory."""
         place = target.args[0]
         is_load = isinstance(place, ir.TensorLoad)
         memory = self.memories[place.source if is_load else place]
         assert memory.base is not None
+        base = memory.base + block * self.span_places
         try:
             start = int(self._value_of(place.indices[0])[thread]) if is_load else 0
         except Unknown:
-            return memory, memory.base + np.arange(-(-memory.elements * memory.width // memory.unit))
-        first = memory.base + start * memory.bits // 8 // memory.unit
-        return memory, np.arange(first, min(first + -(-size // memory.unit), self.shared_places))
+            return memory, base + np.arange(-(-memory.elements * memory.width // memory.unit))
+        first = base + start * memory.bits // 8 // memory.unit
+        return memory, np.arange(first, min(first + -(-size // memory.unit), (block + 1) * self.span_places))
 
     def _overwrites(self, memory: Memory, place: Array, thread: int, stmt: Any, engines: Engines) -> None:
         who = np.asarray([thread])
@@ -321,7 +358,8 @@ class Asynchronous(Products):
             return
         site = self._site(stmt)
         for thread in np.flatnonzero(threads):
-            memory, place = self._bytes(node.args[2], int(thread), int(size[thread]))
+            block = int(self.lanes.block(thread))
+            memory, place = self._bytes(node.args[2], int(thread), int(size[thread]), block)
             self.trace.append(hash((site, int(thread), place.tobytes())))
             self._fetches(memory, place, np.asarray([thread]), stmt, engines)
             warp = int(thread) // WARP
@@ -362,10 +400,15 @@ class Asynchronous(Products):
             for batch in queue.under_way():
                 (_, site), *_ = sorted(batch.operands)
                 raise at_exit("a bulk store", self.sites[site], self.kernel, "T.tma_store_wait() by the same thread")
+        block = self.lanes.block(self.lane)
         for number, (time, site) in engines.copies.items():
-            if engines.knowledge.known[:, engines.agents.copies(number)].max() < time:
+            mine = block == number // len(self.allocated)
+            if engines.knowledge.known[mine, engines.agents.copies(number)].max() < time:
                 repair = "T.mbarrier_wait_parity(barrier, parity) before the kernel's end"
                 raise at_exit("a bulk copy", self.sites[site], self.kernel, repair)
+        unseen = engines.remote.unseen(engines.knowledge, block)
+        if unseen is not None:
+            raise left_too_early(self.sites[unseen], self.kernel)
 
 
 def _distinct(values: Array) -> list[int]:
@@ -374,14 +417,15 @@ def _distinct(values: Array) -> list[int]:
 
 
 def _setup(body: Any) -> set[Any]:
-    """The block's barriers that a producer takes part in: those that directly follow the initialization of mbarriers."""
+    """The barriers that a producer takes part in: those that directly follow the initialization of mbarriers, and that of
+    the cluster at the kernel's end."""
     stmts = tile_ir.statements(body)
     made = [n for n, s in enumerate(stmts) if _calls(s, "tl::mbarrier_init", "tl::fence_mbarrier_init")]
-    found = set()
+    found = {s for s in stmts[-1:] if _calls(s, "tl::cluster_sync")}
     for stmt in stmts[made[-1] + 1 :] if made else ():
         if not (isinstance(stmt, tir.Evaluate) and is_call(stmt.value, "tirx.call_extern")):
             break
-        if str(stmt.value.args[0].value) != "tl::sync_threads":
+        if str(stmt.value.args[0].value) not in ("tl::sync_threads", "tl::cluster_sync"):
             break
         found.add(stmt)
     return found

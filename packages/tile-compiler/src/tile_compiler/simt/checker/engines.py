@@ -11,6 +11,7 @@ import numpy as np
 from tile_compiler.simt.checker.footprints import Footprints
 from tile_compiler.simt.checker.knowledge import Agents, Knowledge
 from tile_compiler.simt.checker.mbarriers import Mbarrier
+from tile_compiler.simt.checker.remote import Remote
 from tile_compiler.simt.thread_values import Array
 
 
@@ -70,9 +71,9 @@ class Engines:
     """`products` by warpgroup, `stores` by thread; `touched`: registers that ordinary statements touched since the last
     `wgmma_fence`, as (registers, statement). `issued`: the statement of each barrier's last copy, until it is known."""
 
-    def __init__(self, size: int, agents: Agents, barriers: Sequence[Mbarrier]) -> None:
+    def __init__(self, size: int, agents: Agents, barriers: Sequence[Mbarrier], blocks: int = 1) -> None:
         self.agents = agents
-        self.knowledge = Knowledge.none(agents)
+        self.knowledge = Knowledge.none(agents, together=blocks > 1)
         self.fences = Knowledge.none(agents, now=False)
         self.footprints = Footprints(size, agents)
         self.barriers = list(barriers)
@@ -81,6 +82,7 @@ class Engines:
         self.touched: dict[Any, int] = {}
         self.copies: dict[int, tuple[int, int]] = {}  # by barrier: time and statement of the last copy
         self.acted = np.zeros(agents.count, np.int32)  # when each agent last did something
+        self.remote = Remote.none(blocks, agents.lanes)
 
     def copy(self) -> Engines:
         new = Engines(0, self.agents, [b.copy() for b in self.barriers])
@@ -88,11 +90,13 @@ class Engines:
         new.footprints = self.footprints.copy()
         new.products = {k: q.copy() for k, q in self.products.items()}
         new.stores = {k: q.copy() for k, q in self.stores.items()}
+        new.remote = self.remote.copy()
         new.touched, new.copies, new.acted = dict(self.touched), dict(self.copies), self.acted.copy()
         return new
 
     def clocks(self) -> list[Array]:
-        return [self.knowledge.known, self.fences.known, *(c for b in self.barriers for c in b.clocks())]
+        came = [] if self.knowledge.came is None else [self.knowledge.came]
+        return [self.knowledge.known, *came, self.fences.known, *(c for b in self.barriers for c in b.clocks())]
 
     def merge(self, other: Engines) -> None:
         """What may have happened if either state may be the present one.
@@ -108,6 +112,7 @@ class Engines:
         self.knowledge.merge(other.knowledge)
         self.fences.merge(other.fences)
         self.footprints.merge(other.footprints)
+        self.remote.merge(other.remote)
         for mine, yours in zip(self.barriers, other.barriers):
             mine.merge(yours)
         for queues, others in ((self.products, other.products), (self.stores, other.stores)):
@@ -121,7 +126,7 @@ class Engines:
         self.footprints.record(kind, place, thread, time, site, self.knowledge)
         self.acted[np.where(thread < 0, 0, thread)] = time
         if (thread < 0).any():
-            self.acted[: self.agents.consumers] = time
+            self.acted[self.agents.consumers] = time
 
     def queue(self, queues: dict[int, Queue], key: int) -> Queue:
         return queues.setdefault(key, Queue())
@@ -133,7 +138,8 @@ class Engines:
         """
         clocks = self.clocks()
         tracks = {kind: t for kind, t in self.footprints.tracks.items() if t.used}
-        latest = max(int(t.max(initial=0)) for t in (*clocks, self.acted, *(t.time for t in tracks.values())))
+        times = (self.acted, self.remote.last, *(t.time for t in tracks.values()))
+        latest = max(int(t.max(initial=0)) for t in (*clocks, *times))
         present = np.zeros(latest + 2, np.int32)
         for clock in clocks:
             present[clock.ravel() + 1] = 1
@@ -142,7 +148,7 @@ class Engines:
         def order(times: Array) -> bytes:
             return earlier[times].tobytes()
 
-        parts: list[Any] = [order(c) for c in clocks]
+        parts: list[Any] = [order(c) for c in (*clocks, self.remote.last)]
         for kind, track in tracks.items():
             parts.append(kind)
             here = track.agent != -1

@@ -16,16 +16,16 @@ ALWAYS = np.iinfo(np.int32).max
 Clock = npt.NDArray[np.int32]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Agents:
     """Who touches memory: `lanes` threads, then two engines of each warp, then the copies of each mbarrier.
 
-    `consumers` of the lanes are threads of the kernel, one more may be the producer that gets a warp of its own. A
+    `consumers`, numbers of lanes, are threads of the kernel; others are producers, which get warps of their own. A
     warp's matrix products read on behalf of its first engine, the bulk stores of its threads of the second. Copies that
     an mbarrier counts have an agent of their own: whoever has waited at the barrier knows of them, nobody else does.
     """
 
-    consumers: int
+    consumers: Array
     lanes: int
     barriers: int
 
@@ -62,25 +62,34 @@ class Knowledge:
 
     Times count the accesses and synchronizations of a walk. A thread knows of itself always, unless what is meant is what
     it knew at some moment (`now` False).
+
+    `came[t, a]`: what thread t has waited for began after thread a had come so far. That says of a's waits that they are
+    over, and nothing of its accesses: a bulk copy that another block starts hands over its bytes, not its thread's writes.
+    None for one block, whose producer's arrivals say as much.
     """
 
     agents: Agents
     known: Clock
+    came: Clock | None = None
     now: bool = True
     _made: dict[Any, Any] = field(default_factory=dict)
 
     @classmethod
-    def none(cls, agents: Agents, now: bool = True) -> Knowledge:
-        return cls(agents, np.zeros((agents.lanes, agents.count), np.int32), now)
+    def none(cls, agents: Agents, now: bool = True, together: bool = False) -> Knowledge:
+        """`together`: of the threads of several blocks."""
+        came = np.zeros((agents.lanes, agents.lanes), np.int32) if together else None
+        return cls(agents, np.zeros((agents.lanes, agents.count), np.int32), came, now)
 
     def copy(self) -> Knowledge:
-        return Knowledge(self.agents, self.known.copy(), self.now)
+        return Knowledge(self.agents, self.known.copy(), None if self.came is None else self.came.copy(), self.now)
 
     def changed(self) -> None:
         self._made = {}
 
     def merge(self, other: Knowledge) -> None:
         self.known = np.minimum(self.known, other.known)
+        if self.came is not None and other.came is not None:
+            self.came = np.minimum(self.came, other.came)
         self.changed()
 
     # -- synchronization ----------------------------------------------------------------------------------------
@@ -100,6 +109,16 @@ class Knowledge:
     def acquire(self, threads: Array, clock: Clock) -> None:
         self.known[threads] = np.maximum(self.known[threads], clock)
         self.changed()
+
+    def follow(self, threads: Array, started: Clock) -> None:
+        """What threads have waited for began when others had come so far."""
+        if self.came is not None:
+            self.came[threads] = np.maximum(self.came[threads], started)
+
+    def so_far(self, threads: Array) -> Clock:
+        """How far all threads have come for certain, for each of `threads`."""
+        known = self.known[threads, : self.agents.lanes]
+        return known if self.came is None else np.maximum(known, self.came[threads])
 
     def learn(self, threads: Array, agent: int, time: int) -> None:
         self.known[threads, agent] = np.maximum(self.known[threads, agent], time)
@@ -133,7 +152,7 @@ class Knowledge:
             own = self.known.copy()
             if self.now:
                 np.fill_diagonal(own, ALWAYS)
-            everyone = self.known[: self.agents.consumers].min(axis=0)
+            everyone = self.known[self.agents.consumers].min(axis=0)
             self._made["own"] = np.concatenate([own, everyone[None]])
         return np.asarray(self._made["own"])
 

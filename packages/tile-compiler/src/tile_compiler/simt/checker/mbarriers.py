@@ -16,26 +16,29 @@ Refute = Callable[..., Exception]
 
 @dataclass
 class Phase:
-    """A phase that has ended: what it hands over, and when who waited for it (threads) or arrived (agents); 0: never."""
+    """A phase that has ended: what it hands over, and when who waited for it (threads), arrived (agents) or started its
+    copies (threads); 0: never."""
 
     clock: Clock
     arrived: Clock
     waited: Clock
+    started: Clock
 
     @classmethod
     def empty(cls, knowledge: Knowledge) -> Phase:
         agents = knowledge.agents
         zeros = np.zeros(agents.count, np.int32)
-        return cls(zeros, zeros.copy(), np.zeros(agents.lanes, np.int32))
+        return cls(zeros, zeros.copy(), *(np.zeros(agents.lanes, np.int32) for _ in range(2)))
 
     def copy(self) -> Phase:
-        return Phase(self.clock.copy(), self.arrived.copy(), self.waited.copy())
+        return Phase(*(t.copy() for t in (self.clock, self.arrived, self.waited, self.started)))
 
     def merge(self, other: Phase) -> None:
         """One of the two: nobody can rely on more than both say."""
         self.clock = np.minimum(self.clock, other.clock)
         self.arrived = np.maximum(self.arrived, other.arrived)
         self.waited = np.maximum(self.waited, other.waited)
+        self.started = np.minimum(self.started, other.started)
 
     def over(self, threads: Array, knowledge: Knowledge) -> Array:
         """Of which of the threads it is certain that they act after its end.
@@ -45,7 +48,7 @@ class Phase:
         known = knowledge.known[threads]
         mine = np.flatnonzero(threads)
         lanes = len(self.waited)
-        waited = (self.waited > 0) & ((self.waited <= known[:, :lanes]) | (np.arange(lanes) == mine[:, None]))
+        waited = (self.waited > 0) & ((self.waited <= knowledge.so_far(threads)) | (np.arange(lanes) == mine[:, None]))
         came = self.arrived <= known
         came[np.arange(len(mine)), mine] = True
         return np.asarray(waited.any(axis=1) | (came.all(axis=1) & bool(self.arrived.any())))
@@ -114,6 +117,7 @@ class Mbarrier:
         agent = knowledge.agents.copies(self.number)
         self.outstanding -= size * int(threads.sum())
         self.now.clock[agent] = self.now.arrived[agent] = time
+        self.now.started[threads] = time
         self._end(refute)
 
     def wait(self, threads: Array, parity: int, time: int, knowledge: Knowledge, refute: Refute) -> None:
@@ -128,6 +132,7 @@ class Mbarrier:
         self.last.waited[threads] = np.where(self.last.waited[threads] > 0, self.last.waited[threads], time)
         if self.ended:
             knowledge.acquire(threads, self.last.clock)
+            knowledge.follow(threads, self.last.started)
 
     def _in_phase(self, threads: Array, knowledge: Knowledge, refute: Refute, what: str) -> None:
         """What threads do counts for the present phase only if the one before is over by then."""
@@ -145,13 +150,13 @@ class Mbarrier:
         self.pending = self.count
         self.before, self.last = self.last, self.now
         fresh = np.zeros_like
-        self.now = Phase(fresh(self.last.clock), fresh(self.last.arrived), fresh(self.last.waited))
+        self.now = Phase(*(fresh(t) for t in (self.last.clock, self.last.arrived, self.last.waited, self.last.started)))
 
     # -- its state ------------------------------------------------------------------------------------------------
 
     def clocks(self) -> list[Clock]:
         phases = (self.now, self.last, self.before)
-        return [t for p in phases for t in (p.clock, p.arrived, p.waited)]
+        return [t for p in phases for t in (p.clock, p.arrived, p.waited, p.started)]
 
     def facts(self) -> Any:
         """What tells two states apart beside the clocks; phases count by their parity."""

@@ -132,6 +132,17 @@ def at_exit(what: str, first: Site, kernel: Any, repair: str) -> CompileError:
     )
 
 
+def left_too_early(first: Site, kernel: Any) -> CompileError:
+    """A block ends while another one of its cluster may still use its shared memory."""
+    return SharedMemoryRace(
+        "a block may end while another block of its cluster still uses its shared memory",
+        at=first.span,
+        found=f"{line(first)} uses it, and the kernel of {line(kernel)} ends with no barrier of the cluster after that",
+        expected="a block stays until all that others do to its shared memory is done",
+        repair="tl::cluster_sync() by all threads at the kernel's end",
+    )
+
+
 def mismatch(problem: str, barrier: Mbarrier, sites: list[Site], stmt: Site, facts: dict[str, Any]) -> CompileError:
     """Arrivals, bytes or parities of an mbarrier that do not fit each other."""
     name = barrier.name

@@ -10,6 +10,7 @@ from tile_compiler.simt.checker.knowledge import WARP
 from tile_compiler.simt.thread_values import Array
 
 WHOLE = -1  # the barrier of all threads, among those of the hardware
+CLUSTER = -2  # that of all threads of all blocks of the cluster
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Replay:
     def __init__(self) -> None:
         self.events: dict[int, deque[Event]] = {}
         self.met: dict[tuple[int, Any], int] = {}  # by warp: how often it has waited at a hardware barrier
-        self.sizes: dict[int, int] = {}  # of hardware barriers
+        self.sizes: dict[tuple[int, int], int] = {}  # of hardware barriers
         self.turns = False  # whether there are others than the barrier of all
 
     def mbarrier(self, threads: Array, lane: Array, number: int, arrives: int, waits: int, site: int) -> None:
@@ -39,13 +40,17 @@ class Replay:
         for warp, count in _warps(threads, lane):
             self._add(warp, Event(("mbarrier", number), arrives * count, waits, site))
 
-    def hardware(self, threads: Array, lane: Array, number: int, size: int, waits: bool, site: int) -> None:
-        """Warps come to a barrier of `size` threads; they wait for the round that they are a part of, or go on."""
-        self.turns |= number != WHOLE
-        self.sizes[number] = size
+    def hardware(
+        self, threads: Array, lane: Array, number: int, size: int, waits: bool, site: int, block: int = 0
+    ) -> None:
+        """Warps come to a barrier of `size` threads of their block; they wait for the round that they are a part of, or
+        go on."""
+        self.turns |= number not in (WHOLE, CLUSTER)
+        barrier = (number, block)
+        self.sizes[barrier] = size
         for warp, _ in _warps(threads, lane):
-            rounds = self.met[warp, number] = self.met.get((warp, number), 0) + 1
-            self._add(warp, Event(("hardware", number), WARP, rounds * size if waits else 0, site))
+            rounds = self.met[warp, barrier] = self.met.get((warp, barrier), 0) + 1
+            self._add(warp, Event(("hardware", barrier), WARP, rounds * size if waits else 0, site))
 
     def _add(self, warp: int, event: Event) -> None:
         self.events.setdefault(warp, deque()).append(event)

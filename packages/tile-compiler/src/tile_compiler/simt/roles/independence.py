@@ -102,3 +102,24 @@ class Independence:
     def _mark(self, name: Any, reason: str) -> None:
         if reason:
             self.reasons.setdefault(name, reason)
+
+
+class Alike(Independence):
+    """The same question for the blocks of a cluster: what is not the same in all of them.
+
+    `number` is the block's number along the axis of clusters of `size` blocks; its quotient by the size is the cluster's.
+    """
+
+    def __init__(
+        self, kernel: tile_ir.Kernel, written: Collection[Any], roots: Mapping[Any, Any], number: Any, size: int
+    ) -> None:
+        self.number, self.size = number, size
+        super().__init__(kernel, written, roots, {number: "the block's place in its cluster"})
+
+    def fault(self, node: Any) -> str:
+        return super().fault(tile_ir.map_nodes(node, (ir.prim.FloorDiv, self._cluster)))
+
+    def _cluster(self, node: Any) -> Any:
+        by = tile_ir.static(node.b)
+        mine = by is not None and by % self.size == 0 and node.a.same_as(self.number)
+        return tir.const(0, str(node.ty)) if mine else node

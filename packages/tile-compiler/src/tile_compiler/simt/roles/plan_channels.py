@@ -21,13 +21,12 @@ from tile_compiler.simt.pipeline_schedule import Piece, Schedule, Scheduler, inl
 from tile_compiler.simt.plan_clusters import Cluster
 from tile_compiler.simt.plan_pipeline import Rename
 from tile_compiler.simt.roles.channels import Channel
-from tile_compiler.simt.roles.independence import Independence
+from tile_compiler.simt.roles.independence import Alike, Independence
 from tile_compiler.simt.roles.specialize_loop import SpecializedLoop, versions_of
 from tile_compiler.simt.tensor_maps import Plan, tma_able
 from tilelang import ops
 from tilelang.ir import tile_ir
 
-APART = "the block's place in its cluster"
 NO_TMA, NO_ROLES = "tl.disable_tma_lower", "tl.disable_warp_specialized"
 
 
@@ -93,8 +92,10 @@ class _Plan(RangeRewriter):
         self.around: list[Any] = []  # loops and conditions around the statement at hand
         self.cluster = _along_one_axis(kernel, ctx)
         self.rank = None if self.cluster is None else self.cluster.rank(kernel)
-        apart = {} if self.cluster is None else {kernel.grid[self.cluster.axis or 0][0]: APART}
-        self.alike = Independence(kernel, self.scheduler.written, self.roots, apart)
+        self.alike = None
+        if self.cluster is not None:
+            (number, _) = kernel.grid[self.cluster.axis or 0]
+            self.alike = Alike(kernel, self.scheduler.written, self.roots, number, self.cluster.size)
         self.uneven = ""  # why the blocks of a cluster may run the loop at hand unequally often
 
     def counters(self) -> list[Any]:
@@ -116,7 +117,7 @@ class _Plan(RangeRewriter):
     def loop(self, node: tir.For) -> Any:
         self.around.append(node)
         unknown = next((w for n in self.around if (w := self.independence.fault_of(n))), "")
-        uneven = next((w for n in self.around if (w := self.alike.fault_of(n))), "")
+        uneven = next((w for n in self.around if self.alike and (w := self.alike.fault_of(n))), "")
         node = super().loop(node)
         self.around.pop()
         self.uneven = uneven
@@ -168,7 +169,7 @@ class _Plan(RangeRewriter):
         self, copy: ops.Copy, dst: Any, layout: Any, span: Any, conditions: Sequence[Any]
     ) -> Plan | None:
         """How the blocks of a cluster bring a tile to each other, if it is the same in all of them."""
-        if self.cluster is None:
+        if self.cluster is None or self.alike is None:
             return None
         size, name = self.cluster.size, copy.dst.source.name
         own = self.uneven or next((w for n in (copy.src, *conditions) if (w := self.alike.fault(n))), "")
