@@ -88,12 +88,12 @@ class BlockMemory(ThreadValues):
     @property
     def consumers(self) -> Array:
         """Which lanes are threads of the kernel."""
-        return np.asarray(self.lanes.consumers(self.lane))
+        return np.asarray(self.lanes.consumers[self.lane])
 
     @property
     def active(self) -> Array:
         """The threads that execute the statement at hand, and not only its scalars."""
-        return np.asarray(self.mask & (self.consumers != self.producing) & ~self.lanes.nobody(self.lane))
+        return np.asarray(self.mask & (self.consumers != self.producing) & ~self.lanes.nobody[self.lane])
 
     def _place_shared(self) -> int:
         """Lay the shadow over the block's shared memory, so that buffers that share bytes meet; how many places."""
@@ -273,7 +273,7 @@ class BlockMemory(ThreadValues):
             unknown = ~engines.footprints.known(other, place, thread, engines.knowledge)
             if other in ORDINARY and not self.producing:
                 block = np.minimum(place // max(1, self.span_places), self.lanes.blocks - 1)
-                producer = np.where(thread < 0, block, self.lanes.block(thread)) * self.lanes.pitch + self.count
+                producer = self.lanes.producer(np.where(thread < 0, block, self.lanes.block[thread]))
                 bit = np.uint64(1) << (producer // WARP).astype(np.uint64)
                 held = track.agent[place]
                 unknown &= (held == producer) | ((held == MANY) & (track.members[place] & bit != 0))
@@ -306,7 +306,7 @@ class BlockMemory(ThreadValues):
         if memory.base is None:
             return self._global_places(memory, element, thread), thread, known
         if known:
-            block = self.lanes.block(thread)
+            block = self.lanes.block[thread]
         else:
             block = np.tile(np.repeat(np.arange(self.lanes.blocks), memory.elements), 2)
         inside = (element >= 0) & (element < memory.elements)
@@ -340,7 +340,7 @@ class BlockMemory(ThreadValues):
         walked together count as using different ones: what one does to the other's is not the question here."""
         assert self.state is not None
         root = self.roots.get(memory.buffer, memory.buffer)
-        element = element * self.lanes.blocks + np.where(thread < 0, 0, self.lanes.block(thread))
+        element = element * self.lanes.blocks + np.where(thread < 0, 0, self.lanes.block[thread])
         known, number = np.unique(element, return_inverse=True)
         first = self.shared_places
         ids = [self.addresses.setdefault((root, int(e)), first + len(self.addresses)) for e in known]

@@ -51,8 +51,8 @@ class Block(Asynchronous):
         self.values, self.private, self.unknown = dict(chosen), {}, {}
         for axis, ((var, _), size) in enumerate(zip(self.kernel.grid, self.lanes.dims)):
             if size > 1:
-                self.values[var] = self.values[var] // size * size + self.lanes.offset(axis, self.lane)
-        rest = self.lane % self.lanes.pitch
+                self.values[var] = self.values[var] // size * size + self.lanes.offset(axis)
+        rest = self.lanes.number
         for var, extent in self.kernel.threads[:-1]:
             self.values[var] = rest % int(extent)
             rest = rest // int(extent)
@@ -148,7 +148,7 @@ class Block(Asynchronous):
             self.now += 1
             size = -(-self.count // WARP) * WARP
             for block in range(self.lanes.blocks):
-                here = self.lanes.block(self.lane) == block
+                here = self.lanes.block == block
                 self.state.engines.knowledge.join(threads & here, self.now)
                 self.replay.hardware(self.consumers & here, self.lane, WHOLE, size, True, site, block)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from tvm import ir
 from tvm import tirx as tir
 
-from tile_compiler.rewrite import map_kernels
+from tile_compiler.rewrite import is_call, map_kernels
 from tile_compiler.simt.context import SimtContext
-from tile_compiler.simt.leave_together import uses_others
 from tile_compiler.simt.materialize_threads import linear_thread
 from tile_compiler.simt.operators.nests import address, int32, run
 from tilelang.ir import tile_ir
@@ -32,7 +32,7 @@ def initialize_barriers(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
             return kernel
         calls = [_initialized(node.buffer, n, count) for node in barriers for n, count in enumerate(_arrivals(node))]
         calls.append(run("tl::fence_mbarrier_init"))
-        remote = uses_others(kernel.body)
+        remote = any(uses_others(n) for n in tile_ir.walk(kernel.body, ir.Call))
         made = [
             tir.IfThenElse(linear_thread(kernel) == 0, tile_ir.sequence(calls), None),
             run("tl::cluster_sync" if remote else "tl::sync_threads"),
@@ -42,6 +42,11 @@ def initialize_barriers(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
         return tile_ir.Kernel(kernel.index, kernel.grid, kernel.threads, body, kernel.span)
 
     return map_kernels(func, rule)
+
+
+def uses_others(call: Any) -> bool:
+    """Whether a call concerns the shared memory of other blocks of the cluster."""
+    return is_call(call, "tirx.call_extern") and any(w in str(call.args[0].value) for w in ("_multicast", "_cluster"))
 
 
 def _arrivals(node: tir.AllocBuffer) -> list[int]:

@@ -15,7 +15,6 @@ from tile_compiler.simt.infer_layouts import infer_layouts
 from tile_compiler.simt.initialize_barriers import initialize_barriers
 from tile_compiler.simt.insert_barriers import insert_barriers
 from tile_compiler.simt.issue_direct_loads import issue_direct_loads
-from tile_compiler.simt.leave_together import leave_together
 from tile_compiler.simt.longest_first import longest_first
 from tile_compiler.simt.lower_atomics import lower_atomics
 from tile_compiler.simt.lower_operators import lower_operators
@@ -55,7 +54,6 @@ CUDA: tuple[tuple[str, Pass], ...] = (
     ("initialize_barriers", initialize_barriers),  # from here on mbarriers are set up before their first use
     ("place_wgmma_waits", place_wgmma_waits),  # from here on registers and tiles of wgmma are used after their waits
     ("insert_barriers", insert_barriers),  # from here on synchronization is explicit and complete
-    ("leave_together", leave_together),  # Hopper: no block of a cluster ends while others use its memory
     ("issue_direct_loads", issue_direct_loads),  # AMD: copies to LDS are the wave's, waits count loads
     ("split_addresses", split_addresses),  # what a thread computes once of a swizzled address stands before the loops
     ("rasterize_grid", rasterize_grid),  # from here on the kernel's block is not the one that the hardware numbers

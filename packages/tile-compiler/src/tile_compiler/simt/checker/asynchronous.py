@@ -158,7 +158,7 @@ class Asynchronous(Products):
     # -- mbarriers --------------------------------------------------------------------------------------------------
 
     def _cluster_barrier(self, stmt: Any, engines: Engines) -> None:
-        """All threads of all blocks meet; at the kernel's beginning and end the producers too."""
+        """All threads of all blocks meet; at the kernel's beginning the producers too."""
         assert self.state is not None
         self._all_reach(stmt)
         self.state.barrier()
@@ -172,7 +172,7 @@ class Asynchronous(Products):
         assert self.state.engines is not None
         place = argument.args[0]
         index = self._value_of(place.indices[0]) + self.first_of[place.source]
-        index = index + len(self.allocated) * (self.lanes.block(self.lane) if block is None else block)
+        index = index + len(self.allocated) * (self.lanes.block if block is None else block)
         for number in _distinct(index[threads]):
             yield self.state.engines.barriers[int(number)], threads & (index == number)
 
@@ -192,7 +192,7 @@ class Asynchronous(Products):
             self._trust(stmt)
             return
         if block is not None:
-            engines.remote.note(threads, block, self.lanes.block(self.lane), self.now, site)
+            engines.remote.note(threads, block, self.lanes.block, self.now, site)
         self.trace.append(hash((tuple(b.number for b, _ in found), given[threads].tobytes())))
         for barrier, who in found:
 
@@ -247,7 +247,7 @@ class Asynchronous(Products):
         for which in _distinct(number[threads]):
             self.trace.append(hash((int(which), size, waits)))
             for block in range(self.lanes.blocks):
-                here = threads & (number == which) & (self.lanes.block(self.lane) == block)
+                here = threads & (number == which) & (self.lanes.block == block)
                 self.replay.hardware(here, self.lane, int(which), size, waits, self._site(stmt), block)
 
     def _divided(self, threads: Array) -> bool:
@@ -287,7 +287,7 @@ class Asynchronous(Products):
         target, barrier = node.args[1], node.args[3 if by_map else 4]
         site = self._site(stmt)
         here = self.sites[site]
-        own = self.lanes.block(self.lane)
+        own = self.lanes.block
         found: list[tuple[Mbarrier, Array, Array]] = []  # barrier, threads, the blocks that their copies go to
         try:
             sizes = np.full(self.threads, self.box_bytes[node.args[2]]) if by_map else self._value_of(node.args[3])
@@ -358,7 +358,7 @@ class Asynchronous(Products):
             return
         site = self._site(stmt)
         for thread in np.flatnonzero(threads):
-            block = int(self.lanes.block(thread))
+            block = int(self.lanes.block[thread])
             memory, place = self._bytes(node.args[2], int(thread), int(size[thread]), block)
             self.trace.append(hash((site, int(thread), place.tobytes())))
             self._fetches(memory, place, np.asarray([thread]), stmt, engines)
@@ -400,7 +400,7 @@ class Asynchronous(Products):
             for batch in queue.under_way():
                 (_, site), *_ = sorted(batch.operands)
                 raise at_exit("a bulk store", self.sites[site], self.kernel, "T.tma_store_wait() by the same thread")
-        block = self.lanes.block(self.lane)
+        block = self.lanes.block
         for number, (time, site) in engines.copies.items():
             mine = block == number // len(self.allocated)
             if engines.knowledge.known[mine, engines.agents.copies(number)].max() < time:
@@ -417,11 +417,10 @@ def _distinct(values: Array) -> list[int]:
 
 
 def _setup(body: Any) -> set[Any]:
-    """The barriers that a producer takes part in: those that directly follow the initialization of mbarriers, and that of
-    the cluster at the kernel's end."""
+    """The barriers that a producer takes part in: those that directly follow the initialization of mbarriers."""
     stmts = tile_ir.statements(body)
     made = [n for n, s in enumerate(stmts) if _calls(s, "tl::mbarrier_init", "tl::fence_mbarrier_init")]
-    found = {s for s in stmts[-1:] if _calls(s, "tl::cluster_sync")}
+    found = set()
     for stmt in stmts[made[-1] + 1 :] if made else ():
         if not (isinstance(stmt, tir.Evaluate) and is_call(stmt.value, "tirx.call_extern")):
             break

@@ -136,29 +136,33 @@ class Engines:
 
         Times are compared with what is known, and with nothing else: all that counts is their order.
         """
-        clocks = self.clocks()
+        clocks = np.concatenate([c.ravel() for c in self.clocks()])
         tracks = {kind: t for kind, t in self.footprints.tracks.items() if t.used}
-        times = (self.acted, self.remote.last, *(t.time for t in tracks.values()))
-        latest = max(int(t.max(initial=0)) for t in (*clocks, *times))
-        present = np.zeros(latest + 2, np.int32)
-        for clock in clocks:
-            present[clock.ravel() + 1] = 1
+        times = (clocks, self.acted, self.remote.last, *(t.time for t in tracks.values()))
+        latest = max(int(t.max(initial=0)) for t in times)
+        present = np.zeros(latest + 2, bool)
+        present[clocks + 1] = True
         earlier = np.cumsum(present, dtype=np.int32)  # how many known times are earlier than each
+        if earlier[-1] < 1 << 16:
+            earlier = earlier.astype(np.uint16)
 
         def order(times: Array) -> bytes:
             return earlier[times].tobytes()
 
-        parts: list[Any] = [order(c) for c in (*clocks, self.remote.last)]
+        parts: list[Any] = [order(clocks), order(self.remote.last)]
         for kind, track in tracks.items():
             parts.append(kind)
             here = track.agent != -1
             parts += [track.agent.tobytes(), track.members.tobytes(), order(np.where(here, track.time, 0))]
             if kind in ("write", "atomic"):
                 parts += [order(np.where(here, track.fence, 0)), (track.fence > 0).tobytes()]
+        under_way: list[int] = []
         for queues in (self.products, self.stores):
             for key, queue in sorted(queues.items()):
                 batches = [*queue.batches, queue.open]
-                parts.append((key, tuple((b.facts(), order(np.asarray([b.time]))) for b in batches)))
+                parts.append((key, tuple(b.facts() for b in batches)))
+                under_way += [b.time for b in batches]
+        parts.append(order(np.asarray(under_way, np.int32)))
         parts += [b.facts() for b in self.barriers]
         parts.append(tuple(sorted(map(hash, self.touched))))
         return hash(tuple(parts))

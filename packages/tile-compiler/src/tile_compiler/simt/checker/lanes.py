@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from tvm import ir
 
 from tile_compiler.rewrite import is_call
@@ -15,20 +15,29 @@ from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.thread_values import Array
 from tilelang.ir import tile_ir
 
-WARPGROUP = 4 * WARP
 LARGEST_SET = 64  # engines that a set in a word can tell apart
 
 
-@dataclass(frozen=True)
 class Lanes:
-    """`blocks` of `count` threads each, one after the other; where a block `produces`, one lane more is its producer.
+    """`blocks` of `count` threads each, one after the other; where they `produce`, each block's producer is a lane behind
+    them, in a warp of its own.
 
-    In a cluster of `dims` blocks each one's lanes begin at a multiple of a warpgroup; what lies between is nobody.
+    `number[lane]` is the thread's number in its block, `block[lane]` says which block that is; lanes that only fill a warp
+    are `nobody`.
     """
 
-    count: int
-    produces: bool
-    dims: tuple[int, ...] = (1,)
+    def __init__(self, count: int, produces: bool, dims: tuple[int, ...] = (1,)) -> None:
+        self.count, self.produces, self.dims = count, produces, dims
+        self.blocks = math.prod(dims)
+        stride = count if self.blocks == 1 else -(-count // WARP) * WARP
+        self.first_producer = stride * self.blocks
+        self.total = self.first_producer + (WARP * (self.blocks - 1) + 1 if produces else 0)
+        lane = np.arange(self.total)
+        behind = lane - self.first_producer
+        self.block = np.where(behind < 0, lane // stride, behind // WARP)
+        self.number = np.where(behind < 0, lane % stride, count)
+        self.consumers = (behind < 0) & (self.number < count)
+        self.nobody = ~self.consumers & ((behind < 0) | (behind % WARP > 0))
 
     @classmethod
     def of(cls, kernel: tile_ir.Kernel, produces: bool, ctx: SimtContext) -> Lanes:
@@ -37,37 +46,17 @@ class Lanes:
         cluster = ctx.clusters.get(kernel.index)
         if cluster is not None and any(map(_goes_out, tile_ir.walk(kernel.body, ir.Call))):
             together = cls(count, produces, cluster.dims)
-            if 2 * together.total // WARP <= LARGEST_SET:
+            if 2 * -(-together.total // WARP) <= LARGEST_SET:
                 return together
         return cls(count, produces)
 
-    @property
-    def blocks(self) -> int:
-        return math.prod(self.dims)
+    def producer(self, block: Any) -> Any:
+        """The lane that is a block's producer."""
+        return self.first_producer + WARP * block
 
-    @property
-    def pitch(self) -> int:
-        """From a lane to the same one of the next block."""
-        own = self.count + self.produces
-        return own if self.blocks == 1 else -(-own // WARPGROUP) * WARPGROUP
-
-    @property
-    def total(self) -> int:
-        return self.pitch * self.blocks
-
-    def block(self, lane: Any) -> Any:
-        return lane // self.pitch
-
-    def consumers(self, lane: Array) -> Array:
-        """Which lanes are threads of the kernel."""
-        return lane % self.pitch < self.count
-
-    def nobody(self, lane: Array) -> Array:
-        return lane % self.pitch >= self.count + self.produces
-
-    def offset(self, axis: int, lane: Array) -> Array:
-        """How far along an axis of the grid a lane's block lies from the cluster's first one."""
-        return self.block(lane) // math.prod(self.dims[:axis]) % self.dims[axis]
+    def offset(self, axis: int) -> Array:
+        """How far along an axis of the grid each lane's block lies from the cluster's first one."""
+        return np.asarray(self.block // math.prod(self.dims[:axis]) % self.dims[axis])
 
 
 def _goes_out(call: Any) -> bool:

@@ -136,11 +136,11 @@ class Products(BlockMemory):
             strides = (int(self.value(leading)[0]), int(self.value(stride)[0]))
         except Unknown:
             whole = memory.base + np.arange(-(-memory.elements * memory.width // memory.unit))
-            each = [whole + self.lanes.block(g * WARPGROUP) * self.span_places for g in groups]
+            each = [whole + self.lanes.block[g * WARPGROUP] * self.span_places for g in groups]
             return [Matrix(memory, place, hash(place.tobytes())) for place in each]
         found = []
         for thread in (g * WARPGROUP for g in groups):
-            base = memory.base + self.lanes.block(thread) * self.span_places
+            base = memory.base + int(self.lanes.block[thread]) * self.span_places
             first = base * memory.unit + int(element[thread]) * memory.bits // 8 + int(advance[thread])
             form = (extent, k, k_major, swizzle, *strides)
             found.append(Matrix(memory, *places(form, first, memory.unit, self.shared_places)))

@@ -137,9 +137,9 @@ def left_too_early(first: Site, kernel: Any) -> CompileError:
     return SharedMemoryRace(
         "a block may end while another block of its cluster still uses its shared memory",
         at=first.span,
-        found=f"{line(first)} uses it, and the kernel of {line(kernel)} ends with no barrier of the cluster after that",
+        found=f"{line(first)} uses it, and the kernel of {line(kernel)} ends with nothing that waits for it",
         expected="a block stays until all that others do to its shared memory is done",
-        repair="tl::cluster_sync() by all threads at the kernel's end",
+        repair="a wait for the barrier that others arrive at, or tl::cluster_sync() by all threads at the kernel's end",
     )
 
 

@@ -37,6 +37,7 @@ class Channel:
 
         producer:  wait(empty[slot]);  expect(full[slot], bytes of all parts);  copy(part, full[slot] of every block)
         consumer:  wait(full[slot]);  ... use ...;  arrive(empty[slot] of every block)
+        producer, at last:  wait(empty[slot]) of every slot, as a block must not end before others have arrived there
     """
 
     tiles: tuple[Any, ...]
@@ -84,8 +85,7 @@ class Channel:
         slot = self.slot(number)
         out: list[Any] = []
         if self.empty is not None:
-            before = tir.bitwise_xor(self.parity(number), int32(1))
-            out.append(run("tl::mbarrier_wait", address(self.empty, slot), before, span=self.span))
+            out.append(self._until_empty(number))
         place, barrier = address(self.full, slot), tile_ir.region(self.full, [(slot, int32(1))])
         expect = run("tl::mbarrier_arrive_expect_tx", place, int32(self.bytes), span=self.span)
         moves = [self._copied(copy, barrier, shared).to_stmt(span) for copy, span, shared in copies]
@@ -96,8 +96,7 @@ class Channel:
                 condition = tir.And(condition, part)
             alone = run("tl::mbarrier_arrive", place, span=self.span)
             body = tir.IfThenElse(condition, body, alone, span=self.span)
-        role = ir.StringImm(PRODUCER)
-        return tir.AttrStmt(role, ROLE, role, tile_ir.sequence([*out, body]), span=self.span)
+        return _by_producer([*out, body], self.span)
 
     def _copied(self, copy: ops.Copy, barrier: Any, shared: bool) -> ops.TmaCopy:
         if not shared:
@@ -108,17 +107,34 @@ class Channel:
         """The consumers' wait until use `number` has landed."""
         return run("tl::mbarrier_wait", address(self.full, self.slot(number)), self.parity(number), span=self.span)
 
+    def last_waits(self, count: Any) -> list[Any]:
+        """After `count` uses: the producer waits until nobody arrives here any more."""
+        if self.blocks == 1 or self.empty is None:
+            return []
+        numbers = [count + int32(n) if n else count for n in range(self.versions)]
+        return [_by_producer([self._until_empty(n)], self.span) for n in numbers]
+
+    def _until_empty(self, number: Any) -> Any:
+        """The producer's wait for the slot of use `number`; the first use of a slot falls through."""
+        before = tir.bitwise_xor(self.parity(number), int32(1))
+        return run("tl::mbarrier_wait", address(self.empty, self.slot(number)), before, span=self.span)
+
     def release(self, number: Any, thread: Any) -> list[Any]:
         """The consumers let go of use `number`: each warp, when all its lanes have; lane n of a warp tells block n."""
         assert self.empty is not None
         place, lane = address(self.empty, self.slot(number)), tir.floormod(thread, int32(WARP))
         if self.blocks > 1:
-            arrive = run("tl::mbarrier_arrive_cluster", place, lane, span=self.span)
+            arrive = run("tl::mbarrier_arrive_cluster_reads", place, lane, span=self.span)
             first = lane < int32(self.blocks)
         else:
             arrive = run("tl::mbarrier_arrive", place, span=self.span)
             first = tir.EQ(lane, int32(0))
         return [run("tl::sync_warp", span=self.span), tir.IfThenElse(first, arrive, None, span=self.span)]
+
+
+def _by_producer(stmts: list[Any], span: Any) -> Any:
+    role = ir.StringImm(PRODUCER)
+    return tir.AttrStmt(role, ROLE, role, tile_ir.sequence(stmts), span=span)
 
 
 def is_role(stmt: Any) -> bool:

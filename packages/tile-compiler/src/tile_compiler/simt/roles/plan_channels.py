@@ -72,7 +72,7 @@ def plan_channels(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
         body = Rename(planner.versions).body(body)
         consumers = int(kernel.num_threads or 1)
         barriers = [b for channel in planner.channels for b in channel.barriers(consumers)]
-        whole = tile_ir.sequence([*barriers, *planner.counters(), *tile_ir.statements(body)])
+        whole = tile_ir.sequence([*barriers, *planner.counters(), *tile_ir.statements(body), *planner.last])
         return tile_ir.Kernel(kernel.index, kernel.grid, kernel.threads, whole, kernel.span)
 
     return map_kernels(func, rule)
@@ -88,6 +88,7 @@ class _Plan(RangeRewriter):
         self.versions: dict[Any, Any] = {}
         self.channels: list[Channel] = []
         self.counts: list[Any] = []
+        self.last: list[Any] = []  # statements for the kernel's end
         self.independence = Independence(kernel, self.scheduler.written, self.roots)
         self.around: list[Any] = []  # loops and conditions around the statement at hand
         self.cluster = _along_one_axis(kernel, ctx)
@@ -142,6 +143,7 @@ class _Plan(RangeRewriter):
         counter = self._counter()
         made = SpecializedLoop(plain, schedule, able, count, counter, self.rank, self.kernel, self.ctx, self.roots)
         self.channels += made.channels
+        self.last += made.last_waits()
         self.versions |= made.versioned
         return made.statement()
 

@@ -81,6 +81,11 @@ class SpecializedLoop:
         self.carried: list[Use] = []
         self.turns = Turns.of(int(kernel.num_threads or 1), self.thread, ctx)
 
+    def last_waits(self) -> list[Any]:
+        """What the producer waits for at the kernel's end."""
+        count = _as32(self.loop.extent) if self.counter is None else load(self.counter, 0)
+        return [s for u in self.uses for s in u.channel.last_waits(count)]
+
     @property
     def channels(self) -> list[Channel]:
         return [u.channel for u in self.uses]

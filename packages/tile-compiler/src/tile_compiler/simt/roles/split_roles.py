@@ -42,7 +42,7 @@ def split_roles(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
             return kernel
         consumers = int(kernel.num_threads or 1)
         (thread, _) = kernel.threads[0]
-        setup, body, end = _parts(kernel.body)
+        setup, body = _parts(kernel.body)
         fixed = ctx.options.get(NO_REGISTER_LIMITS) or kernel.index in ctx.fixed_registers
         limit = None if fixed else consumer_limit(consumers, kernel, ctx)
         consumer = [*_limit("increase", limit), *tile_ir.statements(_Consumer(consumers).body(body))]
@@ -58,7 +58,7 @@ def split_roles(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
             kernel.span, f"warp roles: {consumers} threads compute, one of {extra} more brings tiles{registers}"
         )
         threads = ((thread, int32(consumers + extra)),)
-        whole = tile_ir.sequence([*setup, split, *end])
+        whole = tile_ir.sequence([*setup, split])
         return tile_ir.Kernel(kernel.index, kernel.grid, threads, whole, kernel.span)
 
     return map_kernels(func, rule)
@@ -68,28 +68,18 @@ def _limit(change: str, count: int | None) -> list[Any]:
     return [] if count is None else [run(f"tl::register_limit_{change}<{count}>")]
 
 
-def _parts(body: Any) -> tuple[list[Any], Any, list[Any]]:
-    """(what all threads do first, the rest, what all threads do last): allocations of shared memory and the
-    initialization of barriers; the barrier at which the blocks of a cluster wait for each other's end."""
+def _parts(body: Any) -> tuple[list[Any], Any]:
+    """(what all threads do first, the rest): allocations of shared memory and the initialization of barriers."""
     stmts = tile_ir.statements(body)
-    last = len(stmts)
-    while last and _is_call(stmts[last - 1], "tl::sync_warp", "tl::cluster_sync"):
-        last -= 1
-    if not any(_is_call(s, "tl::cluster_sync") for s in stmts[last:]):
-        last = len(stmts)
-    stmts, closing = stmts[:last], stmts[last:]
     made = [n for n, s in enumerate(stmts) if _initializes(s)]
     end = made[-1] + 1 if made else 0
-    while end < len(stmts) and _is_call(stmts[end], "tl::sync_threads", "tl::cluster_sync"):
+    while end < len(stmts) and is_call(getattr(stmts[end], "value", None), "tirx.call_extern"):
+        if str(stmts[end].value.args[0].value) not in ("tl::sync_threads", "tl::cluster_sync"):
+            break
         end += 1
     first, rest = stmts[:end], stmts[end:]
     shared = [s for s in rest if isinstance(s, tir.AllocBuffer) and _is_shared(s.buffer)]
-    return [*shared, *first], tile_ir.sequence([s for s in rest if s not in shared]), closing
-
-
-def _is_call(stmt: Any, *names: str) -> bool:
-    value = getattr(stmt, "value", None)
-    return is_call(value, "tirx.call_extern") and str(value.args[0].value) in names
+    return [*shared, *first], tile_ir.sequence([s for s in rest if s not in shared])
 
 
 def _initializes(stmt: Any) -> bool:

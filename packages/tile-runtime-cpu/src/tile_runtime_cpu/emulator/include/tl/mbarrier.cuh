@@ -17,6 +17,9 @@ TL_DEVICE void mbarrier_arrive_expect_tx(uint64_t* barrier, uint32_t bytes) {
 TL_DEVICE void mbarrier_arrive_cluster(uint64_t* barrier, uint32_t rank, uint32_t count = 1) {
   tl_emu_mbarrier_arrive(barrier, (int)rank, count, 0, 1);
 }
+TL_DEVICE void mbarrier_arrive_cluster_reads(uint64_t* barrier, uint32_t rank) {
+  tl_emu_mbarrier_arrive(barrier, (int)rank, 1, 0, 1);
+}
 TL_DEVICE void mbarrier_arrive_expect_tx_cluster(uint64_t* barrier, uint32_t rank, uint32_t bytes) {
   tl_emu_mbarrier_arrive(barrier, (int)rank, 1, bytes, 1);
 }

@@ -56,6 +56,15 @@ TL_DEVICE void mbarrier_arrive_cluster(uint64_t* barrier, uint32_t rank, uint32_
       "r"(rank), "r"(count)
       : "memory");
 }
+// The same by a thread that has only read: its reads are over, but nothing that it wrote is released to the other block.
+// Without the release at cluster scope there is no fence of the whole device before it, which costs hundreds of clocks.
+TL_DEVICE void mbarrier_arrive_cluster_reads(uint64_t* barrier, uint32_t rank) {
+  asm volatile(
+      "{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
+      "mbarrier.arrive.release.cta.shared::cluster.b64 _, [remote];\n}" ::"r"(detail::shared_address(barrier)),
+      "r"(rank)
+      : "memory");
+}
 TL_DEVICE void mbarrier_arrive_expect_tx_cluster(uint64_t* barrier, uint32_t rank, uint32_t bytes) {
   asm volatile(
       "{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
