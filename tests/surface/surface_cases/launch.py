@@ -20,6 +20,18 @@ def prim_func():
     return Program(main, [a], [a * 2])
 
 
+@case("T.Kernel(cluster_dims=)")
+def blocks_in_clusters():
+    @T.prim_func
+    def main(A: T.Tensor((128,), "float32"), B: T.Tensor((128,), "float32")):
+        with T.Kernel(4, threads=32, cluster_dims=(2, 1, 1)) as bx:
+            for i in T.Parallel(32):
+                B[bx * 32 + i] = A[bx * 32 + i] + bx
+
+    a = floats(128)
+    return Program(main, [a], [a + np.repeat(np.arange(4, dtype=np.float32), 32)])
+
+
 @case("T.Buffer")
 def buffer_annotation():
     @T.prim_func

@@ -62,7 +62,6 @@ MISSING = {
     "custom gemm primitives, tile operators in Python": "an interface of the compiler: it comes with the GPU path",
     'T.call_extern("cute::gemm_ss", ..)': "tile libraries in CUDA C++ come with the GPU path",
     "T.gemm(mbar=)": "barriers are batch 2",
-    "T.Kernel(cluster_dims=)": "clusters are batch 2",
     "tilelang.testing.process_func": "upstream's runner of its own speed regressions; `nox -s bench` is ours",
     "tilelang.testing.regression": "upstream's runner of its own speed regressions; `nox -s bench` is ours",
     "kernel.export_sources": "get_kernel_source() and get_host_source() give the texts",

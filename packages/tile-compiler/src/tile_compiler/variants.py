@@ -27,6 +27,7 @@ from tvm import tirx as tir
 from tile_compiler.context import CompileContext
 from tile_compiler.ranges import NATURAL_ALIGNMENT, assumed_multiples, shape_variables
 from tile_compiler.signature import Signature
+from tile_compiler.simt.plan_clusters import wished
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of
 
@@ -97,10 +98,11 @@ def whole_rows(func: tir.PrimFunc) -> dict[Any, int]:
 
 
 def whole_tiles(func: tir.PrimFunc) -> dict[Any, int]:
-    """As `whole_rows`, and for each dimension the c of every `ceildiv(n, c)` that counts blocks or iterations."""
+    """As `whole_rows`, and for each dimension the c of every `ceildiv(n, c)` that counts blocks or iterations; where blocks
+    run in clusters, so many times c."""
     found = dict(whole_rows(func))
     dims = set(shape_variables(func))
-    for count in _counts(func):
+    for count, together in _counts(func):
         for node in tile_ir.walk(count):
             if not isinstance(node, ir.prim.FloorDiv):
                 continue
@@ -109,6 +111,8 @@ def whole_tiles(func: tir.PrimFunc) -> dict[Any, int]:
             if factor is None or not 1 < factor <= LARGEST_FACTOR or len(mentioned) != 1:
                 continue
             (var,) = mentioned
+            if math.lcm(found.get(var, 1), factor * together) <= LARGEST_FACTOR:
+                factor *= together
             if math.lcm(found.get(var, 1), factor) <= LARGEST_FACTOR:
                 found[var] = math.lcm(found.get(var, 1), factor)
     return _open(func, found)
@@ -131,14 +135,16 @@ def _is_static(buffer: Any) -> bool:
     return all(tile_ir.static(e) is not None for e in (*buffer.ty.shape, *(buffer.ty.strides or ())))
 
 
-def _counts(func: tir.PrimFunc) -> Iterator[Any]:
-    """The extents of grids and loops, and the values that the host computes for them."""
+def _counts(func: tir.PrimFunc) -> Iterator[tuple[Any, int]]:
+    """The extents of grids and loops, and the values that the host computes for them; of how many it should be a multiple."""
     for stmt in tile_ir.statements(func.body):
         if isinstance(stmt, tir.Bind):
-            yield stmt.value
+            yield stmt.value, 1
     for kernel in tile_ir.kernels(func):
-        yield from (extent for _, extent in kernel.grid)
-        yield from (n.extent for n in tile_ir.walk(kernel.body) if isinstance(n, tir.For))
+        cluster = wished(kernel)
+        dims = (1,) * len(kernel.grid) if cluster is None else cluster.dims
+        yield from ((extent, dim) for (_, extent), dim in zip(kernel.grid, dims))
+        yield from ((n.extent, 1) for n in tile_ir.walk(kernel.body) if isinstance(n, tir.For))
 
 
 def _factors(size: Any, wanted: int) -> Iterator[tuple[Any, int]]:

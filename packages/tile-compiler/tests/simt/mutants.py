@@ -22,7 +22,7 @@ from tile_compiler.simt.errors import BarrierMismatch, ProductUnderWay, SharedMe
 from tilelang.ir import tile_ir
 
 SYNCHRONIZATION = re.compile(
-    r"tl::(sync_threads|sync_barrier|arrive_barrier|cp_async_wait<\d+>|cp_async_commit|wait_loads<\d+>|mbarrier_\w+"
+    r"tl::(sync_threads|sync_barrier|arrive_barrier|cp_async_wait<\d+>|cp_async_commit|wait_loads<\d+>|mbarrier_\w+|cluster_sync"
     r"|fence_\w+|wgmma_(wait<\d+>|commit|fence)"
     r"|bulk_(commit|wait<\d+>|wait_read<\d+>))"
 )
@@ -191,10 +191,10 @@ def _conjuncts(condition: Any) -> list[Any]:
     return [condition]
 
 
-def refuted(func: Any) -> bool:
+def refuted(func: Any, ctx: SimtContext | None = None) -> bool:
     """Whether the compiler's checker finds a race."""
     try:
-        check_synchronization(func, SimtContext())
+        check_synchronization(func, ctx or SimtContext())
     except (SharedMemoryRace, BarrierMismatch, ProductUnderWay):
         return True
     return False

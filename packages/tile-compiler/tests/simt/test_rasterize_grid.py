@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tvm import tirx as tir
 
 import tilelang.language as T
-from tile_compiler.simt.rasterize_grid import Panels, rasterized
+from tile_compiler.simt.rasterize_grid import Panels, clustered
 from tile_compiler.simt.thread_values import ThreadValues
 from tilelang.ir import tile_ir
 
@@ -20,8 +20,8 @@ _BX, _BY, _W, _H = (tir.Var(name, "int32") for name in ("bx", "by", "w", "h"))
 M, N = T.dynamic("M"), T.dynamic("N")
 
 
-def numbers(width: int, height: int, panels: Panels) -> np.ndarray:
-    """The new (column, row) of the blocks, in the order in which they run."""
+def numbers(width: int, height: int, panels: Panels, dims: tuple[int, int] = (1, 1)) -> np.ndarray:
+    """The new (column, row) of the blocks, in the order in which they run; in clusters of `dims`."""
     values = ThreadValues(width * height)
     values.values = {
         _BX: values.lane % width,
@@ -29,7 +29,7 @@ def numbers(width: int, height: int, panels: Panels) -> np.ndarray:
         _W: np.asarray([width]),
         _H: np.asarray([height]),
     }
-    parts = [np.broadcast_to(values.value(e), (width * height,)) for e in rasterized(_BX, _BY, _W, _H, panels)]
+    parts = [np.broadcast_to(values.value(e), (width * height,)) for e in clustered(_BX, _BY, _W, _H, panels, dims)]
     return np.stack(parts, axis=1)
 
 

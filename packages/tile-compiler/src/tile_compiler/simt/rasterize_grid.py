@@ -50,7 +50,7 @@ def rasterize_grid(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
         (bx, width), (by, height), *rest = kernel.grid
         column, row = tir.Var("block_x", str(bx.ty)), tir.Var("block_y", str(by.ty))
         cluster = ctx.clusters.get(kernel.index)
-        new_column, new_row = _clustered(column, row, width, height, panels, cluster.dims if cluster else (1, 1))
+        new_column, new_row = clustered(column, row, width, height, panels, cluster.dims if cluster else (1, 1))
         binds = [tir.Bind(bx, new_column, span=kernel.span), tir.Bind(by, new_row, span=kernel.span)]
         body = tile_ir.sequence([*binds, *tile_ir.statements(kernel.body)])
         grid = ((column, width), (row, height), *rest)
@@ -59,9 +59,7 @@ def rasterize_grid(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     return map_kernels(func, rule)
 
 
-def _clustered(
-    column: Any, row: Any, width: Any, height: Any, panels: Panels, dims: tuple[int, ...]
-) -> tuple[Any, Any]:
+def clustered(column: Any, row: Any, width: Any, height: Any, panels: Panels, dims: tuple[int, ...]) -> tuple[Any, Any]:
     """`rasterized` for clusters of `dims` blocks in place of single blocks; a panel has as many rows of blocks as before."""
     if dims[0] == dims[1] == 1:
         return rasterized(column, row, width, height, panels)

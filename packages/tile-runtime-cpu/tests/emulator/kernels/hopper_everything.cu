@@ -20,6 +20,7 @@ extern "C" __global__ void __launch_bounds__(256, 1)
     tl::mbarrier_arrive_expect_tx(bar, 4096);
     tl::mbarrier_expect_tx(bar, 16);
     tl::mbarrier_arrive_cluster(bar, tl::cluster_rank() ^ 1, 2);
+    tl::mbarrier_arrive_cluster_reads(bar, tl::cluster_rank() ^ 1);
     tl::mbarrier_arrive_expect_tx_cluster(bar, tl::cluster_size() - 1, 64);
     tl::tma_load(s, &A, bar, t);
     tl::tma_load<tl::evict_first>(s, &A, bar, t, 1);

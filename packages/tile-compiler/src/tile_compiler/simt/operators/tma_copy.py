@@ -59,9 +59,7 @@ def lower_tma_copy(op: TmaCopy, low: Lowering) -> Any:
     assert layout is None or isinstance(layout, Layout)
     plan = tma_able(op.src, op.dst, low.ranges, low.ctx, layout=layout, safe=list(low.safe))
     if op.blocks > 1:
-        parts = in_parts(
-            op.src, op.dst, op.rank, op.blocks, low.ranges, low.ctx, layout=layout, safe=list(low.safe)
-        )
+        parts = in_parts(op.src, op.dst, op.rank, op.blocks, low.ranges, low.ctx, layout=layout, safe=list(low.safe))
         plan = parts or f"it cannot be cut into {op.blocks} parts"
     if isinstance(plan, str):
         raise UnsupportedOnTarget(

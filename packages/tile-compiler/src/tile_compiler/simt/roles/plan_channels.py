@@ -135,7 +135,8 @@ class _Plan(RangeRewriter):
         for piece in schedule.pieces:
             if piece.copy is None or not self._is_used(piece, schedule):
                 continue
-            plan = self._plan(piece.copy, piece.span, count, [inlined(c, schedule.values) for c in piece.conditions])
+            conditions = [inlined(c, schedule.values) for c in piece.conditions]
+            plan = self._plan(piece.copy, piece.span, count, conditions)
             if plan is not None:
                 able[piece.place] = plan
         if not able:
@@ -167,9 +168,7 @@ class _Plan(RangeRewriter):
             return None
         return self._in_parts(copy, dst, layout, span, conditions) or found
 
-    def _in_parts(
-        self, copy: ops.Copy, dst: Any, layout: Any, span: Any, conditions: Sequence[Any]
-    ) -> Plan | None:
+    def _in_parts(self, copy: ops.Copy, dst: Any, layout: Any, span: Any, conditions: Sequence[Any]) -> Plan | None:
         """How the blocks of a cluster bring a tile to each other, if it is the same in all of them."""
         if self.cluster is None or self.alike is None:
             return None
@@ -178,9 +177,7 @@ class _Plan(RangeRewriter):
         if own:
             self.ctx.report.note(span, f"{name}: each block of a cluster brings its own, as it hangs on {own}")
             return None
-        found = in_parts(
-            copy.src, dst, self.rank, size, self.ranges, self.ctx, layout=layout, safe=list(self.safe)
-        )
+        found = in_parts(copy.src, dst, self.rank, size, self.ranges, self.ctx, layout=layout, safe=list(self.safe))
         how = "cannot be cut into equal parts" if found is None else f"comes once for all {size} blocks of a cluster"
         self.ctx.report.note(span, f"{name}: {how}")
         return found
