@@ -23,8 +23,9 @@ class SimtContext(CompileContext):
     `layouts`: what inference found, for each kernel index. `alignments`: for each parameter the bytes that its
     address was taken to be a multiple of, because vectors access it; the host checks it before a launch.
     `shared_bytes`: for each kernel index the dynamic shared memory that a launch needs. `panels`: the order of blocks
-    that a kernel asks for. `clusters`: the groups of blocks in which kernels are launched. `fixed_registers`: the kernels whose warps shall keep the registers that they start with.
-    `waited` are the tiles that waits name; `direct_loads` says with how many loads to LDS each wave fills a tile.
+    that a kernel asks for. `clusters`: the groups of blocks in which kernels are launched. `fixed_registers`: the kernels
+    whose warps shall keep the registers that they start with. `waited` are the tiles that waits name; `direct_loads` says
+    with how many loads to LDS each wave fills a tile.
     """
 
     arch: Arch = field(default_factory=lambda: arch_of("sm_80"))
