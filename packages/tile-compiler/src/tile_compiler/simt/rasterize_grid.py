@@ -63,11 +63,12 @@ def clustered(column: Any, row: Any, width: Any, height: Any, panels: Panels, di
     """`rasterized` for clusters of `dims` blocks in place of single blocks; a panel has as many rows of blocks as before."""
     if dims[0] == dims[1] == 1:
         return rasterized(column, row, width, height, panels)
-    sizes = [tir.const(d, str(v.ty)) for d, v in zip(dims, (column, row))]
-    numbers = [tir.floordiv(v, d) for v, d in zip((column, row, width, height), (*sizes, *sizes))]
-    along = dims[0] if panels.order == "column" else dims[1]
-    across, down = rasterized(*numbers, Panels(max(1, panels.size // along), panels.order))
-    return across * sizes[0] + tir.floormod(column, sizes[0]), down * sizes[1] + tir.floormod(row, sizes[1])
+    x, y = (tir.const(d, str(v.ty)) for d, v in zip(dims, (column, row)))
+    fewer = Panels(max(1, panels.size // (dims[0] if panels.order == "column" else dims[1])), panels.order)
+    across, down = rasterized(
+        tir.floordiv(column, x), tir.floordiv(row, y), tir.floordiv(width, x), tir.floordiv(height, y), fewer
+    )
+    return across * x + tir.floormod(column, x), down * y + tir.floormod(row, y)
 
 
 def rasterized(column: Any, row: Any, width: Any, height: Any, panels: Panels) -> tuple[Any, Any]:

@@ -79,9 +79,11 @@ class CudaTarget:
         return SimtContext(features=arch, options=plain_options(options), arch=facts)
 
     def build(self, func: tir.PrimFunc, signature: Signature, ctx: CompileContext) -> Built:
+        from tile_compiler.simt.context import SimtContext
         from tile_compiler.simt.debug_tables import DEBUG
         from tile_compiler.simt.device_text import device_text
 
+        assert isinstance(ctx, SimtContext)
         arch: CudaArch = ctx.features
         launches = kernel_launches(func, signature, narrow=ctx.narrow)
         for launch in launches:
