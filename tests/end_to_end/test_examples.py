@@ -13,7 +13,7 @@ from checking import TOLERANCES, main, relative_error
 from emulator_sweep import Sweep
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem not in ("checking", "quickstart"))
+NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem not in ("checking", "models", "quickstart"))
 
 
 def cases() -> list[Any]:
@@ -39,7 +39,7 @@ def test_quickstart_succeeds(
     assert capsys.readouterr().out.endswith("ok\n")
 
 
-@pytest.mark.parametrize("name", ["quickstart", *NAMES])
+@pytest.mark.parametrize("name", ["models", "quickstart", *NAMES])
 def test_readme_describes_the_example(name: str) -> None:
     assert f"[{name}.py]({name}.py)" in (EXAMPLES / "README.md").read_text()
 
