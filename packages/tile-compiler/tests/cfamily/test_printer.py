@@ -99,6 +99,21 @@ def test_half_arithmetic_stays_in_half() -> None:
     assert stored(tir.Max(H, one), "float16") == "tl::half_t(fmaxf((float)h, (float)tl::half_t(0.5f)))"
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_floats_in_a_word_are_its_halves(dtype: str) -> None:
+    """Not two computations: what is done to both is then one instruction for pairs."""
+    word = var("w", "uint32")
+    halves = [
+        tir.Cast("uint16", word & tir.const(0xFFFF, "uint32")),
+        tir.Cast("uint16", word >> tir.const(16, "uint32")),
+    ]
+    kind = {"float16": "tl::half_t", "bfloat16": "tl::bfloat16_t"}[dtype]
+    low, high = (stored(tir.reinterpret(dtype, half), dtype) for half in halves)
+    assert (low, high) == (f"tl::low_half<{kind}>(w)", f"tl::high_half<{kind}>(w)")
+    shifted = tir.Cast("uint16", word >> tir.const(15, "uint32"))
+    assert stored(tir.reinterpret(dtype, shifted), dtype) == f"bit_cast<{kind}>((uint16_t)(w >> 15u))"
+
+
 def test_data_wraps_and_indices_do_not_overflow() -> None:
     x, small = buffer("x", (8,), "int32"), buffer("small", (8,), "int8")
     a, b = Load(x, [I]), Load(x, [J * 2 + 1])

@@ -90,6 +90,23 @@ def test_a_constant_that_carries_into_the_threads_bits_stays() -> None:
     assert store.indices[0].same_as(index)
 
 
+def test_bits_that_no_thread_has_are_added() -> None:
+    """Instructions add constants to an address: only what the swizzle can meet is XOR."""
+    for extent, xor in ((4, 0), (16, 48)):
+        tx, j = loops("tx", "j")
+        func, _ = accesses(tx * 64 + j * 4, {j: extent}, tx, (3, 48))
+        after = split_addresses(func, SimtContext())
+        (store,) = [n for n in tile_ir.walk(after.body) if isinstance(n, tir.BufferStore)]
+        masks = [
+            tile_ir.static(n.b.b)
+            for n in tile_ir.walk(store)
+            if isinstance(n, ir.prim.BitwiseXor) and isinstance(n.b, ir.prim.BitwiseAnd)
+        ]
+        assert masks == [xor] * bool(xor)
+        for got, want in zip(places(after, {j: extent}, tx), places(func, {j: extent}, tx)):
+            np.testing.assert_array_equal(got, want)
+
+
 @pytest.mark.parametrize("scope", ["unrolled", "serial"])
 def test_multiples_of_the_period_are_added(scope: str) -> None:
     """Also with a loop variable whose range nobody knows."""

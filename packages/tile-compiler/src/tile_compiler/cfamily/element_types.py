@@ -60,7 +60,7 @@ _ROWS = (
     ("float4_e2m1fn", "tl::fp4_e2m1_t", 4, "small float"),
 )
 TYPES = {name: ElementType(name, text, bits, kind) for name, text, bits, kind in _ROWS}
-INT32, INT64, FLOAT32 = TYPES["int32"], TYPES["int64"], TYPES["float32"]
+INT32, INT64, UINT32, FLOAT32 = (TYPES[name] for name in ("int32", "int64", "uint32", "float32"))
 
 
 def split(dtype: str) -> tuple[ElementType, int]:

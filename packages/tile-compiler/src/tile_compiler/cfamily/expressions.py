@@ -11,7 +11,7 @@ from typing import Any
 from tvm import ir
 from tvm.ir import prim
 
-from tile_compiler.cfamily.element_types import FLOAT32, ElementType, split
+from tile_compiler.cfamily.element_types import FLOAT32, UINT32, ElementType, split
 from tile_compiler.cfamily.intervals import Intervals
 from tile_compiler.cfamily.literals import (
     ATOM,
@@ -395,6 +395,9 @@ class Expressions:
     def _reinterpret(self, node: Any, value: Any) -> Text:
         target, lanes = self.type_of(node)
         source, source_lanes = self.type_of(value)
+        half = self._half(value) if target.kind == "small float" and target.bits == 16 else None
+        if half is not None:
+            return f"tl::{half[0]}<{target.text}>({self.text(half[1])})", POSTFIX
         if lanes == source_lanes:
             return (
                 self.expression(value)
@@ -406,6 +409,21 @@ class Expressions:
             return f"{self.helper('bit_cast')}<{target.text}>({operand})", POSTFIX
         whole = f"{self.helper('bit_cast')}<tl::vec<{target.text}, {lanes}>>({operand})"
         return f"{whole}[{self.lane or 0}]", POSTFIX
+
+    def _half(self, value: Any) -> tuple[str, Any] | None:
+        """(function, word) of uint16(word & 0xffff) and uint16(word >> 16). As functions the two stay halves of one
+        register, on which instructions for pairs work; C++ compilers would compute each by itself."""
+        if not isinstance(value, prim.Cast) or self.type_of(value.value) != (UINT32, 1):
+            return None
+        word = value.value
+        kind: type | None = type(word)
+        a, b = getattr(word, "a", None), getattr(word, "b", None)
+        if isinstance(word, ir.Call):
+            kind = _BITWISE_CALLS.get(str(getattr(word.op, "name", "")).rpartition(".")[2])
+            a, b = (*word.args, None, None)[:2]
+        if kind is prim.BitwiseAnd and self.constant(b) == 0xFFFF:
+            return "low_half", a
+        return ("high_half", a) if kind is prim.RShift and self.constant(b) == 16 else None
 
     def _function(self, node: Any, name: str, args: list[Any]) -> Text:
         element = self.type_of(args[0])[0] if args and hasattr(args[0], "ty") else FLOAT32

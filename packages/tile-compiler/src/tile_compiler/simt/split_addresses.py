@@ -149,12 +149,25 @@ class _Split(Rewriter):
         parts = None if found is None else self._parts(found)
         if found is None or parts is None:
             return index
-        at = self._thread_part(buffer, Swizzled(_sum(parts.thread), found.shift, found.mask))
+        own = Swizzled(_sum(parts.thread), found.shift, found.mask)
+        at = self._thread_part(buffer, own)
         if parts.below:
             below = _sum(parts.below)
             touches = int(np.bitwise_or.reduce(self._unrolled_values(below).ravel())) & (found.mask << found.shift)
-            at = at ^ (found.of(below) if touches else below)
+            at = self._joined(at, own, found.of(below) if touches else below)
         return at + _sum(parts.multiples) if parts.multiples else at
+
+    def _joined(self, at: Any, own: Swizzled, below: Any) -> Any:
+        """at ^ below. Bits that no thread has in `at` are added: constants that instructions add to an address."""
+        places = _evaluated(own.place, self.threads)
+        assert places is not None
+        taken = int(np.bitwise_or.reduce(np.atleast_1d(places ^ ((places >> own.shift) & own.mask))))
+        bits = int(np.bitwise_or.reduce(self._unrolled_values(below).ravel()))
+        if not bits & taken:
+            return at + below
+        if not bits & ~taken:
+            return at ^ below
+        return (at ^ (below & int32(bits & taken))) + (below & int32(bits & ~taken))
 
     def _parts(self, found: Swizzled) -> _Parts | None:
         """The place taken apart; None if that is not possible, or nothing is gained."""

@@ -37,5 +37,8 @@ TL_DEVICE uint16_t bf16_from_float(float x) {
   return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
 
+TL_DEVICE uint16_t low_16(uint32_t x) { return (uint16_t)x; }
+TL_DEVICE uint16_t high_16(uint32_t x) { return (uint16_t)(x >> 16); }
+
 }  // namespace detail
 }  // namespace tl

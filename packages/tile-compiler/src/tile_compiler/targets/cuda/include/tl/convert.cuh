@@ -47,17 +47,35 @@ TL_DEVICE uint8_t e5m2_from_float(float x) {
 #define TL_NATIVE_FP8 1
 #endif
 
-// Operations of f16 that the hardware rounds once (PTX ISA, "Half Precision Floating-Point Instructions").
-#define TL_F16_OPERATION(name, text)                                     \
+// Operations that the hardware rounds once (PTX ISA, "Half Precision Floating-Point Instructions").
+#define TL_16_BIT_OPERATION(name, text)                                  \
   TL_DEVICE uint16_t name(uint16_t a, uint16_t b) {                      \
     uint16_t r;                                                          \
     asm(text " %0, %1, %2;" : "=h"(r) : "h"(a), "h"(b));                 \
     return r;                                                            \
   }
-TL_F16_OPERATION(f16_add, "add.rn.f16")
-TL_F16_OPERATION(f16_subtract, "sub.rn.f16")
-TL_F16_OPERATION(f16_multiply, "mul.rn.f16")
-#undef TL_F16_OPERATION
+TL_16_BIT_OPERATION(f16_add, "add.rn.f16")
+TL_16_BIT_OPERATION(f16_subtract, "sub.rn.f16")
+TL_16_BIT_OPERATION(f16_multiply, "mul.rn.f16")
+#if TL_ARCH >= 900
+TL_16_BIT_OPERATION(bf16_add, "add.rn.bf16")
+TL_16_BIT_OPERATION(bf16_subtract, "sub.rn.bf16")
+TL_16_BIT_OPERATION(bf16_multiply, "mul.rn.bf16")
+#define TL_NATIVE_BF16 1
+#endif
+#undef TL_16_BIT_OPERATION
+
+// Halves of a register, by assembly: what is done to both then stays one instruction for pairs.
+TL_DEVICE uint16_t low_16(uint32_t x) {
+  uint16_t r;
+  asm("{\n.reg .b16 other;\nmov.b32 {%0, other}, %1;\n}" : "=h"(r) : "r"(x));
+  return r;
+}
+TL_DEVICE uint16_t high_16(uint32_t x) {
+  uint16_t r;
+  asm("{\n.reg .b16 other;\nmov.b32 {other, %0}, %1;\n}" : "=h"(r) : "r"(x));
+  return r;
+}
 
 }  // namespace detail
 }  // namespace tl

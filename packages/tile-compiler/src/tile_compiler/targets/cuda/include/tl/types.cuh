@@ -73,6 +73,11 @@ struct through_float {
 struct bf16_format : through_float<bf16_format, uint16_t> {
   static TL_DEVICE uint16_t encode(float x) { return bf16_from_float(x); }
   static TL_DEVICE float decode(uint16_t x) { return bits_float((uint32_t)x << 16); }
+#if defined(TL_NATIVE_BF16)
+  static TL_DEVICE uint16_t add(uint16_t a, uint16_t b) { return bf16_add(a, b); }
+  static TL_DEVICE uint16_t subtract(uint16_t a, uint16_t b) { return bf16_subtract(a, b); }
+  static TL_DEVICE uint16_t multiply(uint16_t a, uint16_t b) { return bf16_multiply(a, b); }
+#endif
 };
 
 struct e4m3_format : through_float<e4m3_format, uint8_t> {
@@ -156,6 +161,16 @@ typedef detail::narrow_float<detail::bf16_format> bfloat16_t;
 typedef detail::narrow_float<detail::e4m3_format> fp8_e4m3_t;
 typedef detail::narrow_float<detail::e5m2_format> fp8_e5m2_t;
 typedef detail::narrow_float<detail::e8m0_format> fp8_e8m0_t;
+
+// The halves of a word that holds two floats of 16 bits.
+template <class T>
+TL_DEVICE T low_half(uint32_t word) {
+  return T::from_bits(detail::low_16(word));
+}
+template <class T>
+TL_DEVICE T high_half(uint32_t word) {
+  return T::from_bits(detail::high_16(word));
+}
 
 #if !defined(TL_OWN_VEC)
 // n neighbours that one instruction moves. `*(vec<T, n>*)p = v` needs p aligned to the whole vector.

@@ -28,5 +28,8 @@ TL_DEVICE uint16_t f16_add(uint16_t a, uint16_t b) { return f16_bits(as_f16(a) +
 TL_DEVICE uint16_t f16_subtract(uint16_t a, uint16_t b) { return f16_bits(as_f16(a) - as_f16(b)); }
 TL_DEVICE uint16_t f16_multiply(uint16_t a, uint16_t b) { return f16_bits(as_f16(a) * as_f16(b)); }
 
+TL_DEVICE uint16_t low_16(uint32_t x) { return (uint16_t)x; }
+TL_DEVICE uint16_t high_16(uint32_t x) { return (uint16_t)(x >> 16); }
+
 }  // namespace detail
 }  // namespace tl
