@@ -73,6 +73,7 @@ def calls(device: str, kind: str) -> Iterator[Call]:
     yield from linear_attention(draw)
     yield from matmul(draw)
     yield from mla_decode(draw)
+    yield from mla_prefill(draw)
     yield from rms_norm(draw)
     yield from layer_norm_and_softmax(draw)
     yield from state_space_model(draw)
@@ -214,6 +215,19 @@ def mla_decode(draw: Draw) -> Iterator[Call]:
             mla.TOLERANCES[name_of(dtype)],
             (query[..., :512], query[..., 512:], cache, table, torch.tensor(lengths).int().to(draw.device)),
             {"scale": 192**-0.5},
+        )
+
+
+def mla_prefill(draw: Draw) -> Iterator[Call]:
+    for dtype in HALVES if draw.kind != "cpu" else (torch.float32, torch.bfloat16):
+        q_nope, q_rope = draw.normal(1, 70, 2, 128, dtype=dtype), draw.normal(1, 70, 2, 64, dtype=dtype)
+        k_nope, k_rope = draw.normal(1, 150, 2, 128, dtype=dtype), draw.normal(1, 150, 64, dtype=dtype)
+        yield Call(
+            f"mla_prefill {name_of(dtype)}",
+            tile_ops.mla_prefill,
+            lambda *operands: mla.mla_prefill(*operands)[0],
+            attention.TOLERANCES[name_of(dtype)],
+            (q_nope, q_rope, k_nope, k_rope, draw.normal(1, 150, 2, 128, dtype=dtype)),
         )
 
 

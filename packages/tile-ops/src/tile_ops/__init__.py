@@ -19,7 +19,7 @@ from .family import Family, families
 from .gemm import matmul
 from .grouped_gemm import grouped_matmul
 from .linear_attention import linear_attention
-from .mla import mla_decode
+from .mla import mla_decode, mla_prefill
 from .normalization import layer_norm, rms_norm, softmax
 from .operator import Explanation, explain
 from .state_space import chunk_scan, chunk_state, ssd_scan
@@ -46,6 +46,7 @@ __all__ = [
     "linear_attention",
     "matmul",
     "mla_decode",
+    "mla_prefill",
     "pack",
     "quantize",
     "rms_norm",
