@@ -105,7 +105,8 @@ def gemv(N, K, dtype, block_N, block_K, threads, stages, policy):  # type: ignor
 
 def attention(batch, heads, heads_kv, tokens, dim, causal, dtype, block_M, block_N, stages, threads):  # type: ignore[no-untyped-def]
     group = heads // heads_kv
-    scale = math.log2(math.e) / math.sqrt(dim)
+    scale, tiles = math.log2(math.e) / math.sqrt(dim), T.ceildiv(tokens, block_M)
+    grid = (heads, tiles) if causal else (tiles, heads)
 
     @T.prim_func
     def main(
@@ -114,7 +115,7 @@ def attention(batch, heads, heads_kv, tokens, dim, causal, dtype, block_M, block
         V: T.Tensor((batch, heads_kv, tokens, dim), dtype),
         O: T.Tensor((batch, heads, tokens, dim), dtype),
     ):
-        with T.Kernel(T.ceildiv(tokens, block_M), heads, batch, threads=threads) as (bx, by, bz):
+        with T.Kernel(*grid, batch, threads=threads) as (gx, gy, bz):
             Q_shared = T.alloc_shared((block_M, dim), dtype)
             K_shared = T.alloc_shared((block_N, dim), dtype)
             V_shared = T.alloc_shared((block_N, dim), dtype)
@@ -127,8 +128,8 @@ def attention(batch, heads, heads_kv, tokens, dim, causal, dtype, block_M, block
             tile_sum = T.alloc_fragment((block_M,), "float32")
             total = T.alloc_fragment((block_M,), "float32")
 
-            # The blocks with the most work begin first: with a causal mask those of the last queries.
-            row = (T.ceildiv(tokens, block_M) - 1 - bx if causal else bx) * block_M
+            # With a causal mask the last queries have the most work: those of all heads begin first.
+            row, by = (tiles - 1 - gy if causal else gx) * block_M, gx if causal else gy
             T.copy(Q[bz, by, row : row + block_M, :], Q_shared)
             T.clear(out)
             T.clear(total)

@@ -1,10 +1,11 @@
 """What the code of a GPU kernel takes for granted about a call, and the guard under which a launcher may choose it.
 
-A kernel is compiled at one of three levels; the manifest's guard says which calls a level serves, and the runtime asks
+A kernel is compiled at one of these levels; the manifest's guard says which calls a level serves, and the runtime asks
 for the next level when a call comes that none of those compiled serves:
 
     WHOLE_TILES   every dynamic extent is a multiple of its tile, no tensor passes 2^30 elements  no predicates, int32
     VECTORS       rows start at multiples of 16 bytes                                             vectors, predicates
+    VECTORS       those whose length is known at compile time do                                  vectors of those
     ANYTHING      the element's own alignment                                                     element by element
 
 Facts about extents enter the function as `T.assume(n % c == 0)` before its kernels, which every pass reads as it reads
@@ -72,12 +73,15 @@ class Assumptions:
 
 def assumptions(func: tir.PrimFunc, level: int) -> Assumptions:
     """What to assume at `level`, or at the first level after it that differs from the one before."""
-    if level == WHOLE_TILES:
-        return Assumptions(WHOLE_TILES, whole_tiles(func), narrow=any(not _is_static(b) for b in _tensors(func)))
+    dynamic = any(not _is_static(b) for b in _tensors(func))
+    levels = [Assumptions(WHOLE_TILES, whole_tiles(func), narrow=dynamic)]
     rows = whole_rows(func)
-    if level == VECTORS and rows:
-        return Assumptions(VECTORS, rows)
-    return Assumptions(ANYTHING, {})
+    if rows:
+        levels.append(Assumptions(VECTORS, rows))
+    if dynamic and _has_whole_rows(func):  # the tensors with dynamic rows should not slow down those with static ones
+        levels.append(Assumptions(VECTORS, {}))
+    levels.append(Assumptions(ANYTHING, {}))
+    return levels[min(level, len(levels) - 1)]
 
 
 def whole_rows(func: tir.PrimFunc) -> dict[Any, int]:
@@ -95,6 +99,18 @@ def whole_rows(func: tir.PrimFunc) -> dict[Any, int]:
             for var, factor in _factors(size, VECTOR_BYTES * 8 // kind.bits):
                 found[var] = math.lcm(found.get(var, 1), factor)
     return _open(func, found)
+
+
+def _has_whole_rows(func: tir.PrimFunc) -> bool:
+    """Whether some tensor's rows begin at multiples of 16 bytes, if it does, whatever is passed."""
+    return any(
+        len(b.ty.shape) > 1
+        and all(
+            (tile_ir.static(size) or 1) * dtype_of(tile_ir.dtype_name(b)).bits % (VECTOR_BYTES * 8) == 0
+            for size in (b.ty.shape[-1], *list(b.ty.strides or ())[:-1])
+        )
+        for b in _tensors(func)
+    )
 
 
 def whole_tiles(func: tir.PrimFunc) -> dict[Any, int]:

@@ -73,6 +73,37 @@ def test_bfloat16_and_long_pages(ran, close):
     agrees(ran, close, operands((130, 64, 0), heads=16, page=64, dtype=torch.bfloat16))
 
 
+@pytest.fixture
+def hopper(monkeypatch):
+    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+
+
+@pytest.mark.parametrize("lengths", [(200, 0, 1, 64, 129), (700, 65, 0, 5)])
+def test_pairs_of_tiles(hopper, ran, close, lengths):
+    """Even and odd numbers of tiles, whole and not, none at all; the second case has parts, some of them empty."""
+    columns = -(-max(lengths) // 64)
+    arguments = operands(lengths, heads=70, dim=128, rope=64, page=64, columns=columns)
+    (first, *_) = tile_ops.explain(tile_ops.mla_decode, *arguments, scale=SCALE).kernels
+    assert first.spec.function == ("decode_pairs_part" if max(lengths) > 256 else "decode_pairs")
+    agrees(ran, close, arguments)
+
+
+def test_pairs_of_tiles_are_for_aligned_tensors():
+    q_nope, q_rope, cache, table, lengths = operands((70,), heads=2, dim=128, rope=64, page=64)
+    for unaligned in (0, 1, 2):
+        tensors = [q_nope.contiguous(), q_rope.contiguous(), cache]
+        flat = torch.zeros(tensors[unaligned].numel() + 1, dtype=torch.float16)
+        tensors[unaligned] = flat[1:].view_as(tensors[unaligned]).copy_(tensors[unaligned])
+        problem = DecodeProblem.of(*tensors, table, lengths, scale=SCALE)
+        (_, spec), *_ = plan(problem, Target("cuda", "sm_90a")).kernels
+        assert spec.function == "decode"
+    (_, spec), *_ = plan(
+        DecodeProblem.of(q_nope, q_rope, cache, table, lengths, scale=SCALE), Target("cuda", "sm_90a")
+    ).kernels
+    assert spec.function == "decode_pairs"
+
+
 def test_sizes_of_a_real_model(ran, close):
     agrees(ran, close, operands((100, 64), heads=16, dim=512, rope=64, page=64, columns=2))
 
@@ -123,7 +154,7 @@ def test_autocast(close):
 def test_tiles_fit_the_shared_memory(arch, heads):
     target = Target("hip" if arch.startswith("gfx") else "cuda", arch)
     (_, spec), *_ = plan(DecodeProblem(64, heads, 512, 64, 64, 100, 100, "float16"), target).kernels
-    tiles = dict(spec.arguments)
+    tiles = {"block_h": 64, "block_n": 64, "stages": 2} | dict(spec.arguments)  # those of pairs
     row, block_h, block_n = 512 + 64, tiles["block_h"], tiles["block_n"]
     assert 2 * ((block_h + tiles["stages"] * block_n) * row + block_h * block_n) < SHARED[arch]
 
@@ -141,7 +172,8 @@ def test_parts_fill_the_device_and_no_more():
 @pytest.mark.parametrize("kind", ["cpu", "cuda", "hip"])
 def test_few_kernels_are_shipped(kind):
     specs = list(dict.fromkeys(shipped(kind)))
-    assert {spec.function for spec in specs} == {"decode", "decode_part", "combine"}
+    pairs = {"decode_pairs", "decode_pairs_part"} if kind == "cuda" else set()
+    assert {spec.function for spec in specs} == {"decode", "decode_part", "combine"} | pairs
     assert len(specs) <= 14
 
 

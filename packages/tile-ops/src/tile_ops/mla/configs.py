@@ -15,17 +15,23 @@ from .problem import DTYPES, DecodeProblem
 
 @dataclass(frozen=True)
 class Config:
-    """A block's heads and keys at a time, and how many tiles of keys are in flight."""
+    """A block's heads and keys at a time, and how many tiles of keys are in flight. `pairs`: two tiles in each step."""
 
     block_h: int
     block_n: int
     stages: int
+    pairs: bool = False
 
     def bytes(self, row: int) -> int:
-        """Shared memory: the queries, the tiles of the cache and the weights, 2 bytes each; 2 KiB for the rest."""
+        """Shared memory: the queries, the tiles of the cache and the weights, 2 bytes each; 2 KiB for the rest.
+
+        Of a pair, the second tile's weights take the place of the queries' rotated part.
+        """
         return 2 * ((self.block_h + self.stages * self.block_n) * row + self.block_h * self.block_n) + 2048
 
 
+#: Where the widths fit `decode_pairs`: a tile of keys for each of two warpgroups.
+PAIRS = Config(64, 64, 2, pairs=True)
 #: wgmma takes 64 rows. Fewer heads are padded: reading the cache takes longer than their products.
 WGMMA = Config(64, 64, 2)
 #: Without it, from the largest tiles to the smallest: a device takes the first that fits and has no more rows than there
@@ -50,14 +56,18 @@ def plan(problem: DecodeProblem, target: Target) -> Plan:
     config = _config(problem, target)
     blocks = problem.batch * -(-problem.heads // config.block_h)
     parts = _parts(blocks, problem.columns * problem.page, _processors(target))
-    numbers: dict[str, Any] = {"block_h": config.block_h, "block_n": config.block_n, "stages": config.stages}
     shape: dict[str, Any] = {"dtype": problem.dtype, "dim": problem.dim, "rope": problem.rope, "page": problem.page}
-    why = f"{config.block_h} heads and {config.block_n} keys at a time, {parts} part{'s' if parts > 1 else ''}"
-    source = "rule: CONFIGS and PART in mla/configs.py"
+    if config.pairs:
+        names, source = ("decode_pairs", "decode_pairs_part"), "rule: PAIRS and PART in mla/configs.py"
+    else:
+        names, source = ("decode", "decode_part"), "rule: CONFIGS and PART in mla/configs.py"
+        shape |= {"block_h": config.block_h, "block_n": config.block_n, "stages": config.stages}
+    tiles = "two tiles of " if config.pairs else ""
+    why = f"{config.block_h} heads and {tiles}{config.block_n} keys at a time, {parts} part{'s' if parts > 1 else ''}"
     if parts == 1:
-        return Plan.of({"decode": KernelSpec.of("mla", "decode", **shape, **numbers)}, why, source, parts=1)
+        return Plan.of({"decode": KernelSpec.of("mla", names[0], **shape)}, why, source, parts=1)
     kernels = {
-        "part": KernelSpec.of("mla", "decode_part", **shape, **numbers),
+        "part": KernelSpec.of("mla", names[1], **shape),
         "combine": KernelSpec.of("mla", "combine", dtype=problem.dtype, dim=problem.dim),
     }
     return Plan.of(kernels, why, source, parts=parts)
@@ -76,6 +86,8 @@ def _config(problem: DecodeProblem, target: Target) -> Config:
     row = problem.dim + problem.rope
     if target.kind == "cpu":
         found = CPU
+    elif target.arch == "sm_90a" and _fits_pairs(problem) and PAIRS.bytes(row) <= limit:
+        return PAIRS
     elif target.arch == "sm_90a" and WGMMA.bytes(row) <= limit:
         found = WGMMA
     else:
@@ -85,6 +97,12 @@ def _config(problem: DecodeProblem, target: Target) -> Config:
     while problem.page % block_n:
         block_n //= 2
     return Config(found.block_h, block_n, found.stages)
+
+
+def _fits_pairs(problem: DecodeProblem) -> bool:
+    """Halves of a latent are whole panels of 64 columns and one instruction wide, tiles lie in one page."""
+    widths = problem.rope == 64 and problem.dim % 128 == 0 and problem.dim <= 512
+    return problem.aligned and widths and problem.page % PAIRS.block_n == 0
 
 
 def _processors(target: Target) -> int:

@@ -6,12 +6,14 @@ order; Lengths: (batch,) int32. score = (Q_nope . latent + Q_rope . rotated) * s
 latents weighted by softmax. Scores, sums and outputs are float32 in registers. `scale` comes multiplied by log2(e).
 
 `decode` gives a block of heads all keys of its sequence; `decode_part` one of `parts` equal shares, which `combine`
-merges. DeepSeek-V2 (2024), section 2.1 and appendix C, with W^UK and W^UV taken into the query and the output.
+merges; `decode_pairs` and `decode_pairs_part` do the same with two tiles of keys at a time (Hopper). DeepSeek-V2 (2024),
+section 2.1 and appendix C, with W^UK and W^UV taken into the query and the output.
 """
 
 import tilelang.language as T
 
 INFINITY = float("inf")
+PAIR = 64  # heads of a block, and keys of each of the two tiles, in the kernels that take pairs of tiles
 LN_2 = 0.6931471805599453
 
 
@@ -152,6 +154,176 @@ def decode_part(dtype, dim, rope, page, block_h, block_n, stages):
                 Logs[b, part, head + i] = largest[i] * scale + T.log2(total[i])  # -infinity without keys
 
     return mla_decode_part
+
+
+@T.macro
+def attend_pairs(Q_nope, Q_rope, Cache, Table, b, head, first, last, length, scale, finish, results):
+    """Tiles `first <= tile < last` of sequence `b`, two in each step: what `attend` leaves goes to `finish`, by halves.
+
+    Each of two warpgroups has one tile of a pair and one half of the output's columns; it takes the other tile's weights
+    from shared memory. So one computes weights beside products of the other, and each product has all rows at once. A
+    third warpgroup brings the tiles, in halves, as each is let go of. The two hand the maximum of all tiles so far back
+    and forth: tile 0's has all tiles before it, tile 1's that of tile 0. After Liu and others' FlashMLA, 2025.
+    """
+    page, row = Cache.shape[1:]
+    rope, dtype = Q_rope.shape[-1], Cache.dtype
+    dim = row - rope
+    half, steps, end = dim // 2, T.ceildiv(last - first, 2), T.min(last * PAIR, length)
+    Q_tile = T.alloc_shared((PAIR, dim), dtype)
+    latent = [T.alloc_shared((PAIR, half), dtype) for _ in range(4)]  # the halves of tile 0, then those of tile 1
+    rotated = [T.alloc_shared((PAIR, rope), dtype) for _ in range(2)]
+    weights = [T.alloc_shared((PAIR, PAIR), dtype) for _ in range(2)]  # the second has Q_rope first: no room for more
+    maxima, sums = ([T.alloc_shared((PAIR,), "float32") for _ in range(2)] for _ in range(2))
+    queries = T.alloc_barrier(128)
+    full, empty, passed = (T.alloc_barrier([128] * n) for n in (4, 4, 2))
+
+    with T.ws(2):
+        T.dec_max_nreg(24)
+        T.tma_copy(Q_nope[b, head : head + PAIR, :], Q_tile, barrier=queries)
+        T.tma_copy(Q_rope[b, head : head + PAIR, :], weights[1], barrier=queries)
+        T.mbarrier_arrive(queries)
+        for i in T.serial(steps):
+            keys = [(first + 2 * i) * PAIR, T.min(first + 2 * i + 1, last - 1) * PAIR]
+            pages = [Table[b, key // page] for key in keys]  # read before the waits
+            for n in (0, 1, 3, 2):  # as they are used
+                where, key, part = pages[n // 2], keys[n // 2] % page, n % 2 * half
+                T.mbarrier_wait_parity(empty[n], i % 2 ^ 1)
+                T.tma_copy(Cache[where, key : key + PAIR, part : part + half], latent[n], barrier=full[n])
+                if n in (0, 3):
+                    T.tma_copy(Cache[where, key : key + PAIR, dim:row], rotated[n // 2], barrier=full[n])
+                T.mbarrier_arrive(full[n])
+    for me in (0, 1):
+        with T.ws(me):
+            T.inc_max_nreg(240)
+            q_rope = T.alloc_fragment((PAIR, rope), dtype)
+            scores = T.alloc_fragment((PAIR, PAIR), "float32")
+            out = T.alloc_fragment((PAIR, half), "float32")
+            largest = T.alloc_fragment((PAIR,), "float32")
+            before = T.alloc_fragment((PAIR,), "float32")
+            rescale = T.alloc_fragment((PAIR,), "float32")
+            tile_sum = T.alloc_fragment((PAIR,), "float32")
+            total = T.alloc_fragment((PAIR,), "float32")
+            T.clear(out)
+            T.clear(total)
+            T.fill(largest, -INFINITY)
+            T.mbarrier_wait_parity(queries, 0)
+            T.copy(weights[1], q_rope)
+            for i in T.serial(steps):
+                T.mbarrier_wait_parity(full[3 * me], i % 2)
+                T.wgmma_gemm(q_rope, rotated[me], scores, transpose_B=True, clear_accum=True)
+                T.wgmma_gemm(Q_tile[:, me * half : (me + 1) * half], latent[3 * me], scores, transpose_B=True)
+                T.mbarrier_wait_parity(full[1 + me], i % 2)
+                T.wgmma_gemm(Q_tile[:, (1 - me) * half : (2 - me) * half], latent[1 + me], scores, transpose_B=True)
+                key = (first + 2 * i + me) * PAIR
+                if key + PAIR > end:  # rows past the end may hold anything, NaN too, and 0 * NaN is NaN
+                    for r, c in T.Parallel(PAIR, PAIR):
+                        scores[r, c] = T.if_then_else(key + c < end, scores[r, c], -INFINITY)
+                    for r, c in T.Parallel(PAIR, half):
+                        if key + r >= end:
+                            latent[2 * me][r, c] = 0
+                            latent[2 * me + 1][r, c] = 0
+                for tile in (0, 1):
+                    T.copy(largest, before)
+                    if tile == me:
+                        T.reduce_max(scores, largest, dim=1, clear=False)
+                        for r, c in T.Parallel(PAIR, PAIR):
+                            scores[r, c] = T.exp2(scores[r, c] * scale - largest[r] * scale)
+                        T.copy(scores, weights[me])
+                        T.copy(largest, maxima[me])
+                        T.fence_proxy_async()
+                        T.wait_wgmma(me)  # the second one's product with the first tile goes on
+                        T.mbarrier_arrive(passed[me])
+                        T.reduce_sum(scores, tile_sum, dim=1)
+                    T.mbarrier_wait_parity(passed[tile], i % 2)
+                    T.copy(maxima[tile], largest)
+                    for r in T.Parallel(PAIR):
+                        rescale[r] = T.exp2((before[r] - largest[r]) * scale)
+                        total[r] = total[r] * rescale[r] + (tile_sum[r] if tile == me else 0)
+                    for r, c in T.Parallel(PAIR, half):
+                        out[r, c] *= rescale[r]
+                    if tile == 1:
+                        T.mbarrier_arrive(empty[me])
+                    T.wgmma_gemm(weights[tile], latent[2 * tile + me], out)
+                T.mbarrier_arrive(empty[2 + me])
+            T.copy(total, sums[me])
+            T.mbarrier_arrive(passed[me])
+            T.mbarrier_wait_parity(passed[1 - me], steps % 2)
+            for r in T.Parallel(PAIR):
+                total[r] += sums[1 - me][r]
+            finish(me, out, largest, total, *results)
+
+
+def decode_pairs(dtype, dim, rope, page):
+    """As `decode`, 64 heads to a block. `rope` is 64, `page` a multiple of 64, `dim` one of 128, 512 at most."""
+    batch, heads, pages, columns = T.dynamic("batch"), T.dynamic("heads"), T.dynamic("pages"), T.dynamic("columns")
+
+    @T.macro
+    def finish(me, out, largest, total, Output, Lse, b, head, scale):
+        half = dim // 2
+        for r, c in T.Parallel(PAIR, half):
+            out[r, c] = T.if_then_else(total[r] > 0, out[r, c] / total[r], 0)
+        T.copy(out, Output[b, head : head + PAIR, me * half : (me + 1) * half])
+        if me == 0:
+            for r in T.Parallel(PAIR):
+                Lse[b, head + r] = (largest[r] * scale + T.log2(total[r])) * LN_2  # -infinity without keys
+
+    @T.prim_func
+    def mla_decode_pairs(
+        Q_nope: T.Tensor((batch, heads, dim), dtype),
+        Q_rope: T.Tensor((batch, heads, rope), dtype),
+        Cache: T.Tensor((pages, page, dim + rope), dtype),
+        Table: T.Tensor((batch, columns), "int32"),
+        Lengths: T.Tensor((batch,), "int32"),
+        Output: T.Tensor((batch, heads, dim), dtype),
+        Lse: T.Tensor((batch, heads), "float32"),
+        scale: T.float32,
+    ):
+        with T.Kernel(T.ceildiv(heads, PAIR), batch, threads=384) as (bx, b):
+            head = bx * PAIR
+            length = T.max(T.min(Lengths[b], columns * page), 0)
+            last = T.ceildiv(length, PAIR)
+            results = (Output, Lse, b, head, scale)
+            attend_pairs(Q_nope, Q_rope, Cache, Table, b, head, 0, last, length, scale, finish, results)
+
+    return mla_decode_pairs
+
+
+def decode_pairs_part(dtype, dim, rope, page):
+    """As `decode_part`, with the heads and sizes of `decode_pairs`."""
+    batch, heads, pages, columns = T.dynamic("batch"), T.dynamic("heads"), T.dynamic("pages"), T.dynamic("columns")
+    parts = T.dynamic("parts")
+
+    @T.macro
+    def finish(me, out, largest, total, Means, Logs, b, part, head, scale):
+        half = dim // 2
+        for r, c in T.Parallel(PAIR, half):
+            Means[b, part, head + r, me * half + c] = T.if_then_else(total[r] > 0, out[r, c] / total[r], 0)
+        if me == 0:
+            for r in T.Parallel(PAIR):
+                Logs[b, part, head + r] = largest[r] * scale + T.log2(total[r])  # -infinity without keys
+
+    @T.prim_func
+    def mla_decode_pairs_part(
+        Q_nope: T.Tensor((batch, heads, dim), dtype),
+        Q_rope: T.Tensor((batch, heads, rope), dtype),
+        Cache: T.Tensor((pages, page, dim + rope), dtype),
+        Table: T.Tensor((batch, columns), "int32"),
+        Lengths: T.Tensor((batch,), "int32"),
+        Means: T.Tensor((batch, parts, heads, dim), "float32"),
+        Logs: T.Tensor((batch, parts, heads), "float32"),
+        scale: T.float32,
+    ):
+        with T.Kernel(T.ceildiv(heads, PAIR), parts, batch, threads=384) as (bx, part, b):
+            head = bx * PAIR
+            length = T.max(T.min(Lengths[b], columns * page), 0)
+            tiles = T.ceildiv(length, PAIR)
+            share = T.ceildiv(tiles, parts)
+            first = T.min(part * share, tiles)  # the last parts of a short sequence have no keys
+            last = T.min(first + share, tiles)
+            results = (Means, Logs, b, part, head, scale)
+            attend_pairs(Q_nope, Q_rope, Cache, Table, b, head, first, last, length, scale, finish, results)
+
+    return mla_decode_pairs_part
 
 
 def combine(dtype, dim):

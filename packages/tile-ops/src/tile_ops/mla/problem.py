@@ -10,12 +10,14 @@ from tile_ops.dtypes import name_of
 from tile_ops.errors import WrongDtype, WrongShape, WrongStride, WrongValue
 
 DTYPES = ("float16", "bfloat16")
+BULK = 16  # bytes: where bulk copies begin (PTX ISA, "cp.async.bulk.tensor")
 ALIGNMENT = 16  # of page sizes and head dimensions: what a matrix instruction takes at once
 
 
 @dataclass(frozen=True)
 class DecodeProblem:
-    """`columns` pages of `page` tokens for each of `batch` sequences; rows of `dim` + `rope` elements."""
+    """`columns` pages of `page` tokens for each of `batch` sequences; rows of `dim` + `rope` elements. `aligned`: the cache
+    and the queries begin at multiples of 16 bytes."""
 
     batch: int
     heads: int
@@ -25,6 +27,7 @@ class DecodeProblem:
     pages: int
     columns: int
     dtype: str
+    aligned: bool = True
 
     @classmethod
     def of(
@@ -85,7 +88,10 @@ class DecodeProblem:
             )
         if not 0 < scale < float("inf"):
             raise WrongValue(f"mla_decode: scale is {scale}; expected a positive number, often head_dim ** -0.5")
-        return cls(batch, heads, dim, rope, page, pages, block_table.shape[1], dtype)
+        # Queries that are not contiguous are copied, and copies are aligned.
+        read = [cache, *(q for q in (q_nope, q_rope) if q.is_contiguous())]
+        aligned = all(tensor.data_ptr() % BULK == 0 for tensor in read)
+        return cls(batch, heads, dim, rope, page, pages, block_table.shape[1], dtype, aligned)
 
     @property
     def has_keys(self) -> bool:
