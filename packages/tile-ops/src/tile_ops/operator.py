@@ -64,6 +64,9 @@ class Call(Generic[P]):
     def __getitem__(self, role: str) -> Resolved:
         return self._kernels[role]
 
+    def __contains__(self, role: str) -> bool:
+        return role in self._kernels
+
     @cached_property
     def numbers(self) -> dict[str, int]:
         return dict(self._operator.plan(self.problem, self.target).numbers)

@@ -228,3 +228,21 @@ A, B = torch.ones(4, 6), torch.ones(6, 8)
 def test_refuses(a, b, options, error, text):
     with pytest.raises(error, match=re.escape(text)):
         tile_ops.matmul(a, b, **options)
+
+
+FEW = [("cpu", "rows"), ("cpu", "columns"), ("cuda -arch=sm_90a", "rows"), ("cuda -arch=sm_80", "rows")]
+
+
+@pytest.mark.parametrize(("target", "stored"), FEW)
+def test_few_rows(monkeypatch, ran, close, target, stored):
+    if target != "cpu":
+        monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
+        monkeypatch.setenv("TILELANG_DEFAULT_TARGET", target)
+    for m in (1, 3, 6):
+        a, b = operands((m, 1080), (1080, 70), torch.float16)
+        b = b.T.contiguous().T if stored == "rows" else b
+        bias = torch.linspace(-2, 2, 70).half()
+        roles = [kernel.role for kernel in tile_ops.explain(tile_ops.matmul, a, b, bias=bias).kernels]
+        assert roles == (["gemv"] if stored == "rows" else ["parts", "combine"])
+        found = ran(tile_ops.matmul, a, b, bias=bias, activation="relu")
+        close(found, reference.matmul(a, b, bias=bias, activation="relu"), reference.TOLERANCES["float16"])

@@ -189,7 +189,10 @@ def _run(
     left, right, repeat = _operands(call, a, b)
     whole = out.view(problem.batch, problem.m, problem.n)
     added = None if bias is None else bias.contiguous()
-    if "splits" in call.numbers:
+    if "gemv" in call:
+        call["gemv"](left, right, added, whole)
+        return out
+    if "parts" in call:
         partial = out.new_empty((call.numbers["splits"], problem.m, problem.n), dtype=torch.float32)
         call["parts"](left, right, partial, call.numbers["steps"])
         call["combine"](partial, added, whole)

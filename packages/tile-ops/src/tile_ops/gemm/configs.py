@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from tile_ops.kernel import KernelSpec, Target
@@ -58,6 +58,13 @@ TILES = {
 }
 #: Rows up to which a product is thin: it lasts as long as B takes to read.
 THIN = 64
+#: Rows that kernels of multiplications are written for; the least that holds all is taken. More are for matrix instructions.
+GEMV_ROWS = (1, 4, 8)
+#: Columns and rows of B that a CPU's block reads at once: 16 rows of 1024 were the best of six tiles for one row of 4096 x
+#: 4096, float32 and bfloat16 (one core of a shared EPYC, 22 November 2026).
+COLUMNS, COLUMNS_STEP = 1024, 16
+#: Blocks of columns and parts of k that a CPU's product of few rows has at least, for its cores.
+CPU_BLOCKS = 16
 #: Steps along k that a part of a split product has at least: fewer, and starting costs more than it brings.
 PART_STEPS = 8
 #: Blocks that fill half of a chip (of 132, 108, 304 multiprocessors, of a CPU's cores): fewer large tiles than this, and
@@ -72,6 +79,11 @@ def plan(problem: GemmProblem, target: Target) -> Plan:
     source = "table: TILES in gemm/configs.py"
     if problem.scales == "blocks":
         return Plan.of({"product": _spec(problem, target, "blocks")}, f"scales of {BLOCK} x {BLOCK} blocks", source)
+    if problem.m <= GEMV_ROWS[-1] and (kernels := _few_rows(problem, target)):
+        why = f"{problem.m} rows: B streams through registers"
+        steps = max(1, -(-problem.k // COLUMNS_STEP))
+        each = -(-steps // _cpu_parts(problem, steps))
+        return Plan.of(kernels, why, "rule: GEMV_ROWS in gemm/configs.py", splits=-(-steps // each), steps=each)
     if problem.m <= THIN and (target.kind, "thin") in TILES:
         splits, steps = _split(problem, _tiles(target, "thin"), ENOUGH[target.kind])
         if splits > 1:
@@ -83,6 +95,21 @@ def plan(problem: GemmProblem, target: Target) -> Plan:
     size = "large" if blocks >= ENOUGH[target.kind] else "small"
     why = f"{size} tiles, {blocks} whole large ones"
     return Plan.of({"product": _spec(problem, target, size)}, why, source)
+
+
+def _few_rows(problem: GemmProblem, target: Target) -> dict[str, KernelSpec] | None:
+    """Kernels that multiply without matrix instructions: where B is read row by row, and on a CPU column by column too."""
+    plain = problem.batch == 1 and not (problem.transpose_a or problem.scales or problem.gradient)
+    if not plain or problem.dtype not in ("float16", "bfloat16", "float32"):
+        return None
+    if problem.transpose_b and target.kind != "hip":
+        return {"gemv": _gemv_spec(problem, target.kind)}
+    return {"parts": _columns_spec(problem), "combine": _combine_spec(problem)} if target.kind == "cpu" else None
+
+
+def _cpu_parts(problem: GemmProblem, steps: int) -> int:
+    blocks = -(-problem.n // COLUMNS)
+    return max(1, min(CPU_BLOCKS // blocks, steps // PART_STEPS))
 
 
 def _split(problem: GemmProblem, tiles: Tiles, enough: int) -> tuple[int, int]:
@@ -104,6 +131,8 @@ def shipped(kind: str) -> Iterator[KernelSpec]:
         for dtype, transpose_b, size in product(("float16", "bfloat16", "float32"), (False, True), sizes):
             problem = GemmProblem(1, 1, 1, 1, dtype, dtype, False, transpose_b, "each", "each", None, None, False)
             yield _spec(problem, Target(kind, arch), size)
+            for rows in GEMV_ROWS:
+                yield from (_few_rows(replace(problem, m=rows), Target(kind, arch)) or {}).values()
             if size == "thin":
                 yield from _split_specs(problem, Target(kind, arch)).values()
 
@@ -141,7 +170,11 @@ def _split_specs(problem: GemmProblem, target: Target) -> dict[str, KernelSpec]:
         transpose_b=problem.transpose_b,
         **_tiles(target, "thin").arguments(ITEMSIZE[problem.dtype]),
     )
-    combine = KernelSpec.of(
+    return {"parts": parts, "combine": _combine_spec(problem)}
+
+
+def _combine_spec(problem: GemmProblem) -> KernelSpec:
+    return KernelSpec.of(
         "gemm",
         "combine",
         out_dtype=problem.out_dtype,
@@ -149,7 +182,34 @@ def _split_specs(problem: GemmProblem, target: Target) -> dict[str, KernelSpec]:
         activation=problem.activation,
         block_n=512,
     )
-    return {"parts": parts, "combine": combine}
+
+
+def _gemv_spec(problem: GemmProblem, kind: str) -> KernelSpec:
+    """On a GPU two rows of B by 16 bytes twice for each thread (measured for one row, docs/performance/cuda.md), with 8 rows
+    of A once, as their sums take the registers; on a CPU eight rows of B by a cache line of float32."""
+    rows = next(r for r in GEMV_ROWS if problem.m <= r)
+    vector = 16 // ITEMSIZE[problem.dtype]
+    lanes = 256 if rows < GEMV_ROWS[-1] else 128
+    gpu = {"block_n": 2, "block_k": lanes * vector, "lanes": lanes, "vector": vector, "threads": 128}
+    cpu = {"block_n": 8, "block_k": 512, "lanes": 16, "vector": 1, "threads": 1}
+    return KernelSpec.of(
+        "gemm",
+        "gemv",
+        None,
+        dtype=problem.dtype,
+        out_dtype=problem.out_dtype,
+        bias=problem.bias,
+        activation=problem.activation,
+        rows=rows,
+        **(cpu if kind == "cpu" else gpu),
+    )
+
+
+def _columns_spec(problem: GemmProblem) -> KernelSpec:
+    rows = next(r for r in GEMV_ROWS if problem.m <= r)
+    return KernelSpec.of(
+        "gemm", "gemv_columns", None, dtype=problem.dtype, rows=rows, block_n=COLUMNS, block_k=COLUMNS_STEP
+    )
 
 
 def _options(problem: GemmProblem, target: Target) -> dict[str, Scalar] | None:

@@ -208,3 +208,72 @@ def combine(out_dtype, bias, activation, block_n):
                 C[0, row, bn * block_n + j] = _activated(x, activation)
 
     return combine
+
+
+def gemv(dtype, out_dtype, bias, activation, rows, block_n, block_k, lanes, vector, threads):
+    """C = activation(A @ B + bias) for up to `rows` rows of A and a transposed B (a layer's weight), by multiplications.
+
+    A block reads `block_n` rows of the weight once, straight to registers, `block_k` elements at a time. Each of `lanes`
+    keeps its own sum of the elements that it reads, `vector` neighbours at once; one reduction adds them at the end.
+    """
+    m, n, k = T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
+
+    @T.prim_func
+    def gemv(
+        A: _operand(m, k, False, dtype, "a"),
+        B: _operand(k, n, True, dtype, "b"),
+        added: _vector(n, bias),
+        C: _result(1, m, n, out_dtype),
+    ):
+        with T.Kernel(T.ceildiv(n, block_n), threads=threads) as bn:
+            weight = T.alloc_fragment((block_n, block_k), dtype)
+            x = T.alloc_fragment((rows, block_k), dtype)
+            sums = T.alloc_fragment((rows, block_n, lanes), "float32")
+            total = T.alloc_fragment((rows, block_n), "float32")
+
+            T.clear(sums)
+            for step in T.serial(T.ceildiv(k, block_k)):
+                T.copy(B[0, bn * block_n, step * block_k], weight, eviction_policy="evict_first")
+                T.copy(A[0, 0, step * block_k], x)
+                for r, i, j in T.Parallel(rows, block_n, lanes):
+                    for v in T.serial(block_k // lanes):
+                        at = v // vector * (lanes * vector) + j * vector + v % vector
+                        sums[r, i, j] += T.cast(weight[i, at], "float32") * T.cast(x[r, at], "float32")
+            T.reduce_sum(sums, total, dim=2)
+            for r, i in T.Parallel(rows, block_n):
+                y = total[r, i]
+                if bias:
+                    y = y + T.cast(added[bn * block_n + i], "float32")
+                C[0, r, bn * block_n + i] = _activated(y, activation)
+
+    return gemv
+
+
+def gemv_columns(dtype, rows, block_n, block_k):
+    """Sums over parts of k as in `split_matmul`, for up to `rows` rows of A and a B whose rows are contiguous, by
+    multiplications: each row of a tile of B times one number. For CPUs."""
+    m, n, k = T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
+
+    @T.prim_func
+    def gemv_columns(
+        A: _operand(m, k, False, dtype, "a"),
+        B: _operand(k, n, False, dtype, "b"),
+        partial: T.Tensor((T.dynamic("splits"), m, n), "float32"),
+        steps: T.int32,
+    ):
+        with T.Kernel(T.ceildiv(n, block_n), partial.shape[0], threads=1) as (bn, s):
+            weight = T.alloc_fragment((block_k, block_n), dtype)
+            x = T.alloc_fragment((rows, block_k), dtype)
+            sums = T.alloc_fragment((rows, block_n), "float32")
+
+            T.clear(sums)
+            for step in T.serial(T.min(steps, T.ceildiv(k, block_k) - s * steps)):
+                at = (s * steps + step) * block_k
+                T.copy(B[0, at, bn * block_n], weight)
+                T.copy(A[0, 0, at], x)
+                for r, j in T.Parallel(rows, block_n):
+                    for v in T.serial(block_k):
+                        sums[r, j] += T.cast(weight[v, j], "float32") * T.cast(x[r, v], "float32")
+            T.copy(sums, partial[s, 0, bn * block_n])
+
+    return gemv_columns
