@@ -20,16 +20,17 @@ def prim_func():
     return Program(main, [a], [a * 2])
 
 
-@case("T.Kernel(cluster_dims=)")
+@case("T.Kernel(cluster_dims=)", "T.block_rank_in_cluster")
 def blocks_in_clusters():
     @T.prim_func
-    def main(A: T.Tensor((128,), "float32"), B: T.Tensor((128,), "float32")):
-        with T.Kernel(4, threads=32, cluster_dims=(2, 1, 1)) as bx:
+    def main(A: T.Tensor((4, 4, 32), "float32"), B: T.Tensor((4, 4, 32), "float32")):
+        with T.Kernel(4, 4, threads=32, cluster_dims=(2, 2, 1)) as (bx, by):
             for i in T.Parallel(32):
-                B[bx * 32 + i] = A[bx * 32 + i] + bx
+                B[by, bx, i] = A[by, bx, i] + T.block_rank_in_cluster()
 
-    a = floats(128)
-    return Program(main, [a], [a + np.repeat(np.arange(4, dtype=np.float32), 32)])
+    a = floats(4, 4, 32)
+    x, y = np.arange(4, dtype=np.float32), np.arange(4, dtype=np.float32)[:, None]
+    return Program(main, [a], [a + (x % 2 + y % 2 * 2)[:, :, None]])
 
 
 @case("T.Buffer")

@@ -52,10 +52,10 @@ def persistent(M: int, N: int, K: int, blocks: int) -> Any:
             for row, bx in T.Persistent([M // 128, N // 64], blocks // 2, block // 2, 2):
                 T.clear(c)
                 for k in T.Pipelined(K // 32, num_stages=2):
-                    T.copy(A[(row * 2 + block % 2) * 64, k * 32], a)
+                    T.copy(A[(row * 2 + T.block_rank_in_cluster()) * 64, k * 32], a)
                     T.copy(B[k * 32, bx * 64], b)
                     T.gemm(a, b, c)
-                T.copy(c, C[(row * 2 + block % 2) * 64, bx * 64])
+                T.copy(c, C[(row * 2 + T.block_rank_in_cluster()) * 64, bx * 64])
 
     return main
 

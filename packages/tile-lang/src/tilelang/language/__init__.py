@@ -67,6 +67,7 @@ from tilelang.language.hints import (
 )
 from tilelang.language.launch import (
     Kernel,
+    block_rank_in_cluster,
     get_block_binding,
     get_block_bindings,
     get_block_extent,
@@ -359,6 +360,7 @@ __all__ = [
     "bitwise_not",
     "bitwise_or",
     "bitwise_xor",
+    "block_rank_in_cluster",
     "bool",
     "boolean",
     "bulk_copy",

@@ -6,6 +6,8 @@ import contextlib
 import json
 import math
 from collections.abc import Iterator
+from itertools import accumulate
+from operator import mul
 from typing import Any
 
 from tilelang.errors import InvalidArgument, InvalidThreads
@@ -20,9 +22,17 @@ LARGEST_CLUSTER = 8  # blocks: what every device with clusters takes
 class KernelFrame:
     """The open launch: axis variables as values, extents as given."""
 
-    def __init__(self, grid: list[Value], threads: list[Value], extents: list[Any], thread_extents: list[int]) -> None:
+    def __init__(
+        self,
+        grid: list[Value],
+        threads: list[Value],
+        extents: list[Any],
+        thread_extents: list[int],
+        cluster: list[int],
+    ) -> None:
         self.grid, self.threads = grid, threads
         self.extents, self.thread_extents = extents, thread_extents
+        self.cluster = cluster
 
 
 @contextlib.contextmanager
@@ -125,7 +135,7 @@ def _launch(
         builder.bind_range(var, 0, count)
         thread_axes.append((var, tirx.const(count, "int32")))
         threads.append(Value(var, _INT))
-    builder.kernel = KernelFrame(grid, threads, blocks, counts)
+    builder.kernel = KernelFrame(grid, threads, blocks, counts, cluster)
     builder.names = []
     try:
         with builder.body() as body:
@@ -174,6 +184,19 @@ def get_block_binding(dim: int = 0) -> Any:
 def get_block_bindings() -> tuple[Any, Any, Any]:
     """All three block indices."""
     return get_block_binding(0), get_block_binding(1), get_block_binding(2)
+
+
+def block_rank_in_cluster() -> Any:
+    """The block's number in its cluster (`cluster_dims=` of T.Kernel), int32, counted along x first; 0 without clusters.
+
+    It follows from the block's indices, so it is the same on targets that have no clusters.
+    """
+    frame = require_kernel("T.block_rank_in_cluster").kernel
+    rank: Any = 0
+    for index, size, step in zip(frame.grid, frame.cluster, (1, *accumulate(frame.cluster, mul))):
+        if size > 1:
+            rank = rank + index % size * step
+    return rank
 
 
 def get_thread_extent(dim: int = 0) -> int:
