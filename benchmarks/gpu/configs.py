@@ -87,7 +87,8 @@ class MlaConfig:
 Config = GemmConfig | GemvConfig | AttentionConfig | MlaConfig
 
 BEST: dict[str | tuple[str, str], tuple[Config, ...]] = {
-    "gemm": (GemmConfig(128, 256, 64, 4, panel=16),),
+    "gemm": (GemmConfig(128, 256, 64, 3, panel=8, blocks=132, staged=True),),
+    ("gemm", "M0"): (GemmConfig(128, 256, 64, 4, panel=4),),  # no more tiles than multiprocessors
     "fp8": (GemmConfig(128, 256, 128, 4),),
     "types": (GemmConfig(128, 256, 128, 4), GemmConfig(128, 256, 64, 4), GemmConfig(128, 256, 32, 4)),
     "gemv": (GemvConfig(2, 2048, 256), GemvConfig(2, 2048, 256, once=False)),
@@ -102,10 +103,9 @@ SWEEPS: dict[str, tuple[Config, ...]] = {
         GemmConfig(128, 256, 64, 3),
         GemmConfig(256, 128, 64, 4),
         GemmConfig(128, 256, 64, 4),
-        GemmConfig(128, 256, 64, 4, panel=4),
+        GemmConfig(128, 256, 64, 4, panel=16),
         GemmConfig(128, 256, 64, 4, panel=8, blocks=132),
         GemmConfig(128, 256, 64, 4, panel=16, blocks=132),
-        GemmConfig(128, 256, 64, 3, panel=8, blocks=132, staged=True),
         GemmConfig(128, 256, 64, 3, panel=8, blocks=132, staged=True, cluster=(1, 2)),
         GemmConfig(128, 256, 64, 3, panel=16, blocks=132, staged=True, cluster=(1, 2)),
         GemmConfig(128, 256, 64, 4, panel=16, blocks=132, cluster=(1, 2)),
@@ -124,6 +124,7 @@ SWEEPS: dict[str, tuple[Config, ...]] = {
         GemmConfig(128, 128, 128, 4),
         GemmConfig(128, 256, 128, 3),
         GemmConfig(128, 256, 128, 4, panel=16),
+        GemmConfig(128, 256, 128, 3, panel=8, blocks=132, staged=True),
     ),
     "types": (GemmConfig(128, 256, 64, 3), GemmConfig(128, 128, 64, 3)),
     "gemv": (
