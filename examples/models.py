@@ -42,7 +42,7 @@ def deepseek():
 
 
 def mamba():
-    """Mamba-2: the scan of the prompt and the step of a token by `ssd_scan`."""
+    """Mamba-2: the scan of the prompt by `ssd_scan`, then a token by `ssd_step`."""
     sizes = {"vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 2, "num_heads": 8, "head_dim": 16}
     model = transformers.Mamba2ForCausalLM(transformers.Mamba2Config(**sizes, state_size=16, n_groups=2))
     ours = use(copy.deepcopy(model))

@@ -260,6 +260,15 @@ def state_space_model(draw: Draw) -> Iterator[Call]:
             (x, dt, A, B, C),
             {**options, "return_final_states": True},
         )
+        token = (x[:, 0], dt[:, 0], A, B[:, 0], C[:, 0])
+        yield Call(
+            f"ssd_step {'plain' if gate is None else 'gated'}",
+            tile_ops.ssd_step,
+            lambda *operands, **options: state_space.ssd_step(*operands, **options)[0],
+            tolerance,
+            (draw.normal(1, 2, 64, 128), *token),
+            {**options, "z": None if gate is None else gate[:, 0]},
+        )
     steps = torch.nn.functional.softplus(dt.float()).transpose(1, 2).reshape(1, 2, 2, 256).contiguous()
     sums = torch.cumsum(steps * A[:, None, None], -1)
     before, cb = draw.normal(1, 2, 2, 64, 128, dtype=dtype), draw.normal(1, 2, 1, 256, 256, dtype=dtype)

@@ -57,9 +57,10 @@ def run(call: Call) -> dict[str, Any]:
     line: dict[str, Any] = {"call": call.name, "failure": ""}
     try:
         before = tile_ops.explain(call.operator, *call.args, **call.kwargs)
+        expected = call.expected()  # first: an operator may write an operand
         found = call.operator(*call.args, **call.kwargs)
         after = tile_ops.explain(call.operator, *call.args, **call.kwargs)
-        line["error"] = error(found, call.expected())
+        line["error"] = error(found, expected)
         line["target"] = str(after.target)
         line["kernels"] = [str(kernel.spec) for kernel in after.kernels]
         origins = {kernel.origin for kernel in after.kernels}

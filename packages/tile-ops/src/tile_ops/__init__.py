@@ -22,7 +22,7 @@ from .linear_attention import linear_attention
 from .mla import mla_decode, mla_prefill
 from .normalization import layer_norm, rms_norm, softmax
 from .operator import Explanation, explain
-from .state_space import chunk_scan, chunk_state, ssd_scan
+from .state_space import chunk_scan, chunk_state, ssd_scan, ssd_step
 
 __all__ = [
     "Explanation",
@@ -52,4 +52,5 @@ __all__ = [
     "rms_norm",
     "softmax",
     "ssd_scan",
+    "ssd_step",
 ]

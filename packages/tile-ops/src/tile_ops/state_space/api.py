@@ -12,8 +12,8 @@ from tile_ops.operator import Operator
 from tile_ops.registration import operation
 from tile_ops.state_space_backward import api as _gradients  # noqa: F401  # registers the operator
 
-from .configs import plan_chunk_scan, plan_chunk_state, plan_scan
-from .problem import ChunkScanProblem, ChunkStateProblem, ScanProblem
+from .configs import plan_chunk_scan, plan_chunk_state, plan_scan, plan_step
+from .problem import ChunkScanProblem, ChunkStateProblem, ScanProblem, StepProblem
 
 CHUNK_STATE = Operator(
     "chunk_state",
@@ -28,6 +28,14 @@ CHUNK_SCAN = Operator(
     lambda cb, x, dt, dA_cumsum, C, states, D=None, z=None: target_of(cb, x, dt, dA_cumsum, C, states, D, z),
 )
 SSD_SCAN = Operator("ssd_scan", ScanProblem.of, plan_scan, lambda *operands, **options: _target(*operands, **options))
+
+
+SSD_STEP = Operator(
+    "ssd_step",
+    StepProblem.of,
+    plan_step,
+    lambda state, x, dt, A, B, C, *, D=None, z=None, dt_bias=None, **_: target_of(state, x, dt, A, B, C, D, z, dt_bias),
+)
 
 
 @CHUNK_STATE.public
@@ -120,6 +128,36 @@ def ssd_scan(
     options = (chunk_size, D, z, dt_bias, dt_softplus, initial_states, cu_seqlens)
     y, final = _ssd_scan(x, dt, A, B, C, *options)
     return (y, final) if return_final_states else y
+
+
+@SSD_STEP.public
+def ssd_step(
+    state: Tensor,
+    x: Tensor,
+    dt: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    *,
+    D: Tensor | None = None,
+    z: Tensor | None = None,
+    dt_bias: Tensor | None = None,
+    dt_softplus: bool = False,
+) -> Tensor:
+    """One token of `ssd_scan`, for decoding: state becomes exp(dt A) state + dt x B^T, in place; y = state C + D x.
+
+    state: (batch, nheads, headdim, dstate), float32, contiguous; x, z: (batch, nheads, headdim); dt: (batch, nheads); B, C:
+    (batch, ngroups, dstate); A, D, dt_bias: (nheads,). Types, dt_bias and softplus as in `ssd_scan`. Result: y, as x.
+
+    All in float32, the result is rounded once; the state is read and written once. The result is the same, bit for bit, in
+    every run and batch. No backward: `ssd_scan` has one. Raises WrongShape, WrongDtype, WrongStride, WrongDevice.
+
+    Source: Dao and Gu, Transformers are SSMs, 2024, section 6.
+    """
+    x, B, C = _autocast(x, B, C)
+    if z is not None:
+        (z,) = _autocast(z)
+    return _ssd_step(state, x, dt, A, B, C, D, z, dt_bias, dt_softplus)
 
 
 @operation("chunk_state")
@@ -231,6 +269,46 @@ def _ssd_scan_fake(
     sequences = x.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
     final = x.new_empty((sequences, *x.shape[2:], B.shape[3]), dtype=torch.float32)
     return torch.empty_like(x, memory_format=torch.contiguous_format), final
+
+
+@operation("ssd_step", mutates=["state"])
+def _ssd_step(
+    state: Tensor,
+    x: Tensor,
+    dt: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor | None,
+    z: Tensor | None,
+    dt_bias: Tensor | None,
+    dt_softplus: bool,
+) -> Tensor:
+    call = SSD_STEP.call(state, x, dt, A, B, C, D=D, z=z, dt_bias=dt_bias, dt_softplus=dt_softplus)
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+    if y.numel():
+        bias = A.new_zeros(A.shape, dtype=torch.float32) if dt_bias is None else dt_bias.float().contiguous()
+        steps = (dt.contiguous(), A.float().contiguous(), bias)
+        gate = x.new_empty((*x.shape[:2], 0)) if z is None else z.contiguous()
+        factors = (B.contiguous(), C.contiguous(), _skip(x, D), gate)
+        call["forward"](state, x.contiguous(), *steps, *factors, y, call.problem.model.heads_per_group)
+    return y
+
+
+@_ssd_step.register_fake
+def _(
+    state: Tensor,
+    x: Tensor,
+    dt: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor | None,
+    z: Tensor | None,
+    dt_bias: Tensor | None,
+    dt_softplus: bool,
+) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

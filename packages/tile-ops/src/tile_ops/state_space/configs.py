@@ -9,7 +9,7 @@ from tile_ops.kernel import KernelSpec, Target
 from tile_ops.kernel.spec import Scalar
 from tile_ops.operator import Plan
 
-from .problem import ChunkScanProblem, ChunkStateProblem, Model, ScanProblem
+from .problem import ChunkScanProblem, ChunkStateProblem, Model, ScanProblem, StepProblem
 
 FAMILY = "state_space"
 RULE = "rule: state_space/configs.py"
@@ -134,6 +134,25 @@ def chunk_scan(model: Model, target: Target, skip: bool, gate: bool, packed: boo
     )
 
 
+def plan_step(problem: StepProblem, target: Target) -> Plan:
+    """One kernel. A block of a GPU takes 16 rows of a head, so that one sequence makes blocks for every processor."""
+    model = problem.model
+    rows = 16 if target.kind != "cpu" else min(64, model.headdim)
+    spec = KernelSpec.of(
+        FAMILY,
+        "step",
+        dtype=model.dtype,
+        dt_dtype=problem.dt_dtype,
+        headdim=model.headdim,
+        dstate=model.dstate,
+        rows=rows,
+        softplus=problem.softplus,
+        skip=problem.skip,
+        gate=problem.gate,
+    )
+    return Plan.of({"forward": spec}, f"{rows} rows of a head's state to a block", RULE)
+
+
 def hopper(target: Target) -> bool:
     """Whether the target has TMA and wgmma."""
     return target.kind == "cuda" and target.arch.startswith("sm_90")
@@ -150,6 +169,9 @@ def shipped(kind: str) -> Iterator[KernelSpec]:
         problem = ScanProblem(model, "bfloat16", True, True, gate, False, packed)
         for _, spec in plan_scan(problem, Target(kind, arch)).kernels:
             yield spec
+    for gate in (False, True):
+        step = plan_step(StepProblem(model, "bfloat16", True, True, gate), Target(kind, ARCHS[kind][0]))
+        yield from (spec for _, spec in step.kernels)
 
 
 def _why(model: Model, spec: KernelSpec) -> str:

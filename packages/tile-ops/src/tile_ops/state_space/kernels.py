@@ -297,3 +297,47 @@ def chunk_scan(dtype, chunk_size, headdim, dstate, heads, block_m, block_k, stag
                             y[b, token + i, p + j] = value
 
     return chunk_scan
+
+
+def step(dtype, dt_dtype, headdim, dstate, rows, softplus, skip, gate):
+    """One token: a block takes `rows` rows of a head's state, decays it, adds dt x B^T and reads it with C, in one pass."""
+    batch, nheads, ngroups = T.dynamic("batch, nheads, ngroups")
+
+    @T.prim_func
+    def step(
+        state: T.Tensor((batch, nheads, headdim, dstate), "float32"),
+        x: T.Tensor((batch, nheads, headdim), dtype),
+        dt: T.Tensor((batch, nheads), dt_dtype),
+        A: T.Tensor((nheads,), "float32"),
+        dt_bias: T.Tensor((nheads,), "float32"),
+        B: T.Tensor((batch, ngroups, dstate), dtype),
+        C: T.Tensor((batch, ngroups, dstate), dtype),
+        D: T.Tensor((nheads if skip else T.dynamic("none"),), "float32"),
+        z: T.Tensor((batch, nheads, headdim if gate else T.dynamic("nothing")), dtype),
+        y: T.Tensor((batch, nheads, headdim), dtype),
+        per_group: T.int32,
+    ):
+        with T.Kernel(T.ceildiv(headdim, rows), nheads, batch, threads=128) as (bx, head, b):
+            tile = T.alloc_fragment((rows, dstate), "float32")
+            read = T.alloc_fragment((rows, dstate), "float32")
+            out = T.alloc_fragment((rows,), "float32")
+            p, group = bx * rows, T.truncdiv(head, per_group)
+            t = T.cast(dt[b, head], "float32") + dt_bias[head]
+            if softplus:
+                t = T.max(t, 0.0) + T.log1p(T.exp(-T.abs(t)))
+            t = T.max(t, 0.0)
+            decay = T.exp(t * A[head])
+            T.copy(state[b, head, p : p + rows, :], tile)
+            for i, j in T.Parallel(rows, dstate):
+                tile[i, j] = tile[i, j] * decay + t * x[b, head, p + i] * B[b, group, j]
+                read[i, j] = tile[i, j] * C[b, group, j]
+            T.copy(tile, state[b, head, p : p + rows, :])
+            T.reduce_sum(read, out, dim=1)
+            for i in T.Parallel(rows):
+                value = out[i] + (D[head] * x[b, head, p + i] if skip else 0.0)
+                if gate:
+                    g = T.cast(z[b, head, p + i], "float32")
+                    value *= g * T.sigmoid(g)
+                y[b, head, p + i] = value
+
+    return step

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from tile_ops.dtypes import name_of
-from tile_ops.errors import WrongDtype, WrongShape, WrongValue
+from tile_ops.errors import WrongDtype, WrongShape, WrongStride, WrongValue
 
 DTYPES = ("float16", "bfloat16", "float32")
 STATE_DTYPES = ("float16", "bfloat16", "float32")
@@ -176,6 +176,58 @@ class ScanProblem:
             expect(name, "initial_states", initial_states, (sequences, nheads, headdim, dstate), *floats)
         flags = (D is not None, z is not None, initial_states is not None, cu_seqlens is not None)
         return cls(model, name_of(dt.dtype), dt_softplus, *flags)
+
+
+@dataclass(frozen=True)
+class StepProblem:
+    """`ssd_step`; the model's chunk_size means nothing here."""
+
+    model: Model
+    dt_dtype: str
+    softplus: bool
+    skip: bool
+    gate: bool
+
+    @classmethod
+    def of(
+        cls,
+        state: torch.Tensor,
+        x: torch.Tensor,
+        dt: torch.Tensor,
+        A: torch.Tensor,
+        B: torch.Tensor,
+        C: torch.Tensor,
+        *,
+        D: torch.Tensor | None = None,
+        z: torch.Tensor | None = None,
+        dt_bias: torch.Tensor | None = None,
+        dt_softplus: bool = False,
+    ) -> StepProblem:
+        """Raises WrongShape, WrongDtype, WrongStride."""
+        name = "ssd_step"
+        floats = (torch.float32, torch.float16, torch.bfloat16)
+        if x.ndim != 3 or B.ndim != 3:
+            raise WrongShape(
+                f"{name}: x has shape {tuple(x.shape)}, B {tuple(B.shape)}; expected (batch, nheads, headdim) and "
+                "(batch, ngroups, dstate)"
+            )
+        batch, nheads, headdim = x.shape
+        ngroups, dstate = B.shape[1:]
+        model = Model.of(name, x.dtype, CHUNK_SIZES[0], (nheads, headdim, ngroups, dstate))
+        expect(name, "state", state, (batch, nheads, headdim, dstate), torch.float32)
+        expect(name, "dt", dt, (batch, nheads), x.dtype, torch.float32)
+        expect(name, "A", A, (nheads,), *floats)
+        for what, tensor in (("B", B), ("C", C)):
+            expect(name, what, tensor, (batch, ngroups, dstate), x.dtype)
+        if D is not None:
+            expect(name, "D", D, (nheads,), *floats)
+        if z is not None:
+            expect(name, "z", z, tuple(x.shape), x.dtype)
+        if dt_bias is not None:
+            expect(name, "dt_bias", dt_bias, (nheads,), *floats)
+        if not state.is_contiguous():
+            raise WrongStride(f"{name}: state has strides {state.stride()} and is written; pass a contiguous one")
+        return cls(model, name_of(dt.dtype), dt_softplus, D is not None, z is not None)
 
 
 def lengths(name: str, cu_seqlens: torch.Tensor, batch: int, seqlen: int) -> int:

@@ -95,3 +95,21 @@ def _by_chunks(factor: torch.Tensor, x: torch.Tensor, dt: torch.Tensor) -> tuple
     missing = dt.shape[2] * dt.shape[3] - x.shape[1]
     padded = (torch.nn.functional.pad(t.double(), (0, 0, 0, 0, 0, missing)) for t in (factor, x))
     return tuple(t.unflatten(1, dt.shape[2:]) for t in padded)
+
+
+def ssd_step(
+    state: torch.Tensor,
+    x: torch.Tensor,
+    dt: torch.Tensor,
+    A: torch.Tensor,
+    B: torch.Tensor,
+    C: torch.Tensor,
+    *,
+    z: torch.Tensor | None = None,
+    **options: object,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The recurrence for one token: y and the state after it; float64."""
+    rows = [tensor[:, None] for tensor in (x, dt, B, C)]
+    gate = None if z is None else z[:, None]
+    y, after = ssd_scan(rows[0], rows[1], A, rows[2], rows[3], z=gate, initial_states=state, **options)  # type: ignore[arg-type]
+    return y[:, 0], after

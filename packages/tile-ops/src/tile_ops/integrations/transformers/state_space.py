@@ -1,4 +1,4 @@
-"""Mamba-2 layers of transformers on `ssd_scan`.
+"""Mamba-2 layers of transformers on `ssd_scan` and `ssd_step`.
 
 Such layers (of Mamba-2, Bamba, Zamba2, Nemotron-H, Granite) call two functions of their own module by name; the
 package `kernels` and mamba_ssm replace them there, for all models at once. Their signatures are that of mamba_ssm.
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tile_ops import ssd_scan
+from tile_ops import ssd_scan, ssd_step
 from tile_ops.errors import WrongValue
 from tile_ops.state_space.problem import CHUNK_SIZES
 
@@ -99,20 +99,24 @@ def state_update(
     """One token: hidden_states (batch, heads, dim), state (batch, heads, dim, dstate), which is changed.
 
     dt, D and dt_bias come repeated for each of a head's elements, and A also along the state, as mamba_ssm takes them.
+    Where gradients may be asked for, it is a scan of one token.
     """
-    y, final = ssd_scan(
-        hidden_states[:, None],
-        dt[:, None, :, 0],
-        A[:, 0, 0],
-        B[:, None],
-        C[:, None],
-        chunk_size=CHUNK_SIZES[0],
-        D=None if D is None else D[:, 0],
-        z=None if z is None else z[:, None],
-        dt_bias=None if dt_bias is None else dt_bias[:, 0],
-        dt_softplus=dt_softplus,
-        initial_states=state,
-        return_final_states=True,
-    )
+    options: dict[str, Any] = {
+        "D": None if D is None else D[:, 0],
+        "dt_bias": None if dt_bias is None else dt_bias[:, 0],
+        "dt_softplus": dt_softplus,
+    }
+    dt, A = dt[..., 0], A[:, 0, 0]
+    if not torch.is_grad_enabled():
+        return ssd_step(state, hidden_states, dt, A, B, C, z=z, **options)
+    rows = [tensor[:, None] for tensor in (hidden_states, dt, B, C)]
+    gate = None if z is None else z[:, None]
+    scanned: dict[str, Any] = {
+        "chunk_size": CHUNK_SIZES[0],
+        "initial_states": state,
+        "return_final_states": True,
+        **options,
+    }
+    y, final = ssd_scan(rows[0], rows[1], A, rows[2], rows[3], z=gate, **scanned)
     state.copy_(final)
     return y[:, 0]
