@@ -11,7 +11,7 @@ from configs import AttentionConfig, Config, GemmConfig, GemvConfig, MlaConfig
 import tilelang.language as T
 
 
-def gemm(M, N, K, dtype, out_dtype, transpose_B, block_M, block_N, block_K, stages, threads, panel, cluster):  # type: ignore[no-untyped-def]
+def gemm(M, N, K, dtype, out_dtype, transpose_B, block_M, block_N, block_K, stages, threads, panel, cluster=None):  # type: ignore[no-untyped-def]
     accum = "int32" if dtype == "int8" else "float32"
     B_shape, B_tile = ((N, K), (block_N, block_K)) if transpose_B else ((K, N), (block_K, block_N))
 
@@ -36,13 +36,9 @@ def gemm(M, N, K, dtype, out_dtype, transpose_B, block_M, block_N, block_K, stag
 
 
 def gemm_persistent(  # type: ignore[no-untyped-def]
-    M, N, K, dtype, out_dtype, transpose_B, block_M, block_N, block_K, stages, threads, panel, blocks, staged, cluster
+    M, N, K, dtype, out_dtype, transpose_B, block_M, block_N, block_K, stages, threads, panel, blocks, staged, pair=1
 ):
-    """As many blocks as multiprocessors, which never leave: the loads of a tile begin while the one before is stored.
-
-    In clusters of two blocks each takes one of two tiles, one above the other, which share the columns of B.
-    """
-    pair = cluster[1]
+    """As many blocks as multiprocessors, which never leave: the loads of a tile begin while the one before is stored."""
     accum = "int32" if dtype == "int8" else "float32"
     B_shape, B_tile = ((N, K), (block_N, block_K)) if transpose_B else ((K, N), (block_K, block_N))
 
@@ -56,7 +52,7 @@ def gemm_persistent(  # type: ignore[no-untyped-def]
                 C_shared = T.alloc_shared((block_M, block_N), out_dtype)
             tiles = [T.ceildiv(M, block_M * pair), T.ceildiv(N, block_N)]
             for row, bx in T.Persistent(tiles, blocks // pair, block // pair, panel // pair):
-                by = row * pair + block % pair
+                by = row * pair + T.block_rank_in_cluster()  # the blocks of a cluster share the columns of B
                 T.clear(C_local)
                 for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=stages):
                     T.copy(A[by * block_M, k * block_K], A_shared)
@@ -319,7 +315,9 @@ def kernel(case: Case, config: Config) -> Any:
         c, dtype = config, "float32" if case.dtype == "tf32" else case.dtype
         shape = (c.block_m, c.block_n, c.block_k, c.stages, c.threads, c.panel)
         arguments = (case.m, case.n, case.k, dtype, case.out_dtype, case.transpose_b, *shape)
-        return gemm_persistent(*arguments, c.blocks, c.staged, c.cluster) if c.blocks else gemm(*arguments, c.cluster)
+        return (
+            gemm_persistent(*arguments, c.blocks, c.staged, c.cluster[1]) if c.blocks else gemm(*arguments, c.cluster)
+        )
     if isinstance(case, Gemv):
         assert isinstance(config, GemvConfig)
         policy = "evict_first" if config.once else None

@@ -102,13 +102,13 @@ def test_gemm(benchmark: Any, transpose_B: bool) -> None:
     close(emulated(function, A, np.ascontiguousarray(B.T) if transpose_B else B), A.astype(float) @ B.astype(float))
 
 
-@pytest.mark.parametrize("staged", [False, True])
-def test_gemm_of_blocks_that_stay(benchmark: Any, staged: bool) -> None:
-    """Eight tiles, some of them partial, for three blocks: the last wave is not full."""
+@pytest.mark.parametrize(("staged", "blocks", "pair"), [(False, 3, 1), (True, 3, 1), (False, 2, 2)])
+def test_gemm_of_blocks_that_stay(benchmark: Any, staged: bool, blocks: int, pair: int) -> None:
+    """Eight tiles, some of them partial, for three blocks: the last wave is not full. Or for a cluster of two."""
     rng = np.random.default_rng(0)
     A, B = halves(rng, 200, 80), halves(rng, 80, 120)
     shape = (200, 120, 80, "float16", "float16", False, 64, 64, 32, 2, 128, 2)
-    function = benchmark.kernels.gemm_persistent(*shape, 3, staged)
+    function = benchmark.kernels.gemm_persistent(*shape, blocks, staged, pair)
     close(emulated(function, A, B), A.astype(float) @ B.astype(float))
 
 
