@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import warnings
 
@@ -76,6 +77,16 @@ def test_float32_functions_are_within_their_bound(name, elementwise, features):
         error = ulp_error(got, exact(x.astype(np.float64)))
     worst = int(np.nanargmax(np.where(np.isnan(error), np.inf, error)))
     assert error[worst] <= bound, f"{name}({x[worst]!r}) = {got[worst]!r}: {error[worst]:.2f} ulp"
+
+
+@pytest.mark.parametrize("name", ["exp", "exp2", "exp10"])
+def test_a_power_that_vanishes_does_not_underflow_on_the_way(name, elementwise, host):
+    x = np.array([-np.inf, -1e30, -160.0, 0.0] * 8, np.float32)
+    libm, underflow = ctypes.CDLL(None), 0x10  # FE_UNDERFLOW of x86: it stays set until it is cleared
+    libm.feclearexcept(underflow)
+    got = elementwise(getattr(tir, name), [x], ["float32"], "float32", host)
+    assert not libm.fetestexcept(underflow)
+    assert np.array_equal(got, np.tile(np.float32([0, 0, 0, 1]), 8))
 
 
 @pytest.mark.parametrize("name", EXACT)

@@ -92,8 +92,21 @@ def _nearest(f: Function, x: Value, factor: float) -> tuple[Value, Value]:
     return shifted - magic, shifted.bits() - magic.bits()
 
 
+def _or_zero(x: Value, low: float, high: float, power: Callable[[Value], Value]) -> Value:
+    """power(x), which is 0 below `low` and does not grow above `high`; NaN stays NaN.
+
+    Lanes below compute with 0: results that underflow take the processor many times as long, and masked scores of -inf
+    come by the tile.
+    """
+    gone = x.compare("olt", low)
+    return gone.select(0.0, power(gone.select(0.0, x.compare("ogt", high).select(high, x))))
+
+
 def _exp(f: Function, x: Value) -> Value:
-    x = _clamp(x, -104.0, 89.0)
+    return _or_zero(x, -104.0, 89.0, lambda x: _exp_within(f, x))
+
+
+def _exp_within(f: Function, x: Value) -> Value:
     whole, n = _nearest(f, x, 1 / math.log(2))
     high, low = _parts(math.log(2), 2)
     r = f.fma(whole, -low, f.fma(whole, -high, x))
@@ -101,14 +114,20 @@ def _exp(f: Function, x: Value) -> Value:
 
 
 def _exp2(f: Function, x: Value) -> Value:
-    x = _clamp(x, -151.0, 129.0)
+    return _or_zero(x, -151.0, 129.0, lambda x: _exp2_within(f, x))
+
+
+def _exp2_within(f: Function, x: Value) -> Value:
     whole, n = _nearest(f, x, 1.0)
     r = x - whole
     return _scale(f.fma(r, _polynomial(f, r, _EXP2), 1.0), n)
 
 
 def _exp10(f: Function, x: Value) -> Value:
-    x = _clamp(x, -46.0, 39.0)
+    return _or_zero(x, -46.0, 39.0, lambda x: _exp10_within(f, x))
+
+
+def _exp10_within(f: Function, x: Value) -> Value:
     whole, n = _nearest(f, x, math.log2(10))
     high, low = _parts(math.log10(2), 2)
     r = f.fma(whole, -low, f.fma(whole, -high, x))
