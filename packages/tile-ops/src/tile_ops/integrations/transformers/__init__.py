@@ -2,12 +2,13 @@
 
 from tile_ops.integrations.transformers import use
 
-use(model)  # attention, latent attention, and the scans of Mamba-2 layers
+use(model)  # attention, latent attention, experts, and the scans of Mamba-2 layers
 """
 
 from .attention import attention, register
+from .experts import experts
 from .latent import LatentCache
 from .models import use
 from .state_space import chunk_scan, state_update
 
-__all__ = ["LatentCache", "attention", "chunk_scan", "register", "state_update", "use"]
+__all__ = ["LatentCache", "attention", "chunk_scan", "experts", "register", "state_update", "use"]

@@ -12,17 +12,20 @@ from typing import Any
 
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.moe import ExpertsInterface
 from transformers.masking_utils import flash_attention_mask
 
 from tile_ops import flash_attention
 from tile_ops.errors import WrongValue
 
+from .experts import experts
 from .latent import NAME, decode, expand, takes_latents
 
 
 def register(name: str = NAME) -> None:
-    """Make `flash_attention` known to transformers as `name`."""
+    """Make `flash_attention`, and `grouped_matmul` for mixtures of experts, known to transformers as `name`."""
     AttentionInterface.register(name, attention)
+    ExpertsInterface.register(name, experts)
     AttentionMaskInterface.register(name, flash_attention_mask)  # no mask, or which tokens are padding
 
 

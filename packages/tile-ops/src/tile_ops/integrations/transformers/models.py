@@ -14,15 +14,17 @@ M = TypeVar("M", bound=PreTrainedModel)
 
 
 def use(model: M) -> M:
-    """Let `model` compute attention, and the scans of Mamba-2 layers, by tile_ops; returns it.
+    """Let `model` compute attention, mixtures of experts, and the scans of Mamba-2 layers, by tile_ops; returns it.
 
-    Weights stay where and as they are, other models keep theirs. Attention goes through the model's attention
-    interface, scans through the functions that transformers lets kernels replace. Latent attention decodes from a
+    Weights stay where and as they are, other models keep theirs. Attention and experts go through the interfaces of
+    transformers, scans through the functions that transformers lets kernels replace. Latent attention decodes from a
     `LatentCache` by `mla_decode`, if float16 or bfloat16.
     """
     register()
     if model._supports_sdpa:  # has attention, whose function can be chosen
         model.set_attn_implementation(NAME)
         use_latents(model)
+    if model._can_set_experts_implementation():
+        model.set_experts_implementation(NAME)
     use_scans(model)
     return model
