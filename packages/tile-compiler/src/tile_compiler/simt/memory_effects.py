@@ -81,8 +81,8 @@ def _called(node: Any, note: Any, visit: Any) -> None:
         _wgmma(wgmma, note)
         visit(node.args[-1])
         return
-    if name.startswith(("tl::wgmma_hold", "tl::wgmma_computed")):
-        return  # no access: they only name the registers
+    if name.startswith("tl::wgmma_hold"):
+        return  # no access: it only names the registers
     for position, argument in enumerate(node.args[1:]):
         if not is_call(argument, "tirx.address_of", "tirx.buffer_data"):
             visit(argument)

@@ -21,7 +21,6 @@ from tilelang.ir.dtypes import dtype_of
 DEEPEST = 8  # groups under way that are told apart; older ones count as the oldest of these
 
 WAIT = "tl::wgmma_wait<"
-SHORT = 4  # registers
 
 Shape = tuple[str, ...]
 
@@ -83,9 +82,6 @@ def place_wgmma_waits(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     followed as `insert_barriers` does it; where two ways meet, what either has left under way counts. A wait for shared
     memory comes before the barrier in front of the use, as other warps read that memory as well. Waits that are there
     already count.
-
-    ptxas moves a wait up over arithmetic, and then nothing runs beside the products: `tl::wgmma_computed` makes the wait
-    follow what the statements since the products have computed last, if that is a value or two of each row.
     """
 
     def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
@@ -208,20 +204,7 @@ class _Waits(Placer):
     def _rebuilt(self, node: Node) -> Any:
         if node.kind != "seq":
             return super()._rebuilt(node)
-        out: list[Any] = []
-        issued, last = False, None  # whether products are under way; registers that were computed beside them
-        for part in node.parts:
-            waits = self.waits.get(id(part), _Wait()).pending is not None or called(part.stmt).startswith(WAIT)
-            if waits and last is not None:
-                out.append(run(f"tl::wgmma_computed<{int(last.ty.shape[0])}>", address(last, 0), span=part.stmt.span))
-            out += self._with_wait(part)
-            commits = any(called(s) == "tl::wgmma_commit" for s in tile_ir.walk(part.stmt, tir.Evaluate))
-            issued = issued or commits
-            if waits or commits:
-                last = None
-            elif issued:
-                last = next((s.buffer for s in tile_ir.walk(part.stmt, tir.BufferStore) if _is_short(s.buffer)), last)
-        return tile_ir.sequence(out)
+        return tile_ir.sequence([s for p in node.parts for s in self._with_wait(p)])
 
     def _with_wait(self, node: Node) -> list[Any]:
         wait, stmt = self.waits.get(id(node), _Wait()), self._rebuilt(node)
@@ -244,14 +227,6 @@ def _in_front_of_barrier(parts: list[Node], position: int) -> Node:
         if any(is_call(n, "tirx.call_extern") and "wgmma" in str(n.args[0].value) for n in tile_ir.walk(node.stmt)):
             break
     return parts[position]
-
-
-def _is_short(buffer: Any) -> bool:
-    """Whether a buffer is a few of a thread's registers: a maximum or a sum of each row, which many values end in."""
-    if str(buffer.scope()) not in tile_ir.PRIVATE:
-        return False
-    size = tile_ir.static(buffer.ty.shape[0])
-    return size is not None and size <= SHORT and tile_ir.dtype_name(buffer) == "float32"
 
 
 def _hold(registers: Any, span: Any) -> Any:

@@ -77,49 +77,6 @@ def between_products(listing: str) -> list[str]:
     return names[places[0] : places[-1] + 1]
 
 
-def chained(steps: int) -> Any:
-    """Attention without its maxima: weights are exponentials, and a row's sum is kept beside the output."""
-
-    @T.prim_func
-    def main(
-        Q: T.Tensor((128, 64), "float16"), K: T.Tensor((64 * steps, 64), "float16"), O: T.Tensor((128, 64), "float32")
-    ):
-        with T.Kernel(1, threads=256):
-            q, k = T.alloc_shared((128, 64), "float16"), T.alloc_shared((64, 64), "float16")
-            v = T.alloc_shared((64, 64), "float16")
-            scores, out = T.alloc_fragment((128, 64), "float32"), T.alloc_fragment((128, 64), "float32")
-            weights = T.alloc_fragment((128, 64), "float16")
-            total = T.alloc_fragment((128,), "float32")
-            T.copy(Q, q)
-            T.clear(out)
-            T.clear(total)
-            for step in T.Pipelined(steps, num_stages=2):
-                T.copy(K[step * 64, 0], k)
-                T.gemm(q, k, scores, transpose_B=True, clear_accum=True)
-                for i, j in T.Parallel(128, 64):
-                    scores[i, j] = T.exp2(scores[i, j])
-                T.reduce_sum(scores, total, dim=1, clear=False)
-                T.copy(scores, weights)
-                T.copy(K[step * 64, 0], v)
-                T.gemm(weights, v, out)
-            for i, j in T.Parallel(128, 64):
-                O[i, j] = out[i, j] / total[i]
-
-    return main
-
-
-def test_what_is_computed_beside_products_stays_before_the_wait(listing: Any) -> None:
-    """ptxas moves a wait up over arithmetic that does not concern it; then nothing would run beside the second product."""
-    body = between_products(listing(compiled(text(chained(8))), "-c"))
-    waits = [n for n, name in enumerate(body) if name.startswith("WARPGROUP.DEPBAR")]
-    exponentials = [n for n, name in enumerate(body) if name == "MUFU.EX2"]
-    assert len(waits) == 3  # for the first scores; in the loop for the next ones, and for the output
-    first, _, second = (sum(a < n < b for n in exponentials) for a, b in zip(waits, [*waits[1:], len(body)]))
-    assert first >= 32  # of the first tile
-    assert second == 0
-    assert len(exponentials) == 2 * first
-
-
 @pytest.mark.parametrize("trans", [(False, False), (True, True)], ids=["nn", "tt"])
 @pytest.mark.parametrize("stages", [0, 3])
 @pytest.mark.parametrize(("tile", "threads"), [((128, 256, 64), 256), ((128, 128, 32), 128)])

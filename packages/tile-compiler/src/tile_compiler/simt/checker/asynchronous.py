@@ -37,13 +37,7 @@ _LOADS = ("tl::tma_load", "tl::bulk_load")
 _STORES = ("tl::tma_store", "tl::tma_reduce", "tl::bulk_store", "tl::bulk_reduce")
 _HARDWARE = ("tl::sync_barrier", "tl::arrive_barrier")
 _IGNORED = ("tl::mbarrier_inval", "tl::fence")
-_WITHOUT_EFFECT = (
-    "tl::tma_prefetch",
-    "tl::bulk_prefetch",
-    "tl::wgmma_hold",
-    "tl::wgmma_computed",
-    "tl::wgmma_descriptor",
-)
+_WITHOUT_EFFECT = ("tl::tma_prefetch", "tl::bulk_prefetch", "tl::wgmma_hold", "tl::wgmma_descriptor")
 _NOT_FOLLOWED = (
     "tl::cluster_",
     "bulk_load_multicast",

@@ -11,8 +11,6 @@ template <int pending>
 TL_DEVICE void wgmma_wait() { tl_emu_wgmma_wait(pending); }
 template <int count>
 TL_DEVICE void wgmma_hold(void*) {}
-template <int count>
-TL_DEVICE void wgmma_computed(const float*) {}
 
 template <int swizzle>
 TL_DEVICE uint64_t wgmma_descriptor(const void* shared, uint32_t leading_bytes, uint32_t stride_bytes,

@@ -40,16 +40,6 @@ TL_DEVICE void wgmma_hold(float* r) {
   for (int i = 0; i < count; ++i) asm volatile("" : "+f"(r[i])::"memory");
 }
 
-// What comes next, a wait, stays behind the computation of these values: ptxas keeps it behind the nanosleep, which is
-// done for one pattern of bits (a NaN that no instruction makes) and changes nothing.
-template <int count>
-TL_DEVICE void wgmma_computed(const float* values) {
-  uint32_t bits = 0;
-#pragma unroll
-  for (int i = 0; i < count; ++i) bits ^= __float_as_uint(values[i]);
-  asm volatile("{\n  .reg .pred p;\n  setp.eq.u32 p, %0, 0x7faddbed;\n  @p nanosleep.u32 0;\n}" ::"r"(bits) : "memory");
-}
-
 // A matrix in shared memory that begins `advance_bytes` behind `shared`, within a swizzled row too. `swizzle` (bytes): 0, 32,
 // 64, 128, as the tensor map that brought it has it. Strides in bytes, multiples of 16. K-major: stride_bytes from 8 rows to
 // the next 8; leading_bytes between the two 16-byte columns of a k step, without swizzle only. MN-major: stride_bytes from 8 k
