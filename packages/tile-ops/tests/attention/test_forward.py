@@ -9,7 +9,10 @@ import torch
 
 import tile_ops
 from tile_ops.attention import reference
+from tile_ops.attention.configs import plan
+from tile_ops.attention.problem import AttentionProblem
 from tile_ops.errors import WrongDtype, WrongShape, WrongValue
+from tile_ops.kernel import Target
 
 
 def operands(batch, tokens, keys, heads, heads_kv, dim, dtype=torch.float16, seed=0):
@@ -44,6 +47,16 @@ def cpu_or_hopper(request, monkeypatch):
 def test_causal(way, agrees):
     for tokens, keys, heads, heads_kv in [(100, 150, 2, 1), (1, 131, 2, 2), (130, 9, 1, 1)]:
         agrees(*operands(1, tokens, keys, heads, heads_kv, 64), causal=True)
+
+
+@pytest.mark.parametrize(("kind", "arch"), [("cuda", "sm_90a"), ("hip", "gfx942"), ("cpu", "x86-64-v3")])
+def test_gpus_begin_with_the_longest_tiles_of_all_heads(kind, arch):
+    q = torch.zeros(1, 128, 2, 64, dtype=torch.float16)
+    orders = {}
+    for causal in (True, False):
+        ((_, spec),) = plan(AttentionProblem.of(q, q, q, causal=causal), Target(kind, arch)).kernels
+        orders[causal] = dict(spec.arguments).get("heads_first", False)
+    assert orders == {True: kind != "cpu", False: False}
 
 
 def test_every_key_in_sight(cpu_or_hopper, agrees):

@@ -21,7 +21,12 @@ def serving(head, heads, heads_kv):
     return T.truncdiv(head, T.truncdiv(heads, heads_kv))
 
 
-def forward(dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, stages, threads):
+def grid(tiles, heads, heads_first):
+    """Blocks that begin together have the same head, and share its keys; or the same tile of queries, and the same work."""
+    return (heads, tiles) if heads_first else (tiles, heads)
+
+
+def forward(dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, stages, threads, heads_first=False):
     """Sequences of one length: a block computes `block_M` queries of one head. `mask` and the others as in `attend`."""
     batch, tokens, keys = T.dynamic("batch"), T.dynamic("tokens"), T.dynamic("keys")
     heads, heads_kv = T.dynamic("heads"), T.dynamic("heads_kv")
@@ -41,9 +46,11 @@ def forward(dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, stages, t
         left: T.int32,
         right: T.int32,
     ):
-        with T.Kernel(T.ceildiv(tokens, block_M), heads, batch, threads=threads) as (bx, head, b):
+        tiles = T.ceildiv(tokens, block_M)
+        with T.Kernel(*grid(tiles, heads, heads_first), batch, threads=threads) as (x, y, b):
+            head, tile = (x, y) if heads_first else (y, x)
             # The blocks with the most work begin first: with a causal mask those of the last queries.
-            row = (T.ceildiv(tokens, block_M) - 1 - bx if mask == "causal" else bx) * block_M
+            row = (tiles - 1 - tile if mask == "causal" else tile) * block_M
             head_kv = serving(head, heads, heads_kv)
             lse = (b * heads + head) * tokens
             where = (b, 0, 0, head, head_kv, row, tokens, keys, lse)
@@ -52,7 +59,7 @@ def forward(dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, stages, t
     return attention
 
 
-def forward_packed(dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, stages, threads):
+def forward_packed(dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, stages, threads, heads_first=False):
     """Sequences of any lengths, one behind the other: sequence b holds the rows Starts[b] up to Starts[b + 1] of Q, and
     likewise of K and V. Q, K, V, O have a first extent of 1. Lse: (heads, all tokens)."""
     tokens, keys, ends = T.dynamic("tokens"), T.dynamic("keys"), T.dynamic("ends")
@@ -76,8 +83,10 @@ def forward_packed(dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, st
         left: T.int32,
         right: T.int32,
     ):
-        with T.Kernel(T.ceildiv(longest, block_M), heads, ends - 1, threads=threads) as (bx, head, b):
-            row = (T.ceildiv(longest, block_M) - 1 - bx if mask == "causal" else bx) * block_M
+        tiles = T.ceildiv(longest, block_M)
+        with T.Kernel(*grid(tiles, heads, heads_first), ends - 1, threads=threads) as (x, y, b):
+            head, tile = (x, y) if heads_first else (y, x)
+            row = (tiles - 1 - tile if mask == "causal" else tile) * block_M
             head_kv = serving(head, heads, heads_kv)
             start, key_start = Starts[b], Key_starts[b]
             own, own_keys = Starts[b + 1] - start, Key_starts[b + 1] - key_start
