@@ -93,6 +93,8 @@ def test_a_layer_holds_what_a_dynamic_layer_holds():
     both("reorder_cache", torch.tensor([3, 3, 0, 1]))
     both("batch_select_indices", torch.tensor([2, 0]))
     both("update", torch.randn(2, 1, 1, 32), torch.randn(2, 1, 1, 16))
+    with pytest.raises(WrongValue, match="-1 removes as many"):
+        ours.crop(1)
     ours.reset()
     assert ours.get_seq_length() == 0
 

@@ -18,6 +18,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 
 from tile_ops import mla_decode
 from tile_ops.dtypes import name_of
+from tile_ops.errors import WrongValue
 from tile_ops.mla.problem import ALIGNMENT, DTYPES
 
 NAME = "tile_ops"  # of our implementation of attention
@@ -58,9 +59,13 @@ class LatentLayer(DynamicLayer):
         return self.keys, self.values
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Forget the last tokens; their number comes negative, as in transformers."""
+        """Forget the last tokens; their number comes negative, as in transformers. Raises WrongValue."""
+        if tokens_to_remove > 0:
+            raise WrongValue(
+                f"LatentLayer.crop: {tokens_to_remove} is positive; -{tokens_to_remove} removes as many tokens"
+            )
         if self.is_initialized:
-            self._show(self.rows, self.length - abs(tokens_to_remove))
+            self._show(self.rows, max(self.length + tokens_to_remove, 0))
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Each sequence `repeats` times."""
