@@ -38,13 +38,16 @@ class Block(Asynchronous):
     """Walks of one kernel, with sizes and block coordinates as given; each raises for what it finds.
 
     `state` is None where no thread can be (after a `break`). A condition that memory decides, and all threads agree
-    on, is taken both ways, and the two states are merged; where threads may disagree, each may do either.
+    on, is taken both ways, and the two states are merged; where threads may disagree, each may do either. So is a
+    condition whose ways do not repeat from iteration to iteration (`Repetition.either`), unless `exactly` is set.
     """
 
-    def __init__(self, kernel: tile_ir.Kernel, ctx: SimtContext, tracked: set[Any]) -> None:
+    def __init__(self, kernel: tile_ir.Kernel, ctx: SimtContext, tracked: set[Any], exactly: bool = False) -> None:
         super().__init__(kernel, ctx, tracked)
+        self.tracked, self.exactly = tracked, exactly
         self.loops: list[_Loop] = []
         self.repetitions: dict[Any, Repetition] = {}
+        self.either: set[Any] = set()
 
     def run(self, chosen: dict[Any, Any], host: list[Any]) -> None:
         """Walk the kernel from its beginning to its end, after the Binds of the `host`."""
@@ -195,7 +198,9 @@ class Block(Asynchronous):
             return
         repetition = self.repetitions.get(node)
         if repetition is None:
-            repetition = self.repetitions[node] = Repetition(node, self._is_quiet, self.followed)
+            repetition = Repetition(node, self._is_quiet, self.followed, self.tracked, self.exactly)
+            self.repetitions[node] = repetition
+            self.either.update(repetition.either)
         self._repeated(node, int(low[0]), int(extent[0]), repetition)
 
     def _at_once(self, node: Any, low: int, extent: int) -> None:
@@ -334,17 +339,20 @@ class Block(Asynchronous):
             return
         outer = self.mask
         try:
-            condition = np.broadcast_to(self.value(node.condition), (self.threads,)).astype(bool)
+            value = self.value(node.condition)
+            if node in self.either:
+                raise Unknown(np.size(value) > 1)
         except Unknown as unknown:
             if not unknown.varying:
                 self._either(node)
                 return
-            cases = (outer, outer)  # any thread may go either way
             if _has_barrier(node):
                 raise SharedMemoryRace(
                     "a barrier under a condition that threads may disagree on", at=node.span
                 ) from None
+            cases = (outer, outer)  # any thread may go either way
         else:
+            condition = np.broadcast_to(value, (self.threads,)).astype(bool)
             cases = (outer & condition, outer & ~condition)
         for mask, case in zip(cases, (node.then_case, node.else_case)):
             if case is not None and mask.any():

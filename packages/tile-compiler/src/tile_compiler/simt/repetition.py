@@ -12,6 +12,7 @@ from tvm import tirx as tir
 
 from tile_compiler.loops.affine import depends
 from tile_compiler.rewrite import is_call, substitute
+from tile_compiler.simt.block_memory import orders
 from tile_compiler.simt.thread_values import Unknown
 from tilelang.ir import tile_ir
 
@@ -39,25 +40,41 @@ class Repetition:
     walked again. If a condition is periodic, what stands under it appears in some of P iterations only, and all of
     them are compared.
 
+    A condition that depends on the loop's variable in another way may be taken both ways in every iteration (`either`),
+    like one that memory decides: more than can happen, and it repeats. Asynchronous copies and waits below it have to
+    match others elsewhere, so such a one is not.
+
     A private variable that every iteration increases by the same (`counters`) is affine in the loop's variable, and as
     long as no condition compares it, only its remainders matter: so it counts as that variable does.
     """
 
-    def __init__(self, loop: tir.For, is_quiet: Callable[[Any], bool], followed: Collection[Any]) -> None:
-        """`followed`: the private arrays whose content is a part of the state; of others nothing is known anyway."""
+    def __init__(
+        self,
+        loop: tir.For,
+        is_quiet: Callable[[Any], bool],
+        followed: Collection[Any],
+        tracked: Collection[Any] = (),
+        exactly: bool = False,
+    ) -> None:
+        """`followed`: the private arrays whose content is a part of the state; of others nothing is known anyway.
+
+        `tracked`: the buffers of global memory of which the same holds. `exactly`: no condition is taken both ways.
+        """
+        self.tracked = tracked
+        self.exactly = exactly
+        self.either: list[Any] = []
         self.var = loop.loop_var
         self.followed = followed
         self.moduli: list[int] = []
         self.atoms: list[Any] = []
         self.periodic_conditions = False
-        self.derived: dict[Any, Any] = {}
+        self.derived: dict[Any, Any]
+        self.counters: set[Any]
+        self.moving: set[Any]
         self.regular = True
-        self.counters = set(_counters(loop))
-        self.moving = {self.var, *self.counters}
+        self._count(loop, [])
+        self._count(loop, [n for n in tile_ir.walk(loop.body) if isinstance(n, tir.IfThenElse) and self._guards(n)])
         inner = {n.loop_var for n in tile_ir.walk(loop.body) if isinstance(n, tir.For)}
-        for node in tile_ir.walk(loop.body):
-            if isinstance(node, tir.Bind) and depends(node.value, {*self.moving, *self.derived}):
-                self.derived[node.var] = substitute(node.value, self.derived)
         for node in tile_ir.walk(loop.body):
             if not self.regular:
                 return
@@ -66,8 +83,30 @@ class Repetition:
             self.regular = False
         self.period = math.lcm(*self.moduli) if self.moduli else 1
 
+    def _count(self, loop: tir.For, guards: Sequence[Any]) -> None:
+        """Find what grows with the loop's variable; under `guards`, as long as these let it."""
+        self.counters = set(_counters(loop, guards))
+        self.moving = {self.var, *self.counters}
+        self.derived = {}
+        for node in tile_ir.walk(loop.body):
+            if isinstance(node, tir.Bind) and depends(node.value, {*self.moving, *self.derived}):
+                self.derived[node.var] = substitute(node.value, self.derived)
+
+    def _guards(self, node: tir.IfThenElse) -> bool:
+        """Whether a condition changes once at most: what stands under it is done in all iterations before, or after."""
+        return self._tentative(node.condition) in (FIXED, GUARD)
+
+    def _tentative(self, condition: Any) -> int:
+        """The kind of a condition, of which nothing is kept."""
+        moduli, atoms = list(self.moduli), list(self.atoms)
+        kind = self._kind(condition)
+        self.moduli, self.atoms = moduli, atoms
+        return kind
+
     def _visit(self, node: Any, is_quiet: Callable[[Any], bool]) -> None:
-        if isinstance(node, (tir.IfThenElse, tir.While)) and not is_quiet(node):
+        if isinstance(node, tir.IfThenElse) and not is_quiet(node) and self._is_either(node):
+            self.either.append(node)
+        elif isinstance(node, (tir.IfThenElse, tir.While)) and not is_quiet(node):
             self._condition(node.condition)
         elif is_call(node, "prim.if_then_else") and not is_quiet(node):
             self._condition(node.args[0])
@@ -75,13 +114,13 @@ class Repetition:
             if max(self._kind(node.min), self._kind(node.extent)) > FIXED:
                 self.regular = False
         elif isinstance(node, ir.TensorLoad) and not is_quiet(node):
-            self._index(node.indices)
+            self._place(node.source, node.indices)
         elif is_call(node, "tirx.call_extern") and not is_quiet(node):
             self._call(str(node.args[0].value), node.args[1:])
         elif isinstance(node, tir.BufferStore) and node.buffer in self.counters:
             return
         elif isinstance(node, tir.BufferStore) and not is_quiet(node):
-            self._index(node.indices)
+            self._place(node.buffer, node.indices)
             if node.buffer in self.followed and self._kind(node.value) > FIXED:
                 self.regular = False
 
@@ -95,6 +134,10 @@ class Repetition:
                 if name.startswith(("tl::mbarrier", "tl::wgmma_descriptor", "tl::bulk_")):
                     self._index([argument])
 
+    def _place(self, buffer: Any, indices: Sequence[Any]) -> None:
+        if str(buffer.scope()) not in tile_ir.GLOBAL or buffer in self.tracked:
+            self._index(indices)
+
     def _index(self, indices: Sequence[Any]) -> None:
         if any(self._kind(i) > AFFINE for i in indices):
             self.regular = False
@@ -104,6 +147,13 @@ class Repetition:
         if kind in (AFFINE, OTHER):
             self.regular = False
         self.periodic_conditions |= self._mixes(condition)
+
+    def _is_either(self, node: tir.IfThenElse) -> bool:
+        """Whether only both ways of a condition repeat."""
+        calls = (str(n.args[0].value) for n in tile_ir.walk(node) if is_call(n, "tirx.call_extern"))
+        if self.exactly or any(orders(name) and name != "tl::sync_threads" for name in calls):
+            return False
+        return self._tentative(node.condition) in (AFFINE, OTHER)
 
     def _mixes(self, node: Any) -> bool:
         return any(type(n).__name__ == "FloorMod" and self._kind(n) > FIXED for n in tile_ir.walk(node))
@@ -206,8 +256,8 @@ def _remainder(node: Any) -> tuple[Any, int] | None:
     return of, modulus
 
 
-def _counters(loop: tir.For) -> list[Any]:
-    """Private integers that every iteration of a loop increases by what does not change in it."""
+def _counters(loop: tir.For, guards: Sequence[Any]) -> list[Any]:
+    """Private integers that every iteration of a loop increases by what does not change in it, under `guards` at most."""
     steps: dict[Any, list[Any]] = {}
     for node in tile_ir.walk(loop.body):
         if isinstance(node, tir.BufferStore) and str(node.buffer.scope()) in tile_ir.PRIVATE:
@@ -218,7 +268,7 @@ def _counters(loop: tir.For) -> list[Any]:
     conditional = {
         n.buffer
         for c in tile_ir.walk(loop.body)
-        if isinstance(c, (tir.IfThenElse, tir.For, tir.While))
+        if isinstance(c, (tir.IfThenElse, tir.For, tir.While)) and c not in guards
         for n in tile_ir.walk(c)
         if isinstance(n, tir.BufferStore)
     }

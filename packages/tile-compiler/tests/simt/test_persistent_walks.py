@@ -1,0 +1,53 @@
+"""Tiles whose coordinates are no longer affine in the loop's variable: the checker finds where they repeat."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from mutants import all_needed
+
+import tilelang.language as T
+from tile_compiler.simt.enumeration import Block
+
+
+def turned_tiles() -> Any:
+    """Tiles of matrices of any size, in groups, each turned by way of shared memory; those inside it without masks."""
+    m, n, times = T.dynamic("m"), T.dynamic("n"), T.dynamic("times")
+
+    @T.prim_func
+    def turned_tiles(A: T.Tensor((times, m, n), "float32"), C: T.Tensor((times, m, n), "float32"), blocks: T.int32):
+        with T.Kernel(blocks, threads=128) as block:
+            tile = T.alloc_shared((32, 32), "float32")
+            for by, strip in T.Persistent([T.ceildiv(m, 32), T.ceildiv(n, 32) * times], blocks, block, 4):
+                bx, time = strip % T.ceildiv(n, 32), strip // T.ceildiv(n, 32)
+                T.copy(A[time, by * 32, bx * 32], tile)
+                for i, j in T.Parallel(32, 32):
+                    C[time, by * 32 + i, bx * 32 + j] = tile[31 - i, 31 - j]
+
+    return turned_tiles
+
+
+@pytest.fixture
+def walked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The iterations that the checker walks."""
+    found: list[Any] = []
+    whole = Block._iteration
+
+    def iteration(self: Block, node: Any, value: Any) -> None:
+        found.append(value)
+        whole(self, node, value)
+
+    monkeypatch.setattr(Block, "_iteration", iteration)
+    return found
+
+
+def test_tiles_of_a_block_that_stays_repeat(lower: Any, walked: list[Any]) -> None:
+    lower(turned_tiles())
+    assert 0 < len(walked) < 500  # of the 512 that are walked at most for each of two dozen sizes
+
+
+def test_every_barrier_of_such_a_loop_is_needed(lower: Any) -> None:
+    trace, _ = lower(turned_tiles())
+    # Before a tile is read, with masks and without, and before the next one is written.
+    assert all_needed(trace.steps[-1].after) == 3
