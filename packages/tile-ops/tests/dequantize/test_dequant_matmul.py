@@ -15,7 +15,7 @@ from tile_ops.dequantize.formats import FORMATS, unpack
 from tile_ops.dequantize.problem import DequantProblem
 from tile_ops.dequantize.weights import QuantizedWeight
 from tile_ops.errors import WrongDtype, WrongShape, WrongStride, WrongValue
-from tile_ops.kernel import Target, resolve, target_of
+from tile_ops.kernel import KernelSpec, Target, resolve, target_of
 
 
 def random_weight(n, k, format, group_size, dtype=torch.float16, seed=0):
@@ -45,19 +45,46 @@ def check(ran, close, m, n, k, format="int4", group_size=128, dtype=torch.float1
     close(found, expected, reference.TOLERANCES[str(dtype).removeprefix("torch.")])
 
 
+#: The CPU in every run; as on GPUs, where each compiles and emulates several kernels, in full ones.
+GPUS_IN_FULL = pytest.mark.parametrize(
+    "way",
+    ["cpu", *(pytest.param(gpu, marks=pytest.mark.full) for gpu in ("cuda -arch=sm_90a", "hip -mcpu=gfx942"))],
+    indirect=True,
+)
+
+
+@GPUS_IN_FULL
 def test_one_token(way, ran, close):
     for n, k in ((16, 2048), (46, 96))[: 2 if way == "cpu" else 1]:  # other shapes are other compilations
         check(ran, close, 1, n, k, "uint4", 32, bias=True)
 
 
 def test_several_tokens(way, ran, close):
-    for m, n, k in ((16, 128, 256), (3, 144, 352)):
-        check(ran, close, m, n, k, "uint4", bias=True)
+    check(ran, close, 3, 144, 352, "uint4", bias=True)
+
+
+@pytest.mark.full
+def test_whole_tiles(way, ran, close):
+    check(ran, close, 16, 128, 256, "uint4", bias=True)
 
 
 def test_many_tokens_of_bfloat16(ran, close):
     for m, n, k in ((64, 128, 128), (50, 40, 160)):
         check(ran, close, m, n, k, "int4", 32, torch.bfloat16, out_dtype=torch.float32)
+
+
+@GPUS_IN_FULL
+def test_tokens_enough_to_decode_first(way, ran, close, monkeypatch):
+    """In panels of 256 rows, the last of which is smaller; also where the bias has another type than the result."""
+    monkeypatch.setattr(configs, "MANY", 20)
+    monkeypatch.setattr(configs, "PANEL", 256 * 2 * 96)
+    check(ran, close, 20, 260, 96, "uint4", 32, bias=True)
+    x, w = torch.zeros(20, 96).half(), random_weight(260, 96, "uint4", 32)
+    explained = tile_ops.explain(tile_ops.dequant_matmul, x, w.packed, **arguments(w))
+    assert explained.kernels[0].spec.function == "decode"
+    if way == "cpu":
+        check(ran, close, 21, 260, 96, "nf4", 64, torch.bfloat16, bias=True, out_dtype=torch.float32)
+        check(ran, close, 22, 260, 96, "int2", -1)
 
 
 def test_ampere(ran, close, monkeypatch):
@@ -66,12 +93,22 @@ def test_ampere(ran, close, monkeypatch):
     check(ran, close, 16, 128, 256, "nf4", 64)
 
 
+@pytest.mark.full
 def test_splits_of_k_are_added(ran, close, monkeypatch):
     monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
     monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
-    check(ran, close, 8, 128, 2048, bias=True)
-    x, w = torch.zeros(8, 2048).half(), random_weight(128, 2048, "int4", 128)
+    check(ran, close, 8, 40, 4096, bias=True)
+    x, w = torch.zeros(8, 4096).half(), random_weight(40, 4096, "int4", 128)
     assert len(tile_ops.explain(tile_ops.dequant_matmul, x, w.packed, **arguments(w)).kernels) == 2
+
+
+def test_splits_fill_the_chip():
+    """Rows of W that leave a last round of blocks half empty are split, unless the parts are more to add than it saves."""
+    splits = {}
+    for m, n, k in ((1, 16384, 16384), (1, 28672, 8192), (64, 28672, 8192), (1, 1024, 8192), (1, 64, 512)):
+        problem = DequantProblem(m, n, k, "uint4", 128, "float16", "float16", True, False)
+        splits[m, n] = dict(configs.plan(problem, Target("cuda", "sm_90a")).numbers)["splits"]
+    assert splits == {(1, 16384): 1, (1, 28672): 2, (64, 28672): 1, (1, 1024): 8, (1, 64): 1}
 
 
 def test_hopper_reads_by_tma_and_multiplies_by_warpgroups():
@@ -86,6 +123,15 @@ def test_hopper_reads_by_tma_and_multiplies_by_warpgroups():
     assert used.count("tma_load") == 4  # x, weights, scales, zero points
     assert "wgmma_m64k16_f32_f16_rs" in used
     assert not [n for n in report["notes"] if "serialized" in n["text"]]
+
+
+def test_parts_are_added_in_their_order(close):
+    """What the second kernel of split products does, on the CPU."""
+    parts = torch.randn(3, 2, 20, generator=torch.Generator().manual_seed(0))
+    bias, out = torch.arange(20).half(), torch.empty(2, 20).half()
+    spec = KernelSpec.of("dequantize", "sum_splits", dtype="float16", out_dtype="float16", bias=True)
+    resolve(spec, target_of(parts))(parts, bias, out)
+    close(out, parts.double().sum(0) + bias, 1e-3)
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -107,21 +153,6 @@ def test_int8_activations(ran, close, format):
         found = ran(tile_ops.dequant_matmul, x, w.packed, **arguments(w), bias=bias)
         assert found.dtype == torch.float32
         close(found, reference.dequant_matmul(x, w.packed, **arguments(w), bias=bias), 1e-6)
-
-
-@pytest.mark.parametrize("format", ["nf4", "int2", "uint1"])
-def test_formats_of_the_kernel_for_one_token_on_a_gpu(close, format):
-    """Compiled for the CPU, where it runs as well."""
-    w = random_weight(10, 256, format, 64)
-    x = torch.randn(1, 256, generator=torch.Generator().manual_seed(0)).half()
-    problem = DequantProblem.of(x, w.packed, **arguments(w))
-    spec = dict(configs.plan(problem, Target("cuda", "sm_90a")).kernels)["product"]
-    assert spec.function == "gemv"
-    out = torch.empty(1, 1, 10).half()
-    zeros = torch.zeros(1, 1, dtype=torch.uint8) if w.zeros is None else w.zeros
-    table = torch.tensor(FORMATS[format].table or (0.0,))
-    resolve(spec, target_of(x))(x, w.packed.view(torch.uint32), w.scales, zeros, table, torch.zeros(1).half(), out)
-    close(out[0], reference.dequant_matmul(x, w.packed, **arguments(w)), reference.TOLERANCES["float16"])
 
 
 @pytest.mark.parametrize(("m", "group_size"), [(1, -1), (20, -1), (1, 256)])

@@ -7,7 +7,8 @@ from functools import cache
 import torch
 
 from tile_ops.dtypes import name_of
-from tile_ops.kernel import target_of
+from tile_ops.gemm import matmul
+from tile_ops.kernel import Resolved, target_of
 from tile_ops.operator import Operator
 from tile_ops.registration import operation
 
@@ -53,10 +54,10 @@ def dequant_matmul(
     x may be int8 too, with int4, int2 or int1, group_size -1, scales and bias float32: then sums are exact, in int32, and
     the result is float32 unless `out_dtype` says otherwise.
 
-    Products on matrix instructions round W to x's type, others do not (`explain` tells which run). Sums are in float32,
-    the result is rounded once. Results repeat bit for bit; a token's result may depend on how many there are, as the
-    kernel does. Empty tensors give an empty result, or the bias where k is 0. Raises WrongShape, WrongDtype,
-    WrongStride, WrongValue, WrongDevice.
+    Products on matrix instructions round W to x's type, others do not (`explain` tells which run); for 1024 tokens and
+    more W is decoded before, by rows that take at most 128 MB. Sums are in float32, the result is rounded once. Results
+    repeat bit for bit; a token's result may depend on how many there are, as the kernel does. Empty tensors give an empty
+    result, or the bias where k is 0. Raises WrongShape, WrongDtype, WrongStride, WrongValue, WrongDevice.
 
     Sources: Frantar et al., GPTQ, 2022; Dettmers et al., QLoRA, 2023; OCP Microscaling Formats 1.0.
     """
@@ -86,23 +87,42 @@ def _dequant_matmul(
         return out.zero_() if bias is None else out.copy_(bias.expand_as(out))
     if problem.dtype == "int8":
         offset = _bias(bias, torch.float32, x.device)
-        call["product"](x.reshape(m, -1).contiguous(), weight.view(torch.uint32), scales, offset, out.view(m, n))
+        call["product"](x.reshape(m, -1).contiguous(), weight, scales, offset, out.view(m, n))
+        return out
+    codes = (scales, _empty(x.device)[0] if zeros is None else zeros, _values(format, x.device))
+    rows = x.reshape(m, problem.k).contiguous()
+    if "panel" in call.numbers:
+        _multiply_panels(call["decode"], call.numbers["panel"], rows, weight, codes, bias, out.view(m, n))
         return out
     splits = call.numbers.get("splits", 1)
     sums = out.view(1, m, n) if splits == 1 else x.new_empty((splits, m, n), dtype=torch.float32)
-    unused = _empty(x.device)
-    call["product"](
-        x.reshape(m, problem.k).contiguous(),
-        weight.view(torch.uint32),
-        scales,
-        unused[0] if zeros is None else zeros,
-        _values(format, x.device),
-        _bias(bias, x.dtype, x.device),
-        sums,
-    )
+    packed = weight.view(torch.uint32) if call["product"].spec.function == "words" else weight
+    call["product"](rows, packed, *codes, _bias(bias, x.dtype, x.device), sums)
     if splits > 1:
         call["sum"](sums, _bias(bias, x.dtype, x.device), out.view(m, n))
     return out
+
+
+def _multiply_panels(
+    decode: Resolved,
+    panel: int,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    codes: tuple[torch.Tensor, ...],
+    bias: torch.Tensor | None,
+    out: torch.Tensor,
+) -> None:
+    """out = x @ W.T + bias, by `panel` rows of W that are decoded to x's type. codes: scales, zeros, values."""
+    words = weight.view(torch.uint32)
+    n, k = len(weight), x.shape[1]
+    if bias is not None and bias.dtype != out.dtype:
+        bias = bias.float()
+    decoded = x.new_empty((min(panel, n), words.shape[1], k // words.shape[1]))
+    for first in range(0, n, panel):
+        some = decoded[: n - first]
+        decode(words, *codes, some, first)
+        span = slice(first, first + len(some))
+        matmul(x, some.view(-1, k).mT, bias=None if bias is None else bias[span], out_dtype=out.dtype, out=out[:, span])
 
 
 @cache

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from math import ceil
 
+from tile_ops.gemm.configs import plan as dense
+from tile_ops.gemm.problem import GemmProblem
 from tile_ops.kernel import KernelSpec, Target
 from tile_ops.kernel.spec import Scalar
 from tile_ops.operator import Plan
@@ -15,26 +19,53 @@ from .problem import DequantProblem
 TOKENS = (8, 16, 32, 64, 128)
 #: Multiprocessors of a card of the architecture (vendors' datasheets); a product is split along k until these are busy.
 PROCESSORS = {"sm_80": 108, "sm_86": 84, "sm_89": 128, "sm_90a": 132, "gfx942": 304}
-BLOCK_K = 128
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Rows of W and columns of a block's step, and steps that are on their way."""
+
+    block_N: int
+    block_K: int
+    stages: int
+
+
+#: By architecture (or kind) and tokens. sm_90a: measured (docs/performance/cuda.md); other GPUs: a rule, what fits into
+#: the 99 KB of shared memory of sm_86 and sm_89.
+TILES = {
+    ("sm_90a", 8): Tile(64, 256, 4),
+    ("sm_90a", 128): Tile(128, 128, 3),
+    **{("cuda", tokens): Tile(128, 128, stages) for tokens, stages in ((8, 4), (16, 4), (32, 4), (64, 3), (128, 2))},
+    **{("hip", tokens): Tile(128, 128, 2) for tokens in TOKENS},
+    **{("cpu", tokens): Tile(64, 128, 2) for tokens in TOKENS},
+}
+#: The same for int8 activations.
+INT8_TILES = {("sm_90a", 8): Tile(64, 512, 4)}
+#: Bytes of W that are read while a second kernel starts and adds the splits: 3 us, measured on the H200.
+SUM_BYTES = 7e6
+#: How much longer a block takes that has a multiprocessor for itself (68 to 62 us on the H200: nothing hides its waits).
+ALONE = 1.1
 #: Tokens up to which a CPU multiplies by vectors of words: 2048 x 2048 in bfloat16 took 39.6 ms so, 38.8 ms by `product`
 #: at 16 tokens, and 7.7 ms against 84 ms at one token of 4096 x 4096 (one core of a shared EPYC, 22 November 2026).
 CPU_TOKENS = 16
-#: Tiles of k that are on their way, by tokens: what fits into the 99 KB of shared memory of sm_86 and sm_89.
-STAGES = {8: 4, 16: 4, 32: 4, 64: 3, 128: 2}
-WEIGHTS = 128  # rows of weights of a tile on a GPU: two warpgroups of 64 rows
+#: Tokens from which W is decoded into memory and multiplied by the dense kernel: on the H200 decoding 16384 x 16384 took
+#: 205 us, and 128 tokens more 117 us by `product`, 90 us by the dense kernel.
+MANY = 1024
+#: Bytes of decoded rows that are held at a time: large enough to keep the dense kernel's tiles many.
+PANEL = 128 << 20
 SOURCE = "rule in dequantize/configs.py"
 
 
 def plan(problem: DequantProblem, target: Target) -> Plan:
-    """One token: a kernel that reads weights and nothing else much. More: matrix instructions, k in splits if n is small."""
+    """Matrix instructions, also for one token: they leave the time to decoding. Along k in splits if n is small."""
     if problem.dtype == "int8":
         tokens = _tokens(problem.m, target)
         why = f"{tokens} tokens in a tile of integer matrix instructions, weights decoded in registers"
         return Plan.of({"product": _product_int8(problem, target, tokens)}, why, SOURCE)
     if target.kind == "cpu" and problem.m <= CPU_TOKENS:
         return Plan.of({"product": _words(problem)}, f"at most {CPU_TOKENS} tokens: vectors of words", SOURCE)
-    if problem.m == 1:
-        return Plan.of({"product": _gemv(problem)}, "one token: weights stream through registers", SOURCE)
+    if problem.m >= MANY:
+        return _in_two(problem, target)
     tokens = _tokens(problem.m, target)
     splits = _splits(problem, target, tokens)
     kernels = {"product": _product(problem, target, tokens, split=splits > 1)}
@@ -45,21 +76,63 @@ def plan(problem: DequantProblem, target: Target) -> Plan:
     return Plan.of(kernels, why, SOURCE, splits=splits)
 
 
+def _in_two(problem: DequantProblem, target: Target) -> Plan:
+    """Panels of rows of W are decoded, each of as many rows as the others up to a multiple of 256, and multiplied."""
+    panels = -(-2 * problem.n * problem.k // PANEL)
+    panel = -(-problem.n // panels // 256) * 256
+    same = problem.dtype == problem.out_dtype
+    product = GemmProblem(
+        batch=1,
+        m=problem.m,
+        n=min(panel, problem.n),
+        k=problem.k,
+        dtype=problem.dtype,
+        out_dtype=problem.out_dtype,
+        transpose_a=False,
+        transpose_b=True,
+        batch_a="each",
+        batch_b="each",
+        bias=(problem.dtype if same else "float32") if problem.bias else None,
+        activation=None,
+        tf32=False,
+    )
+    chosen = dense(product, target)
+    why = f"{MANY} tokens and more: W decoded in panels of {panel} rows, then {chosen.why}"
+    return Plan.of({"decode": _decode(problem), **dict(chosen.kernels)}, why, SOURCE, panel=panel)
+
+
 def _tokens(m: int, target: Target) -> int:
     least = 16 if target.kind == "hip" else TOKENS[0]  # MFMA has 16 columns
     return next((t for t in TOKENS if t >= max(m, least)), TOKENS[-1])
 
 
+def _tile(target: Target, tokens: int, integers: bool = False) -> Tile:
+    special = (INT8_TILES if integers else {}).get((target.arch, tokens))
+    return special or TILES.get((target.arch, tokens)) or TILES[target.kind, tokens]
+
+
+def _arguments(target: Target, tokens: int, integers: bool = False) -> dict[str, Scalar]:
+    """A tile as kernels take it. A warpgroup has 64 rows."""
+    tile = _tile(target, tokens, integers)
+    return {"block_M": tokens, **asdict(tile), "threads": 2 * tile.block_N}
+
+
 def _splits(problem: DequantProblem, target: Target, tokens: int) -> int:
-    """The most splits, a power of two, with no more than two blocks to a multiprocessor and 4 steps each."""
+    """The power of two, with at least 4 steps in each split, that gives the least bytes: those of W, times the rounds of
+    blocks rounded up over what they are, and those of the parts."""
     if target.kind == "cpu":
         return 1
-    blocks = -(-problem.n // WEIGHTS) * -(-problem.m // tokens)
-    steps = -(-problem.k // BLOCK_K)
-    splits = 1
-    while blocks * splits * 2 <= 2 * PROCESSORS.get(target.arch, 108) and steps >= splits * 2 * 4 and splits < 16:
-        splits *= 2
-    return splits
+    tile = _tile(target, tokens)
+    blocks = -(-problem.n // tile.block_N) * -(-problem.m // tokens)
+    steps = -(-problem.k // tile.block_K)
+    packed = problem.n * problem.k * FORMATS[problem.format].bits / 8
+
+    def bytes_with(splits: int) -> float:
+        rounds = blocks * splits / PROCESSORS.get(target.arch, 108)
+        time = packed * ceil(rounds) / rounds * (ALONE if rounds <= 1 else 1)
+        return time + (4 * splits * problem.m * problem.n + SUM_BYTES if splits > 1 else 0)
+
+    return min((s for s in (1, 2, 4, 8, 16) if s == 1 or steps >= 4 * s), key=bytes_with)
 
 
 def _common(problem: DequantProblem) -> dict[str, Scalar]:
@@ -75,8 +148,11 @@ def _common(problem: DequantProblem) -> dict[str, Scalar]:
     }
 
 
+def _decode(problem: DequantProblem) -> KernelSpec:
+    return KernelSpec.of("dequantize", "decode", None, **_common(problem), block_W=256, threads=256)
+
+
 def _product(problem: DequantProblem, target: Target, tokens: int, split: bool) -> KernelSpec:
-    cpu = target.kind == "cpu"
     return KernelSpec.of(
         "dequantize",
         "product",
@@ -84,27 +160,19 @@ def _product(problem: DequantProblem, target: Target, tokens: int, split: bool) 
         **_common(problem),
         out_dtype="float32" if split else problem.out_dtype,
         bias=problem.bias and not split,
-        block_M=tokens,
-        block_N=64 if cpu else WEIGHTS,
-        block_K=BLOCK_K,
-        stages=STAGES[tokens] if target.kind == "cuda" else 2,
-        threads=128 if cpu else 256,
+        **_arguments(target, tokens),
     )
 
 
 def _product_int8(problem: DequantProblem, target: Target, tokens: int) -> KernelSpec:
-    cpu = target.kind == "cpu"
     return KernelSpec.of(
         "dequantize",
         "product_int8",
+        None,
         out_dtype=problem.out_dtype,
         bits=FORMATS[problem.format].bits,
         bias=problem.bias,
-        block_M=tokens,
-        block_N=64 if cpu else WEIGHTS,
-        block_K=BLOCK_K,
-        stages=STAGES[tokens] if target.kind == "cuda" else 2,
-        threads=128 if cpu else 256,
+        **_arguments(target, tokens, integers=True),
     )
 
 
@@ -127,29 +195,18 @@ def _words(problem: DequantProblem) -> KernelSpec:
     )
 
 
-def _gemv(problem: DequantProblem) -> KernelSpec:
-    return KernelSpec.of(
-        "dequantize",
-        "gemv",
-        None,
-        **_common(problem),
-        out_dtype=problem.out_dtype,
-        bias=problem.bias,
-        block_N=4,
-        block_W=256,
-        threads=64,
-    )
-
-
 def shipped(kind: str) -> Iterator[KernelSpec]:
-    """4-bit weights against float16: with zero points and groups of 128, and nf4 with groups of 64; 1, 16 and 64 tokens."""
-    target = Target(kind, "")
+    """4-bit weights against float16: with zero points and groups of 128, and nf4 with groups of 64; for the fewest tokens,
+    for 33 to 64, and decoding for many."""
+    target = Target(kind, "sm_90a" if kind == "cuda" else "")
     for name, group in (("uint4", 128), ("nf4", 64)):
         problem = DequantProblem(1, 1, 1024, name, group, "float16", "float16", name == "uint4", False)
-        yield _words(problem) if kind == "cpu" else _gemv(problem)
-        for tokens in (16, 64)[kind == "cpu" :]:
+        yield _decode(problem)
+        if kind == "cpu":
+            yield _words(problem)
+            yield _product(problem, target, 64, split=False)
+            continue
+        for tokens in (_tokens(1, target), 64):
             yield _product(problem, target, tokens, split=False)
-            if kind != "cpu":
-                yield _product(problem, target, tokens, split=True)
-        if kind != "cpu":
-            yield _sum(problem)
+            yield _product(problem, target, tokens, split=True)
+        yield _sum(problem)

@@ -1,6 +1,6 @@
 """Products with packed weights in tile language: out = x @ W.T, W[n, k] = (code - zero) * scale.
 
-x: (m, k) float16 or bfloat16; weights: (n, k / per) uint32 words of `per = 32 / bits` codes, low bits first; scales:
+x: (m, k) float16 or bfloat16; weights: (n, k / per), `per` codes in a byte or in a uint32 word, low bits first; scales:
 (groups, n), one for `group` neighbours of a row (0: for the whole row); zeros: (groups, n) uint8, used with `zeros`; table:
 values of the codes, used with `table`; out: (splits, m, n), each split the sum over its share of k. Sums in float32.
 Extents are dynamic. A tensor that a flag switches off is not read.
@@ -13,17 +13,17 @@ def product(
     dtype, out_dtype, scale_dtype, bits, signed, group, zeros, table, bias, block_M, block_N, block_K, stages, threads
 ):
     """On matrix instructions: weights are decoded in the registers where these want them, x stays as it is."""
-    per = 32 // bits
+    per = 8 // bits
     rows = max(1, block_K // group) if group else 1
-    m, n, words, groups, splits = (T.dynamic(name) for name in ("m", "n", "words", "groups", "splits"))
+    m, n, row_bytes, groups, splits = (T.dynamic(name) for name in ("m", "n", "row_bytes", "groups", "splits"))
     unused = [T.dynamic(name) for name in ("zero_groups", "zero_n", "codes", "bias_n")]
-    k = words * per
-    decode = _pairs(dtype, bits, signed)
+    k = row_bytes * per
+    decode = _pairs(dtype, bits, signed, table)
 
     @T.prim_func
     def product(
         X: T.Tensor((m, k), dtype),
-        W: T.Tensor((n, words), "uint32"),
+        W: T.Tensor((n, row_bytes), "uint8"),
         scales: T.Tensor((groups, n), scale_dtype),
         zero_points: T.Tensor((groups, n) if zeros else (unused[0], unused[1]), "uint8"),
         values: T.Tensor((2**bits,) if table else (unused[2],), "float32"),
@@ -32,7 +32,7 @@ def product(
     ):
         with T.Kernel(T.ceildiv(n, block_N), T.ceildiv(m, block_M), splits, threads=threads) as (bn, bm, split):
             x_tile = T.alloc_shared((block_M, block_K), dtype)
-            packed = T.alloc_shared((block_N, block_K // per), "uint32")
+            packed = T.alloc_shared((block_N, block_K // per), "uint8")
             scale_tile = T.alloc_shared((rows, block_N), scale_dtype)
             decoded = T.alloc_fragment((block_N, block_K), dtype)
             acc = T.alloc_fragment((block_N, block_M), "float32")
@@ -58,13 +58,10 @@ def product(
                     if zeros:
                         T.copy(zero_points[row : row + rows, bn * block_N : (bn + 1) * block_N], zero_tile)
                 for i, j in T.Parallel(block_N, block_K // 2):
-                    code = packed[i, 2 * j // per] >> T.cast(2 * j % per * bits, "uint32")
+                    code = T.cast(packed[i, 2 * j // per], "uint32") >> T.cast(2 * j % per * bits, "uint32")
                     scale = T.cast(scale_tile[2 * j // group if rows > 1 else 0, i], dtype)
-                    if table:
-                        low = value_of[T.cast(code & T.uint32(2**bits - 1), "int32")]
-                        high = value_of[T.cast((code >> T.uint32(bits)) & T.uint32(2**bits - 1), "int32")]
-                    else:
-                        low, high = decode(code, zero_tile[2 * j // group if rows > 1 else 0, i] if zeros else 0)
+                    zero = zero_tile[2 * j // group if rows > 1 else 0, i] if zeros else 0
+                    low, high = decode(code, zero, value_of if table else None)
                     decoded[i, 2 * j] = low * scale
                     decoded[i, 2 * j + 1] = high * scale
                 T.gemm(decoded, x_tile, acc, transpose_B=True)
@@ -77,8 +74,43 @@ def product(
     return product
 
 
-def _pairs(dtype, bits, signed):
-    """`decode(code, zero)`: the two values, less `zero`, that lie at bit 0 of a word.
+def decode(dtype, scale_dtype, bits, signed, group, zeros, table, block_W, threads):
+    """weights[i] = W[first + i]: rows of W as numbers, for so many tokens that decoding is little beside the product."""
+    per = 32 // bits
+    n, panel, words, groups = (T.dynamic(name) for name in ("n", "panel", "words", "groups"))
+    unused = [T.dynamic(name) for name in ("zero_groups", "zero_n", "codes")]
+    pairs = _pairs(dtype, bits, signed, table)
+
+    @T.prim_func
+    def decode(
+        W: T.Tensor((n, words), "uint32"),
+        scales: T.Tensor((groups, n), scale_dtype),
+        zero_points: T.Tensor((groups, n) if zeros else (unused[0], unused[1]), "uint8"),
+        values: T.Tensor((2**bits,) if table else (unused[2],), "float32"),
+        weights: T.Tensor((panel, words, per), dtype),
+        first: T.int32,
+    ):
+        with T.Kernel(T.ceildiv(words, block_W), panel, threads=threads) as (bw, row):
+            decoded = T.alloc_fragment((block_W, per), dtype)
+            if table:
+                value_of = T.alloc_shared((2**bits,), dtype)
+                T.copy(values, value_of)
+            for w in T.Parallel(block_W):
+                part = (bw * block_W + w) * per // group if group else 0
+                word = W[first + row, bw * block_W + w]
+                scale = T.cast(scales[part, first + row], dtype)
+                for c in T.serial(per // 2):
+                    code = (word >> T.cast(2 * c * bits, "uint32")) & T.uint32(2 ** (2 * bits) - 1)
+                    low, high = pairs(code, zero_points[part, first + row] if zeros else 0, value_of if table else None)
+                    decoded[w, 2 * c] = low * scale
+                    decoded[w, 2 * c + 1] = high * scale
+            T.copy(decoded, weights[row, bw * block_W : (bw + 1) * block_W, 0:per])
+
+    return decode
+
+
+def _pairs(dtype, bits, signed, table):
+    """`decode(byte, zero, values)`: the two numbers of a byte's lowest codes, less `zero`, or looked up in `values`.
 
     A code in the mantissa of 1024 (bfloat16: 128), where the last bit counts 1, is that number plus the code: two codes
     become two floating numbers by one operation of bits, and the difference of two such numbers is exact.
@@ -87,8 +119,10 @@ def _pairs(dtype, bits, signed):
     mask, middle = 2**bits - 1, 2 ** (bits - 1) if signed else 0
     flip = one ^ middle  # of two's complement, the highest bit turned round counts upwards from the least number
 
-    def decode(code, zero):
-        pair = (code & T.uint32(mask)) | ((code << T.uint32(16 - bits)) & T.uint32(mask << 16))
+    def decode(byte, zero, values):
+        if table:
+            return [values[T.cast(code & T.uint32(mask), "int32")] for code in (byte, byte >> T.uint32(bits))]
+        pair = (byte * T.uint32(1 << (16 - bits) | 1)) & T.uint32(mask << 16 | mask)  # one code in each half
         pair = pair ^ T.uint32(flip << 16 | flip)
         less = T.reinterpret(T.cast(T.uint32(one + middle) + T.cast(zero, "uint32"), "uint16"), dtype)
         low, high = pair & T.uint32(0xFFFF), pair >> T.uint32(16)
@@ -99,22 +133,21 @@ def _pairs(dtype, bits, signed):
 
 def product_int8(out_dtype, bits, bias, block_M, block_N, block_K, stages, threads):
     """With int8 activations and a scale for each row of W, float32 like the bias: sums are exact, in int32."""
-    per = 32 // bits
-    m, n, words, bias_n = (T.dynamic(name) for name in ("m", "n", "words", "bias_n"))
-    k = words * per
-    mask, middle = 2**bits - 1, 2 ** (bits - 1)
+    per = 8 // bits
+    m, n, row_bytes, bias_n = (T.dynamic(name) for name in ("m", "n", "row_bytes", "bias_n"))
+    k = row_bytes * per
 
     @T.prim_func
     def product_int8(
         X: T.Tensor((m, k), "int8"),
-        W: T.Tensor((n, words), "uint32"),
+        W: T.Tensor((n, row_bytes), "uint8"),
         scales: T.Tensor((1, n), "float32"),
         offset: T.Tensor((n,) if bias else (bias_n,), "float32"),
         out: T.Tensor((m, n), out_dtype),
     ):
         with T.Kernel(T.ceildiv(n, block_N), T.ceildiv(m, block_M), threads=threads) as (bn, bm):
             x_tile = T.alloc_shared((block_M, block_K), "int8")
-            packed = T.alloc_shared((block_N, block_K // per), "uint32")
+            packed = T.alloc_shared((block_N, block_K // per), "uint8")
             decoded = T.alloc_fragment((block_N, block_K), "int8")
             acc = T.alloc_fragment((block_N, block_M), "int32")
 
@@ -122,9 +155,14 @@ def product_int8(out_dtype, bits, bias, block_M, block_N, block_K, stages, threa
             for step in T.Pipelined(T.ceildiv(k, block_K), num_stages=stages):
                 T.copy(X[bm * block_M, step * block_K], x_tile)
                 T.copy(W[bn * block_N, step * (block_K // per)], packed)
-                for i, j in T.Parallel(block_N, block_K):
-                    code = (packed[i, j // per] >> T.cast(j % per * bits, "uint32")) & T.uint32(mask)
-                    decoded[i, j] = T.cast(T.cast(code ^ T.uint32(middle), "int32") - middle, "int8")
+                for i, j in T.Parallel(block_N, block_K // 4):
+                    codes = T.cast(packed[i, 4 * j // per], "uint32") >> T.cast(4 * j % per * bits, "uint32")
+                    if bits == 4:
+                        codes = codes | (T.cast(packed[i, 2 * j + 1], "uint32") << T.uint32(8))
+                    four = _four_bytes(codes, bits)
+                    for c in T.serial(4):
+                        byte = (four >> T.cast(8 * c, "uint32")) & T.uint32(255)
+                        decoded[i, 4 * j + c] = T.reinterpret(T.cast(byte, "uint8"), "int8")
                 T.gemm(decoded, x_tile, acc, transpose_B=True)
             for i, j in T.Parallel(block_M, block_N):
                 y = T.cast(acc[j, i], "float32") * scales[0, bn * block_N + j]
@@ -133,6 +171,25 @@ def product_int8(out_dtype, bits, bias, block_M, block_N, block_K, stages, threa
                 out[bm * block_M + i, bn * block_N + j] = y
 
     return product_int8
+
+
+def _four_bytes(codes, bits):
+    """A word of four signed bytes: those of the four lowest codes, in two's complement."""
+
+    def everywhere(byte):
+        return T.uint32(byte * 0x01010101)
+
+    middle = 1 << (bits - 1)
+    if bits == 4:
+        halves = (codes | (codes << T.uint32(8))) & T.uint32(0x00FF00FF)
+        spread = halves | (halves << T.uint32(4))
+    elif bits == 2:
+        spread = ((codes * T.uint32(0x1001)) & T.uint32(0x000F000F)) * T.uint32(0x41)
+    else:
+        spread = (codes & T.uint32(15)) * T.uint32(0x00204081)
+    # The highest bit turned round counts upwards from the least number; 128 keeps the difference from borrowing.
+    upwards = (spread & everywhere(2 * middle - 1)) ^ everywhere(128 | middle)
+    return (upwards - everywhere(middle)) ^ everywhere(128)
 
 
 def sum_splits(dtype, out_dtype, bias, block=1024):
@@ -158,77 +215,6 @@ def sum_splits(dtype, out_dtype, bias, block=1024):
                 out[row, bn * block + j] = y
 
     return sum_splits
-
-
-def gemv(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, table, bias, block_N, block_W, threads):
-    """For one row of x: `block_N` rows of W to a block, whose threads share the `block_W` words of a tile."""
-    per = 32 // bits
-    vector = min(4, group // per if group else 4)  # words of 16 bytes, of one group
-    run = vector * per
-    n, words, groups = (T.dynamic(name) for name in ("n", "words", "groups"))
-    unused = [T.dynamic(name) for name in ("zero_groups", "zero_n", "codes", "bias_n")]
-    k = words * per
-    mask, middle = 2**bits - 1, 2 ** (bits - 1) if signed else 0
-    flip = sum(middle << (bits * c) for c in range(per // 2))  # as in `_pairs`
-    exact = 0x4B000000  # 2 ** 23, where the last bit of a float32 counts 1: the code in its place is added exactly
-
-    @T.prim_func
-    def gemv(
-        X: T.Tensor((1, k), dtype),
-        W: T.Tensor((n, words), "uint32"),
-        scales: T.Tensor((groups, n), scale_dtype),
-        zero_points: T.Tensor((groups, n) if zeros else (unused[0], unused[1]), "uint8"),
-        values: T.Tensor((2**bits,) if table else (unused[2],), "float32"),
-        offset: T.Tensor((n,) if bias else (unused[3],), dtype),
-        out: T.Tensor((1, 1, n), out_dtype),
-    ):
-        with T.Kernel(T.ceildiv(n, block_N), threads=threads) as bn:
-            packed = T.alloc_fragment((block_N, block_W), "uint32")
-            x = T.alloc_fragment((block_W * per,), dtype)
-            part = T.alloc_fragment((block_N, block_W // vector), "float32")
-            sums = T.alloc_fragment((block_N, block_W // vector), "float32")
-            x_sum = T.alloc_fragment((block_W // vector,), "float32")
-            total = T.alloc_fragment((block_N,), "float32")
-            if table:
-                value_of = T.alloc_shared((2**bits,), "float32")
-                T.copy(values, value_of)
-
-            T.clear(sums)
-            for step in T.serial(T.ceildiv(words, block_W)):
-                T.copy(W[bn * block_N, step * block_W], packed, eviction_policy="evict_first")  # nobody reads it again
-                T.copy(X[0, step * block_W * per : (step + 1) * block_W * per], x)
-                T.clear(part)
-                T.clear(x_sum)
-                for j in T.Parallel(block_W // vector):
-                    for c in T.serial(run):
-                        x_sum[j] += T.cast(x[j * run + c], "float32")
-                for i, j in T.Parallel(block_N, block_W // vector):
-                    for w, h, c in T.grid(vector, 2, per // 2):
-                        half = packed[i, j * vector + w] >> T.cast(16 * h, "uint32")
-                        value = T.cast(x[j * run + w * per + h * (per // 2) + c], "float32")
-                        if table:
-                            code = (half >> T.cast(c * bits, "uint32")) & T.uint32(mask)
-                            part[i, j] += value_of[T.cast(code, "int32")] * value
-                        else:
-                            place = T.cast(c * bits, "uint32")
-                            in_place = ((half ^ T.uint32(flip)) & (T.uint32(mask) << place)) | T.uint32(exact)
-                            power = T.reinterpret((T.uint32(127) - place) << T.uint32(23), "float32")
-                            part[i, j] += (T.reinterpret(in_place, "float32") - 8388608.0) * (value * power)
-                for i, j in T.Parallel(block_N, block_W // vector):
-                    at = step * block_W * per + j * run
-                    row, column = at // group if group else 0, bn * block_N + i
-                    if at < k:
-                        zero = zero_points[row, column] if zeros else middle
-                        less = 0.0 if table else T.cast(zero, "float32") * x_sum[j]
-                        sums[i, j] += (part[i, j] - less) * T.cast(scales[row, column], "float32")
-            T.reduce_sum(sums, total, dim=1)
-            for i in T.Parallel(block_N):
-                y = total[i]
-                if bias:
-                    y = y + T.cast(offset[bn * block_N + i], "float32")
-                out[0, 0, bn * block_N + i] = y
-
-    return gemv
 
 
 def words(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, table, bias, block_N, block_W):
