@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from mutants import all_needed, mutants, refuted
 from tvm import ir
+from tvm import tirx as tir
 
 import tilelang.language as T
 from tile_compiler.simt.errors import SharedMemoryRace
@@ -68,6 +69,25 @@ def test_loop_that_reads_and_then_overwrites_a_tile(rng: Any, check: Any) -> Non
 
     trace, _ = check(rolling, [rng.standard_normal((5, 64)).astype("float32"), np.zeros((5, 64), "float32")])
     assert all_needed(trace.steps[-1].after) == 2
+
+
+@pytest.mark.parametrize("length", [0, 1, 5])
+def test_a_loop_that_waits_for_what_came_before_it_waits_once(rng: Any, check: Any, length: int) -> None:
+    @T.prim_func
+    def weighted(A: T.Tensor((n, 64), "float32"), w: T.Tensor((64,), "float32"), B: T.Tensor((n, 64), "float32")):
+        with T.Kernel(1, threads=64) as bx:
+            s = T.alloc_shared((64,), "float32")
+            T.copy(w, s)
+            for k in T.serial(n):
+                for i in T.Parallel(64):
+                    B[k, i] = A[k, i] * s[63 - i]
+
+    arrays = [rng.standard_normal(shape).astype("float32") for shape in ((length, 64), (64,))]
+    trace, _ = check(weighted, [*arrays, np.zeros((length, 64), "float32")], passes=length == 5)
+    kernel = trace.steps[-1].after
+    assert all_needed(kernel) == 1
+    loop = next(node for node in tile_ir.walk(kernel.body) if isinstance(node, tir.For))
+    assert "sync_threads" not in str(loop)
 
 
 @pytest.mark.parametrize("threads", [48, 96])

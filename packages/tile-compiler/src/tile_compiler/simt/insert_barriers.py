@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -244,8 +245,9 @@ class Placer:
                 for extra in self._needed(part, state):
                     node.parts.insert(_in_front(node.parts, position), Node("leaf", extra))
                     position += 1
-                self._visit(part, state)
-                position += 1
+                instead = self._in_front_of(part, state)
+                node.parts[position : position + 1] = instead
+                position += len(instead)
         elif node.kind == "scope":
             self._visit(node.parts[0], state)
         elif node.kind == "group":
@@ -267,6 +269,24 @@ class Placer:
             self._do(node.effects, state)
         else:
             self._leaf(node, state)
+
+    def _in_front_of(self, node: Node, state: _State) -> list[Node]:
+        """A statement after its visit. A barrier that a loop without loops needs in its first iteration alone goes in front
+        of it, where it does not keep the threads in step in the others."""
+        flat = node.kind == "loop" and self.group is None and not any(n.kind in ("loop", "while") for n in _below(node))
+        again, entered = (_copied(node), state.copy()) if flat else (node, state)
+        count = _barriers(node)
+        self._visit(node, state)
+        if not flat or _barriers(node) == count:
+            return [node]
+        front = ["tl::fence_proxy_async_shared"] if entered.unfenced else []
+        entered.fence()
+        entered.barrier()
+        self._visit(again, entered)
+        if _barriers(again) > count:
+            return [node]
+        vars(state).update(vars(entered))
+        return [*(Node("leaf", run(c, span=node.stmt.span)) for c in [*front, self.barrier_of(None)]), again]
 
     def _group(self, node: Node, state: Any) -> None:
         """The work of a group: what its threads do is ordered among them by a barrier of their own."""
@@ -522,6 +542,22 @@ def called(stmt: Any) -> str:
 def leaves(stmt: Any) -> bool:
     """Whether a statement is `break` or `continue`."""
     return isinstance(stmt, tir.Evaluate) and is_call(stmt.value, "tirx.break_loop", "tirx.continue_loop")
+
+
+def _below(node: Node) -> Iterator[Node]:
+    """The parts of a node, at any depth."""
+    for part in node.parts:
+        yield part
+        yield from _below(part)
+
+
+def _copied(node: Node) -> Node:
+    return Node(node.kind, node.stmt, [_copied(p) for p in node.parts], node.effects)
+
+
+def _barriers(node: Node) -> int:
+    """How many barriers of the block stand in a node."""
+    return sum(n.kind == "leaf" and is_barrier(n.stmt) for n in _below(node))
 
 
 def _in_front(parts: list[Node], position: int) -> int:
