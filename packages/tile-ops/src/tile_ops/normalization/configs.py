@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import product
 
 from tile_ops.kernel import KernelSpec, Target
+from tile_ops.kernel.spec import Scalar
 from tile_ops.operator import Plan
 
 from .problem import ACTIVATIONS, DTYPES, NormProblem
@@ -15,6 +16,11 @@ RESIDENT = 8192
 #: Columns of the narrowest kernel: fewer would save nothing, as a block then takes more rows.
 SHORTEST = 256
 
+#: Pieces of a row of `rms_norm`. Measured on an H200 (docs/performance/cuda.md): 8, in larger blocks, and 1 are slower.
+PIECES = 4
+#: The GPU's own instructions for exp and 1 / x, with errors of two units in the last place of float32.
+FAST: dict[str, Scalar] = {"tl.enable_fast_math": True}
+
 
 def plan(problem: NormProblem, target: Target) -> Plan:
     """Rows up to RESIDENT elements are read once and kept in registers; longer ones are read again, tile by tile."""
@@ -22,11 +28,16 @@ def plan(problem: NormProblem, target: Target) -> Plan:
     resident = columns <= RESIDENT
     columns = min(columns, RESIDENT)
     rows = max(1, 1024 // columns) if target.kind == "cpu" else max(1, 4096 // columns)
-    flags = {"activation": problem.activation} if problem.kind == "rms_norm" else {}
+    flags: dict[str, Scalar] = {}
+    if problem.kind == "rms_norm":
+        flags["activation"] = problem.activation
+        if resident:
+            flags["pieces"] = 1 if target.kind == "cpu" else PIECES
+    fast = problem.activation is not None and target.kind == "cuda" and problem.dtype != "float32"
     spec = KernelSpec.of(
         "normalization",
         problem.kind if resident else f"{problem.kind}_long",
-        None,
+        FAST if fast else None,
         dtype=problem.dtype,
         block_rows=rows,
         block_columns=columns,

@@ -11,26 +11,37 @@ Softmax: y = exp(x - max(x)) / sum(exp(x - max(x))).
 import tilelang.language as T
 
 
-def rms_norm(dtype, block_rows, block_columns, activation):
-    """Rows of up to `block_columns` elements, `block_rows` to a block: read once, kept in registers."""
+def rms_norm(dtype, block_rows, block_columns, pieces, activation):
+    """Rows of up to `block_columns` elements, `block_rows` to a block: read once, kept in registers.
+
+    A row is cut in `pieces`; those past its end cost nothing.
+    """
     m, n = T.dynamic("m"), T.dynamic("n")
+    width = block_columns // pieces
 
     @T.prim_func
     def rms_norm(X: T.Tensor((m, n), dtype), weight: T.Tensor((n,), dtype), Y: T.Tensor((m, n), dtype), eps: T.float32):
         with T.Kernel(T.ceildiv(m, block_rows), threads=128) as block:
-            x = T.alloc_fragment((block_rows, block_columns), dtype)
-            squares = T.alloc_fragment((block_rows, block_columns), "float32")
+            x = [T.alloc_fragment((block_rows, width), dtype) for _ in range(pieces)]
+            squares = T.alloc_fragment((block_rows, width), "float32")
             scale = T.alloc_fragment((block_rows,), "float32")
 
-            T.copy(X[block * block_rows, 0], x)  # columns past n read 0 and add nothing
-            for i, j in T.Parallel(block_rows, block_columns):
-                squares[i, j] = T.cast(x[i, j], "float32") * x[i, j]
+            for k in [*range(pieces)]:
+                if k * width < n:
+                    T.copy(X[block * block_rows, k * width], x[k])  # columns past n read 0 and add nothing
+            T.clear(squares)
+            for k in [*range(pieces)]:
+                if k * width < n:
+                    for i, j in T.Parallel(block_rows, width):
+                        squares[i, j] += T.cast(x[k][i, j], "float32") * x[k][i, j]
             T.reduce_sum(squares, scale, dim=1)
             for i in T.Parallel(block_rows):
                 scale[i] = T.rsqrt(scale[i] / n + eps)
-            for i, j in T.Parallel(block_rows, block_columns):
-                y = T.cast(x[i, j], "float32") * scale[i] * weight[j]
-                Y[block * block_rows + i, j] = y * T.sigmoid(y) if activation == "silu" else y
+            for k in [*range(pieces)]:
+                if k * width < n:
+                    for i, j in T.Parallel(block_rows, width):
+                        y = T.cast(x[k][i, j], "float32") * scale[i] * weight[k * width + j]
+                        Y[block * block_rows + i, k * width + j] = y * T.sigmoid(y) if activation == "silu" else y
 
     return rms_norm
 
