@@ -40,16 +40,17 @@ OPTIONS = {"chunk_size": 128, "dt_softplus": True}
 
 @pytest.mark.parametrize("seqlen", [1, 200])
 def test_agrees_with_the_recurrence(way, ran, close, seqlen):
-    operands, named = model(seqlen)
+    operands, named = model(seqlen, nheads=8, ngroups=2)  # on Hopper a block takes four heads, by turns
     found = ran(tile_ops.ssd_scan, *operands, **OPTIONS, **named, return_final_states=True)
     assert found[1].dtype == torch.float32
     agree(found, operands, TOLERANCE["float16"], close, dt_softplus=True, **named)
 
 
 @pytest.mark.full
-def test_packed_sequences_start_from_their_own_states(ran, close, monkeypatch):
+@pytest.mark.parametrize("target", ["cuda -arch=sm_80", "cuda -arch=sm_90a"])
+def test_packed_sequences_start_from_their_own_states(ran, close, monkeypatch, target):
     monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
-    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_80")
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", target)
     operands, named = model(150)
     named["initial_states"] = torch.randn(3, 2, 64, 32, generator=torch.Generator().manual_seed(1))
     named["cu_seqlens"] = torch.tensor([0, 70, 70, 150], dtype=torch.int32)

@@ -14,6 +14,9 @@ from .problem import ChunkScanProblem, ChunkStateProblem, Model, ScanProblem, St
 FAMILY = "state_space"
 RULE = "rule: state_space/configs.py"
 
+#: Bytes of shared memory that tiles of a block on Hopper may take, of 227 KiB.
+SHARED = 225 * 1024
+
 #: exp2 by the GPU's own instruction, with an error of two units in the last place.
 FAST: dict[str, Scalar] = {"tl.enable_fast_math": True}
 
@@ -89,9 +92,14 @@ def products(model: Model, target: Target, packed: bool) -> KernelSpec:
 
 
 def chunk_state(model: Model, target: Target, out_dtype: str, packed: bool, reverse: bool = False) -> KernelSpec:
-    """Two heads of a group to a block where their features are at most 128: B is read half as often."""
-    pair = model.heads_per_group % 2 == 0 and model.headdim <= 64
-    rows = model.headdim * (2 if pair else 1)
+    """Two heads of a group at a time where their features are at most 128, on Hopper up to 8 one after the other."""
+    together = 2 if model.heads_per_group % 2 == 0 and model.headdim <= 64 else 1
+    rows, block_n = model.headdim * together, min(128 if hopper(target) else 64, -(-model.dstate // 16) * 16)
+    size, made = itemsize(model.dtype), itemsize(out_dtype)
+    shared = (
+        size * (model.chunk_size * block_n + 4 * 64 * rows) + made * rows * block_n + 20 * together * model.chunk_size
+    )
+    resident = hopper(target) and shared <= SHARED
     return KernelSpec.of(
         FAMILY,
         "chunk_state",
@@ -101,20 +109,26 @@ def chunk_state(model: Model, target: Target, out_dtype: str, packed: bool, reve
         chunk_size=model.chunk_size,
         headdim=model.headdim,
         dstate=model.dstate,
-        heads=2 if pair else 1,
-        block_n=min(128 if hopper(target) else 64, -(-model.dstate // 16) * 16),
+        heads=together,
+        turns=turns(model.heads_per_group // together) if resident else 1,
+        block_n=block_n,
         block_k=64 if hopper(target) else 32,
-        stages=2,
+        stages=4 if resident else 2,
         threads=256 if hopper(target) and rows >= 128 else 128,
+        resident=resident,
         packed=packed,
         reverse=reverse,
     )
 
 
 def chunk_scan(model: Model, target: Target, skip: bool, gate: bool, packed: bool) -> KernelSpec:
-    """On Hopper 128 tokens of two heads to a block: cb and C, which the heads of a group share, are read half as often."""
-    wide = hopper(target) and model.chunk_size >= 128
-    pair = hopper(target) and model.heads_per_group % 2 == 0 and model.headdim <= 64
+    """64 tokens of a head to a block; on Hopper of up to 8 heads, with cb and C, which they share, read once.
+
+    Measured on an H200 (docs/performance/cuda.md): two such blocks to a multiprocessor beat one of 128 tokens.
+    """
+    columns, dstate = -(-model.headdim // 16) * 16, -(-model.dstate // 16) * 16
+    tiles = 64 * (dstate + model.chunk_size + columns) + 2 * columns * dstate + 2 * 64 * columns
+    resident = hopper(target) and itemsize(model.dtype) * tiles + 28 * model.chunk_size <= SHARED
     return KernelSpec.of(
         FAMILY,
         "chunk_scan",
@@ -123,11 +137,12 @@ def chunk_scan(model: Model, target: Target, skip: bool, gate: bool, packed: boo
         chunk_size=model.chunk_size,
         headdim=model.headdim,
         dstate=model.dstate,
-        heads=2 if pair else 1,
-        block_m=128 if wide else 64,
+        heads=turns(model.heads_per_group) if resident else 1,
+        block_m=64,
         block_k=64 if hopper(target) else 32,
         stages=2,
-        threads=256 if wide else 128,
+        threads=128,
+        resident=resident,
         skip=skip,
         gate=gate,
         packed=packed,
@@ -151,6 +166,16 @@ def plan_step(problem: StepProblem, target: Target) -> Plan:
         gate=problem.gate,
     )
     return Plan.of({"forward": spec}, f"{rows} rows of a head's state to a block", RULE)
+
+
+def turns(heads: int) -> int:
+    """How many of a group's heads a block takes one after the other: what they share is then read an eighth as often."""
+    return next(count for count in (8, 4, 2, 1) if heads % count == 0)
+
+
+def itemsize(dtype: str) -> int:
+    """Bytes of an element."""
+    return 4 if dtype == "float32" else 2
 
 
 def hopper(target: Target) -> bool:

@@ -18,6 +18,7 @@ Dao and Gu, Transformers are SSMs, 2024, section 6.
 import math
 
 import tilelang.language as T
+from tilelang.layout import make_swizzled_layout
 
 LOG2E = math.log2(math.e)
 
@@ -118,15 +119,31 @@ def products(dtype, chunk_size, dstate, block_m, block_k, stages, threads, packe
 
 
 def chunk_state(
-    dtype, out_dtype, chunk_size, headdim, dstate, heads, block_n, block_k, stages, threads, packed, reverse=False
+    dtype,
+    out_dtype,
+    chunk_size,
+    headdim,
+    dstate,
+    heads,
+    turns,
+    block_n,
+    block_k,
+    stages,
+    threads,
+    resident,
+    packed,
+    reverse=False,
 ):
-    """What the tokens of a chunk add to the state, for `heads` heads of one group at a time: B is read once for them.
+    """What the tokens of a chunk add to the state, for `heads` heads of one group at a time, `turns` times.
 
-    `reverse`: to the gradient of the state before the chunk, the sum of exp(s) x B^T; then x is dy and B is C.
+    `resident`: B, which the heads of a group share, is read once and stays in shared memory, and x is weighted in
+    registers. `reverse`: to the gradient of the state before the chunk, the sum of exp(s) x B^T; then x is dy and B is C.
     """
     batch, seqlen, nheads, ngroups, nchunks = T.dynamic("batch, seqlen, nheads, ngroups, nchunks")
     rows = -(-heads * headdim // 16) * 16  # past them a tile has features of the next head, which are not stored
     tiles = -(-dstate // block_n)
+    staged = resident and rows == heads * headdim  # a tile of states has no row that must not be stored
+    weighted_shape = (rows, block_k) if resident else (block_k, rows)
 
     @T.prim_func
     def chunk_state(
@@ -138,35 +155,60 @@ def chunk_state(
         states: T.Tensor((batch, nchunks, nheads * headdim, dstate), out_dtype),
         per_group: T.int32,
     ):
-        with T.Kernel(per_group // heads * tiles, ngroups, batch * nchunks, threads=threads) as (bx, group, bz):
-            B_tile = T.alloc_shared((block_k, block_n), dtype)
+        with T.Kernel(per_group // (heads * turns) * tiles, ngroups, batch * nchunks, threads=threads) as (
+            bx,
+            group,
+            bz,
+        ):
+            B_tile = T.alloc_shared((chunk_size if resident else block_k, block_n), dtype)
             x_tile = T.alloc_shared((block_k, rows), dtype)
-            weighted = T.alloc_shared((block_k, rows), dtype)
-            weight = T.alloc_shared((heads, block_k), "float32")
+            weighted = (T.alloc_fragment if resident else T.alloc_shared)(weighted_shape, dtype)
+            step = T.alloc_shared((heads, chunk_size), "float32")
+            sums = T.alloc_shared((heads, chunk_size), "float32")
+            weight = T.alloc_shared((heads, chunk_size), "float32")
             acc = T.alloc_fragment((rows, block_n), "float32")
+            if staged:
+                made = T.alloc_shared((rows, block_n), out_dtype)
 
             b, chunk = bz // nchunks, bz % nchunks
-            head, n = group * per_group + bx // tiles * heads, bx % tiles * block_n
+            n = bx % tiles * block_n
             begin, end = tokens_of(chunks, chunk, chunk_size, seqlen, packed)
-
-            T.clear(acc)
-            for k in T.Pipelined(T.ceildiv(end - begin, block_k), num_stages=stages):
-                token = begin + k * block_k
-                T.copy(x[b, token : token + block_k, head * headdim : head * headdim + rows], x_tile)
-                T.copy(B[b, token : token + block_k, group, n : n + block_n], B_tile)
-                for h, l in T.Parallel(heads, block_k):
-                    s = dA_cumsum[b, head + h, chunk, k * block_k + l]
-                    if reverse:
-                        weight[h, l] = T.if_then_else(token + l < end, T.exp(s), 0.0)
+            if resident:
+                T.copy(B[b, begin : begin + chunk_size, group, n : n + block_n], B_tile)
+            if per_group > 0:  # so that no head is below 0, which a store by TMA needs to know
+                for turn in T.Pipelined(turns, num_stages=2 if resident else 0):
+                    head = group * per_group + (bx // tiles * turns + turn) * heads
+                    p0 = head * headdim
+                    T.copy(dA_cumsum[b, head : head + heads, chunk, :], sums)
+                    if not reverse:
+                        T.copy(dt[b, head : head + heads, chunk, :], step)
+                    for h, l in T.Parallel(heads, chunk_size):
+                        if reverse:
+                            weight[h, l] = T.if_then_else(begin + l < end, T.exp(sums[h, l]), 0.0)
+                        else:
+                            weight[h, l] = T.exp(sums[h, chunk_size - 1] - sums[h, l]) * step[h, l]
+                    T.clear(acc)
+                    for k in T.Pipelined(
+                        chunk_size // block_k if resident else T.ceildiv(end - begin, block_k), num_stages=stages
+                    ):
+                        l0 = k * block_k
+                        T.copy(x[b, begin + l0 : begin + l0 + block_k, p0 : p0 + rows], x_tile)
+                        if resident:
+                            for p, l in T.Parallel(rows, block_k):
+                                weighted[p, l] = x_tile[l, p] * weight[T.min(p // headdim, heads - 1), l0 + l]
+                            T.gemm(weighted, B_tile[l0 : l0 + block_k, :], acc)
+                        else:
+                            T.copy(B[b, begin + l0 : begin + l0 + block_k, group, n : n + block_n], B_tile)
+                            for l, p in T.Parallel(block_k, rows):
+                                weighted[l, p] = x_tile[l, p] * weight[T.min(p // headdim, heads - 1), l0 + l]
+                            T.gemm(weighted, B_tile, acc, transpose_A=True)
+                    if staged:
+                        T.copy(acc, made)
+                        T.copy(made, states[b, chunk, p0 : p0 + rows, n : n + block_n])
                     else:
-                        s_end = dA_cumsum[b, head + h, chunk, chunk_size - 1]
-                        weight[h, l] = T.exp(s_end - s) * dt[b, head + h, chunk, k * block_k + l]
-                for l, p in T.Parallel(block_k, rows):
-                    weighted[l, p] = x_tile[l, p] * weight[T.min(p // headdim, heads - 1), l]
-                T.gemm(weighted, B_tile, acc, transpose_A=True)
-            for p, j in T.Parallel(rows, block_n):
-                if p < heads * headdim and n + j < dstate:
-                    states[b, chunk, head * headdim + p, n + j] = acc[p, j]
+                        for p, j in T.Parallel(rows, block_n):
+                            if p < heads * headdim and n + j < dstate:
+                                states[b, chunk, p0 + p, n + j] = acc[p, j]
 
     return chunk_state
 
@@ -208,15 +250,20 @@ def pass_states(dtype, chunk_size, headdim, dstate, block, initial, packed, reve
     return pass_states
 
 
-def chunk_scan(dtype, chunk_size, headdim, dstate, heads, block_m, block_k, stages, threads, skip, gate, packed):
-    """The outputs of `block_m` tokens of a chunk, for `heads` heads of one group at a time: C and cb are read once for them.
+def chunk_scan(
+    dtype, chunk_size, headdim, dstate, heads, block_m, block_k, stages, threads, resident, skip, gate, packed
+):
+    """The outputs of `block_m` tokens of a chunk, for `heads` heads of one group, one after the other.
 
-    `skip`: D x is added, as D on the diagonal of cb. `gate`: the result is multiplied with silu(z). Mamba-2's `scale` is 1.
+    `resident`: C and cb, which the heads share, are read once and stay in shared memory. `skip`: D x is added, as D on the
+    diagonal of cb. `gate`: the result is multiplied with silu(z). Mamba-2's `scale` is 1.
     """
     batch, seqlen, nheads, ngroups, nchunks = T.dynamic("batch, seqlen, nheads, ngroups, nchunks")
     columns = -(-headdim // 16) * 16  # past headdim a tile has features of the next head, which are not stored
-    block_d = min(block_k, -(-dstate // 16) * 16)
+    states = -(-dstate // 16) * 16
+    block_d = states if resident else min(block_k, states)
     tiles = chunk_size // block_m
+    staged = resident and columns == headdim and not packed  # a tile of y has no element that must not be stored
 
     @T.prim_func
     def chunk_scan(
@@ -235,66 +282,94 @@ def chunk_scan(dtype, chunk_size, headdim, dstate, heads, block_m, block_k, stag
     ):
         with T.Kernel(per_group // heads * tiles, ngroups, batch * nchunks, threads=threads) as (bx, group, bz):
             C_tile = T.alloc_shared((block_m, block_d), dtype)
-            state_tile = [T.alloc_shared((columns, block_d), dtype) for _ in range(heads)]
-            cb_tile = T.alloc_shared((block_m, block_k), dtype)
-            x_tile = [T.alloc_shared((block_k, columns), dtype) for _ in range(heads)]
+            cb_tile = T.alloc_shared((block_m, chunk_size if resident else block_k), dtype)
+            state_tile = T.alloc_shared((columns, block_d), dtype)
+            x_tile = T.alloc_shared((block_k, columns), dtype)
+            if staged:
+                y_tile = T.alloc_shared((block_m, columns), dtype)
+            step = T.alloc_shared((chunk_size,), "float32")
+            sums = T.alloc_shared((chunk_size,), "float32")
+            decay = T.alloc_shared((chunk_size,), "float32")
+            column_sum = T.alloc_shared((chunk_size,), "float32")
+            earlier = T.alloc_shared((chunk_size,), "float32")
+            row_sum = T.alloc_fragment((block_m,), "float32")
             weights = T.alloc_fragment((block_m, block_k), dtype)
-            row_sum = [T.alloc_fragment((block_m,), "float32") for _ in range(heads)]
-            column_sum = T.alloc_fragment((block_k,), "float32")
-            acc = [T.alloc_fragment((block_m, columns), "float32") for _ in range(heads)]
+            acc = T.alloc_fragment((block_m, columns), "float32")
 
             b, chunk = bz // nchunks, bz % nchunks
-            head = group * per_group + bx // tiles * heads
             row = (tiles - 1 - bx % tiles) * block_m  # the rows with the most work first
             begin, end = tokens_of(chunks, chunk, chunk_size, seqlen, packed)
             token = begin + row
-            if token < end:
-                for h in [*range(heads)]:
-                    T.clear(acc[h])
+            if resident:
+                T.annotate_layout({cb_tile: make_swizzled_layout(cb_tile)})
+                T.copy(C[b, token : token + block_m, group, 0:block_d], C_tile)
+                T.copy(cb[b, chunk, group, row : row + block_m, :], cb_tile)
+            if token < end and per_group > 0:  # so that no head is below 0, which a store by TMA needs to know
+                for h in T.Pipelined(heads, num_stages=2 if resident else 0):
+                    head = group * per_group + bx // tiles * heads + h
+                    p = head * headdim
+
+                    # What the state before the chunk contributes.
+                    T.clear(acc)
+                    if resident:
+                        T.copy(before[b, chunk, p : p + columns, 0:block_d], state_tile)
+                        T.gemm(C_tile, state_tile, acc, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
+                    else:
+                        for k in T.Pipelined(T.ceildiv(dstate, block_d), num_stages=stages):
+                            T.copy(C[b, token : token + block_m, group, k * block_d : (k + 1) * block_d], C_tile)
+                            T.copy(before[b, chunk, p : p + columns, k * block_d : (k + 1) * block_d], state_tile)
+                            T.gemm(C_tile, state_tile, acc, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
+
+                    T.copy(dt[b, head, chunk, :], step)
+                    T.copy(dA_cumsum[b, head, chunk, :], sums)
+                    # Relative to the block's first row, so that no exponent is positive: decays from there to each row,
+                    # and to there from each earlier token.
+                    first = sums[row] * LOG2E
+                    for j in T.Parallel(chunk_size):
+                        s = sums[j] * LOG2E
+                        decay[j] = s - first
+                        column_sum[j] = s - first - T.log2(step[j])  # infinity where dt is 0
+                        earlier[j] = T.exp2(first - s) * step[j]
                     for i in T.Parallel(block_m):
-                        row_sum[h][i] = dA_cumsum[b, head + h, chunk, row + i] * LOG2E
-
-                # What the state before the chunk contributes, decayed to each row's token.
-                for k in T.Pipelined(T.ceildiv(dstate, block_d), num_stages=stages):
-                    T.copy(C[b, token : token + block_m, group, k * block_d : (k + 1) * block_d], C_tile)
-                    for h in [*range(heads)]:
-                        p = (head + h) * headdim
-                        T.copy(before[b, chunk, p : p + columns, k * block_d : (k + 1) * block_d], state_tile[h])
-                        T.gemm(C_tile, state_tile[h], acc[h], transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
-                for h in [*range(heads)]:
+                        row_sum[i] = decay[row + i]
                     for i, j in T.Parallel(block_m, columns):
-                        acc[h][i, j] *= T.exp2(row_sum[h][i])
+                        acc[i, j] *= T.exp2(first)
 
-                # What the tokens of the chunk up to each row's contribute; later columns are never visited.
-                for k in T.Pipelined((row + block_m) // block_k, num_stages=stages):
-                    column = k * block_k
-                    T.copy(cb[b, chunk, group, row : row + block_m, column : column + block_k], cb_tile)
-                    for h in [*range(heads)]:
-                        p = (head + h) * headdim
-                        T.copy(x[b, begin + column : begin + column + block_k, p : p + columns], x_tile[h])
-                        for j in T.Parallel(block_k):  # dt as a part of the exponent; -infinity where it is 0
-                            s = dA_cumsum[b, head + h, chunk, column + j] * LOG2E
-                            column_sum[j] = s - T.log2(dt[b, head + h, chunk, column + j])
+                    # What the tokens of the chunk up to each row's contribute; later columns are never visited.
+                    for k in T.Pipelined((row + block_m) // block_k, num_stages=stages):
+                        column = k * block_k
+                        if not resident:
+                            T.copy(cb[b, chunk, group, row : row + block_m, column : column + block_k], cb_tile)
+                        T.copy(x[b, begin + column : begin + column + block_k, p : p + columns], x_tile)
+                        at = column if resident else 0
                         if column + block_k > row:  # a tile that the diagonal crosses
-                            d = D[head + h] if skip else 0.0
+                            if column == row:
+                                for i, j in T.Parallel(block_m, columns):
+                                    acc[i, j] *= T.exp2(row_sum[i])
+                            d = D[head] if skip else 0.0
                             for i, j in T.Parallel(block_m, block_k):
-                                w = cb_tile[i, j] * T.exp2(row_sum[h][i] - column_sum[j])
-                                w += T.if_then_else(column + j == row + i, d, 0.0)
+                                w = cb_tile[i, at + j] * T.exp2(row_sum[i] - column_sum[column + j])
+                                if skip:
+                                    w += T.if_then_else(column + j == row + i, d, 0.0)
                                 weights[i, j] = T.if_then_else(column + j <= row + i, w, 0.0)
                         else:
                             for i, j in T.Parallel(block_m, block_k):
-                                weights[i, j] = cb_tile[i, j] * T.exp2(row_sum[h][i] - column_sum[j])
-                        T.gemm(weights, x_tile[h], acc[h], policy=T.GemmWarpPolicy.FullRow)
+                                weights[i, j] = cb_tile[i, at + j] * earlier[column + j]
+                        T.gemm(weights, x_tile, acc, policy=T.GemmWarpPolicy.FullRow)
 
-                for h in [*range(heads)]:
-                    p = (head + h) * headdim
                     for i, j in T.Parallel(block_m, columns):
-                        if token + i < end and j < headdim:
-                            value = acc[h][i, j] * scale
-                            if gate:
-                                g = T.cast(z[b, token + i, p + j], "float32")
-                                value *= g * T.sigmoid(g)
-                            y[b, token + i, p + j] = value
+                        acc[i, j] *= scale
+                    if gate:
+                        for i, j in T.Parallel(block_m, columns):
+                            g = T.cast(z[b, token + i, p + j], "float32")
+                            acc[i, j] *= g * T.sigmoid(g)
+                    if staged:
+                        T.copy(acc, y_tile)
+                        T.copy(y_tile, y[b, token : token + block_m, p : p + columns])
+                    else:
+                        for i, j in T.Parallel(block_m, columns):
+                            if token + i < end and j < headdim:
+                                y[b, token + i, p + j] = acc[i, j]
 
     return chunk_scan
 
