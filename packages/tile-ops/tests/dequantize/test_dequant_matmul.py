@@ -108,6 +108,8 @@ def test_splits_fill_the_chip():
     for m, n, k in ((1, 16384, 16384), (1, 28672, 8192), (64, 28672, 8192), (1, 1024, 8192), (1, 64, 512)):
         problem = DequantProblem(m, n, k, "uint4", 128, "float16", "float16", True, False)
         splits[m, n] = dict(configs.plan(problem, Target("cuda", "sm_90a")).numbers)["splits"]
+    looked_up = DequantProblem(1, 16384, 16384, "nf4", 64, "float16", "float16", False, False)
+    assert dict(configs.plan(looked_up, Target("cuda", "sm_90a")).numbers)["splits"] == 2
     assert splits == {(1, 16384): 1, (1, 28672): 2, (64, 28672): 1, (1, 1024): 8, (1, 64): 1}
 
 

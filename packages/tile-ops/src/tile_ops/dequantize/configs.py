@@ -43,7 +43,8 @@ TILES = {
 INT8_TILES = {("sm_90a", 8): Tile(64, 512, 4)}
 #: Bytes of W that are read while a second kernel starts and adds the splits: 3 us, measured on the H200.
 SUM_BYTES = 7e6
-#: How much longer a block takes that has a multiprocessor for itself (68 to 62 us on the H200: nothing hides its waits).
+#: How much longer blocks take that have a multiprocessor for themselves (68 to 62 us on the H200: nothing hides their
+#: waits), or, where codes are looked up, share it with one other (95 to 88 us).
 ALONE = 1.1
 #: Tokens up to which a CPU multiplies by vectors of words: 2048 x 2048 in bfloat16 took 39.6 ms so, 38.8 ms by `product`
 #: at 16 tokens, and 7.7 ms against 84 ms at one token of 4096 x 4096 (one core of a shared EPYC, 22 November 2026).
@@ -125,11 +126,13 @@ def _splits(problem: DequantProblem, target: Target, tokens: int) -> int:
     tile = _tile(target, tokens)
     blocks = -(-problem.n // tile.block_N) * -(-problem.m // tokens)
     steps = -(-problem.k // tile.block_K)
-    packed = problem.n * problem.k * FORMATS[problem.format].bits / 8
+    kind = FORMATS[problem.format]
+    packed = problem.n * problem.k * kind.bits / 8
+    few = 1 if kind.table is None else 2
 
     def bytes_with(splits: int) -> float:
         rounds = blocks * splits / PROCESSORS.get(target.arch, 108)
-        time = packed * ceil(rounds) / rounds * (ALONE if rounds <= 1 else 1)
+        time = packed * ceil(rounds) / rounds * (ALONE if rounds <= few else 1)
         return time + (4 * splits * problem.m * problem.n + SUM_BYTES if splits > 1 else 0)
 
     return min((s for s in (1, 2, 4, 8, 16) if s == 1 or steps >= 4 * s), key=bytes_with)
