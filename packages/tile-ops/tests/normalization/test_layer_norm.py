@@ -103,3 +103,12 @@ X = torch.ones(2, 64)
 def test_refuses(call, error, text):
     with pytest.raises(error, match=re.escape(text)):
         call()
+
+
+def test_narrow_rows_take_a_narrow_kernel_on_a_cpu(ran, close):
+    for columns, expected in ((33, 64), (100, 128), (129, 256)):
+        x = normal(3, columns)
+        (kernel,) = tile_ops.explain(tile_ops.softmax, x).kernels
+        assert dict(kernel.spec.arguments)["block_columns"] == expected
+        close(ran(tile_ops.softmax, x), reference.softmax(x), reference.TOLERANCES["float32"])
+        close(ran(tile_ops.layer_norm, x), reference.layer_norm(x), reference.TOLERANCES["float32"])
