@@ -30,7 +30,7 @@ class Config:
         return 2 * ((self.block_h + self.stages * self.block_n) * row + self.block_h * self.block_n) + 2048
 
 
-#: Where the widths fit `decode_pairs`: a tile of keys for each of two warpgroups.
+#: Where the widths fit `decode_pairs`: a tile of keys for each of two warpgroups (measured, docs/performance/cuda.md).
 PAIRS = Config(64, 64, 2, pairs=True)
 #: wgmma takes 64 rows. Fewer heads are padded: reading the cache takes longer than their products.
 WGMMA = Config(64, 64, 2)
