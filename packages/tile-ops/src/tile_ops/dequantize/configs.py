@@ -35,7 +35,7 @@ class Tile:
 TILES = {
     ("sm_90a", 8): Tile(64, 256, 4),
     ("sm_90a", 128): Tile(128, 128, 3),
-    **{("cuda", tokens): Tile(128, 128, stages) for tokens, stages in ((8, 4), (16, 4), (32, 4), (64, 3), (128, 2))},
+    **{("cuda", tokens): Tile(128, 128, stages) for tokens, stages in ((16, 4), (32, 4), (64, 3), (128, 2))},
     **{("hip", tokens): Tile(128, 128, 2) for tokens in TOKENS},
     **{("cpu", tokens): Tile(64, 128, 2) for tokens in TOKENS},
 }
@@ -103,7 +103,7 @@ def _in_two(problem: DequantProblem, target: Target) -> Plan:
 
 
 def _tokens(m: int, target: Target) -> int:
-    least = 16 if target.kind == "hip" else TOKENS[0]  # MFMA has 16 columns
+    least = TOKENS[0] if target.arch == "sm_90a" else TOKENS[1]  # MFMA has 16 columns; elsewhere one tile serves both
     return next((t for t in TOKENS if t >= max(m, least)), TOKENS[-1])
 
 
@@ -199,17 +199,16 @@ def _words(problem: DequantProblem) -> KernelSpec:
 
 
 def shipped(kind: str) -> Iterator[KernelSpec]:
-    """4-bit weights against float16: with zero points and groups of 128, and nf4 with groups of 64; for the fewest tokens,
-    for 33 to 64, and decoding for many."""
-    target = Target(kind, "sm_90a" if kind == "cuda" else "")
+    """4-bit weights against float16: with zero points and groups of 128, and nf4 with groups of 64; 1, 16 and 64 tokens,
+    and decoding for many."""
+    targets = [Target(kind, arch) for arch in (("sm_80", "sm_90a") if kind == "cuda" else ("",))]
     for name, group in (("uint4", 128), ("nf4", 64)):
         problem = DequantProblem(1, 1, 1024, name, group, "float16", "float16", name == "uint4", False)
         yield _decode(problem)
         if kind == "cpu":
             yield _words(problem)
-            yield _product(problem, target, 64, split=False)
+            yield _product(problem, targets[0], 64, split=False)
             continue
-        for tokens in (_tokens(1, target), 64):
-            yield _product(problem, target, tokens, split=False)
-            yield _product(problem, target, tokens, split=True)
+        tiles = [(target, _tokens(m, target)) for target in targets for m in (1, 16, 64)]
+        yield from dict.fromkeys(_product(problem, *tile, split) for tile in tiles for split in (False, True))
         yield _sum(problem)
