@@ -34,6 +34,7 @@ class Tile:
 #: the 99 KB of shared memory of sm_86 and sm_89.
 TILES = {
     ("sm_90a", 8): Tile(64, 256, 4),
+    ("sm_90a", 16): Tile(64, 256, 4),
     ("sm_90a", 128): Tile(128, 128, 3),
     **{("cuda", tokens): Tile(128, 128, stages) for tokens, stages in ((16, 4), (32, 4), (64, 3), (128, 2))},
     **{("hip", tokens): Tile(128, 128, 2) for tokens in TOKENS},
