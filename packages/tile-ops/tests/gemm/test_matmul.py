@@ -238,7 +238,7 @@ def test_few_rows(monkeypatch, ran, close, target, stored):
     if target != "cpu":
         monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
         monkeypatch.setenv("TILELANG_DEFAULT_TARGET", target)
-    for m in (1, 3, 6):
+    for m in (1, 3, 6) if target == "cpu" else (1, 3):
         a, b = operands((m, 1080), (1080, 70), torch.float16)
         b = b.T.contiguous().T if stored == "rows" else b
         bias = torch.linspace(-2, 2, 70).half()
