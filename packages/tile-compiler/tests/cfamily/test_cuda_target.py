@@ -13,7 +13,6 @@ from tvm.tirx import Bind, BufferStore, DeclBuffer, IfThenElse, SeqStmt
 import tilelang.language as T
 from tile_compiler.cfamily.dialect import CUDA
 from tile_compiler.cfamily.printer import print_source
-from tile_compiler.context import CompileContext
 from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.signature import signature_of
 from tile_compiler.targets import registry as targets
@@ -23,6 +22,7 @@ from tile_runtime import registry
 from tile_runtime.artifact import Artifact
 from tile_runtime.manifest import Manifest
 from tilelang.ir import tile_ir
+from tilelang.target import Target
 
 from . import simt_kernels as simt
 from .simt_kernels import Load, at, buffer, call, do, local, number, row, shared, var
@@ -109,7 +109,7 @@ def simt_function() -> tir.PrimFunc:
 @pytest.mark.parametrize("arch", ARCHS)
 def test_target_builds_an_artifact_that_a_runtime_can_read(arch: str) -> None:
     func = simt_function()
-    signature, ctx = signature_of(func, func), CompileContext(features=cuda_arch(arch))
+    signature, ctx = signature_of(func, func), TARGET.context(Target("cuda", arch), None)
     built = TARGET.build(func, signature, ctx)
     assert built.target == {"kind": "cuda", "arch": arch, "features": []}
     (launch,) = built.launches.values()
@@ -157,7 +157,7 @@ def test_too_much_shared_memory_is_an_error_before_the_compiler_runs() -> None:
     kernel = tile_ir.Kernel(0, ((var("bx"), number(1)),), ((var("tx"), number(32)),), made)
     func = tir.PrimFunc([out], kernel.to_stmt()).with_attr("global_symbol", "big")
     with pytest.raises(UnsupportedOnTarget, match=r"needs 524288 bytes of shared memory(.|\n)*at most 101376"):
-        TARGET.build(func, signature_of(func, func), CompileContext(features=cuda_arch("sm_89")))
+        TARGET.build(func, signature_of(func, func), TARGET.context(Target("cuda", "sm_89"), None))
 
 
 @pytest.mark.parametrize(
