@@ -144,6 +144,28 @@ def test_macros_nest_and_take_keywords(interpret):
     np.testing.assert_array_equal(interpret(kernel, X.copy()), X + 10 + (np.arange(8) == 0))
 
 
+def test_macro_of_a_kernel_is_called_by_another_macro(interpret):
+    @T.macro
+    def for_each(do, A):
+        for i in T.serial(4):
+            do(A, i)
+
+    @T.prim_func
+    def kernel(A: T.Tensor((4,), "int32")):
+        with T.Kernel(1, threads=1) as bx:
+            factor = T.alloc_var("int32", init=bx + 3)
+
+            @T.macro
+            def scale(A, i):
+                if i > 1:
+                    A[i] = A[i] * factor
+
+            for_each(scale, A)
+
+    got = interpret(kernel, np.arange(1, 5, dtype=np.int32))
+    assert got.tolist() == [1, 2, 9, 12]
+
+
 def test_macro_of_another_module_uses_its_own_globals(interpret):
     @T.prim_func
     def kernel(A: T.Tensor((8,), "int32")):

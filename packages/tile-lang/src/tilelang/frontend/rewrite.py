@@ -104,6 +104,11 @@ def syntax_of(code: types.CodeType) -> ast.FunctionDef:
     )
 
 
+def _free(code: types.CodeType) -> tuple[str, ...]:
+    """The variables that a function closes over; in a kernel's text that was rewritten already, the runtime is one more."""
+    return tuple(name for name in code.co_freevars if name != RUNTIME)
+
+
 @functools.lru_cache(maxsize=1024)
 def rewritten(code: types.CodeType) -> types.CodeType:
     """The compiled outer function `(runtime, *free variables) -> function` for a function's code object."""
@@ -120,7 +125,7 @@ def rewritten(code: types.CodeType) -> types.CodeType:
     defaults.defaults = [ast.Constant(None) for _ in defaults.defaults]
     defaults.kw_defaults = [None if d is None else ast.Constant(None) for d in defaults.kw_defaults]
     definition.body = _Rewriter(file, _parameter_names(definition)).block(definition.body)
-    header = f"def __tl_outer({', '.join((RUNTIME, *code.co_freevars))}): pass"
+    header = f"def __tl_outer({', '.join((RUNTIME, *_free(code)))}): pass"
     outer = cast(ast.FunctionDef, ast.parse(header).body[0])
     outer.body = [definition, ast.Return(ast.Name(definition.name, ast.Load()))]
     ast.copy_location(outer, definition)
@@ -134,9 +139,10 @@ def instrument(function: Callable[..., Any], runtime: Any) -> Callable[..., Any]
     space: dict[str, Any] = {}
     exec(rewritten(inner.__code__), inner.__globals__, space)  # defines __tl_outer only
     cells = []
-    for name, cell in zip(inner.__code__.co_freevars, inner.__closure__ or ()):
+    closure = dict(zip(inner.__code__.co_freevars, inner.__closure__ or ()))
+    for name in _free(inner.__code__):
         try:
-            cells.append(cell.cell_contents)
+            cells.append(closure[name].cell_contents)
         except ValueError:  # assigned later than the kernel is traced
             cells.append(Unassigned(name))
     made = space["__tl_outer"](runtime, *cells)
