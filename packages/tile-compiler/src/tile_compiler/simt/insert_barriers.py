@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -19,6 +17,8 @@ from tile_compiler.simt.memory_effects import EVERYTHING, Effect, Interval, effe
 from tile_compiler.simt.operators.nests import REGISTERS, is_shared, run
 from tile_compiler.simt.owners import NOBODY, Owners, apart, owners
 from tile_compiler.simt.plan_shared_memory import OFFSET, shared_bytes
+from tile_compiler.simt.since_barrier import SHARED, Group, State, Touch, overlap
+from tile_compiler.simt.statement_tree import Node, barriers, below, called, copied, in_front, is_barrier, leaves
 from tile_compiler.simt.uniformity import Uniformity
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of
@@ -27,76 +27,10 @@ MANY = 3  # iterations of a loop that are followed at its beginning, beyond the 
 
 _COMPARISONS = ("LT", "LE", "GT", "GE", "EQ", "NE")
 
-Touch = tuple[Any, float, float, int]  # SHARED or a global buffer, first byte, last byte, number of the access
-
 ASYNCHRONOUS = ("matrix", "bulk")  # kinds of effects: reads by the asynchronous proxy
 CHANGES = ("write", "async", "atomic")
 
-Group = tuple[int, int]
 BARRIERS = 16  # that the hardware has; 0 is the block's, groups take the last ones, as users count from the first
-
-SHARED = "shared memory"  # of which buffers may share bytes
-
-
-@dataclass
-class _State:
-    """What happened since the last barrier, and what is in flight by the number of groups closed after it: copies, and
-    reads by wgmma.
-
-    `unfenced`: writes of tiles that asynchronous work reads, by ordinary stores, since the last fence of the proxies;
-    `fenced`: those that a fence but no barrier has followed. `storing`: what bulk stores may still read.
-    `teams`: the same for each group of threads (`tile_ir.GROUP`), whose work among themselves the block does not see.
-    """
-
-    reads: set[Touch] = field(default_factory=set)
-    writes: set[Touch] = field(default_factory=set)
-    atomics: set[Touch] = field(default_factory=set)
-    flying: set[tuple[Touch, int]] = field(default_factory=set)
-    reading: set[tuple[Touch, int]] = field(default_factory=set)
-    unfenced: set[Touch] = field(default_factory=set)
-    fenced: set[Touch] = field(default_factory=set)
-    storing: set[Touch] = field(default_factory=set)
-    teams: dict[Group, _State] = field(default_factory=dict)
-
-    def copy(self) -> _State:
-        sets = {f.name: set(getattr(self, f.name)) for f in fields(self) if f.name != "teams"}
-        return _State(**sets, teams={group: team.copy() for group, team in self.teams.items()})
-
-    def merge(self, other: _State) -> None:
-        for f in fields(self):
-            if f.name != "teams":
-                getattr(self, f.name).update(getattr(other, f.name))
-        for group, team in other.teams.items():
-            self.team(group).merge(team)
-
-    def team(self, group: Group) -> _State:
-        """What the threads of a group have done for themselves."""
-        return self.teams.setdefault(group, _State())
-
-    def barrier(self) -> None:
-        self.reads, self.writes, self.atomics, self.fenced = set(), set(), set(), set()
-        for team in self.teams.values():
-            team.barrier()
-
-    def fence(self) -> None:
-        self.fenced |= self.unfenced
-        self.unfenced = set()
-
-    def stored(self) -> None:
-        """Bulk stores have been waited for: that they read is known to the thread that waited."""
-        self.reads |= self.storing
-        self.storing = set()
-
-
-@dataclass
-class Node:
-    """A statement that can get barriers before its parts. `kind`: seq, loop, while, branch, scope, leaf; again: the
-    condition of a `while`, which is looked at once more where its body ends."""
-
-    kind: str
-    stmt: Any
-    parts: list[Node] = field(default_factory=list)
-    effects: list[Effect] = field(default_factory=list)
 
 
 def insert_barriers(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
@@ -133,7 +67,7 @@ class Placer:
         self.analyzer = sym.Analyzer()
         self.ranges: dict[Any, Interval] = {}
         self.values: dict[Any, Any] = {}
-        self.exits: list[list[_State]] = []
+        self.exits: list[list[State]] = []
         self.offsets: dict[Any, int] = {}
         self.sizes: dict[Any, int] = {}
         for node in tile_ir.walk(kernel.body):
@@ -161,7 +95,7 @@ class Placer:
     def run(self) -> Any:
         tree = self.tree()
         self.proxied = {self.root(e.buffer) for e in self._inside(tree) if e.kind in ASYNCHRONOUS}
-        state = _State()
+        state = State()
         self._visit(tree, state)
         end = [run("tl::bulk_wait_read<0>", span=self.kernel.span)] if state.storing else []
         return tile_ir.sequence([*tile_ir.statements(self._rebuilt(tree)), *end])
@@ -237,13 +171,13 @@ class Placer:
 
     # -- following the block ----------------------------------------------------------------------------------
 
-    def _visit(self, node: Node, state: _State) -> None:
+    def _visit(self, node: Node, state: State) -> None:
         if node.kind == "seq":
             position = 0
             while position < len(node.parts):
                 part = node.parts[position]
                 for extra in self._needed(part, state):
-                    node.parts.insert(_in_front(node.parts, position), Node("leaf", extra))
+                    node.parts.insert(in_front(node.parts, position), Node("leaf", extra))
                     position += 1
                 instead = self._in_front_of(part, state)
                 node.parts[position : position + 1] = instead
@@ -270,20 +204,20 @@ class Placer:
         else:
             self._leaf(node, state)
 
-    def _in_front_of(self, node: Node, state: _State) -> list[Node]:
+    def _in_front_of(self, node: Node, state: State) -> list[Node]:
         """A statement after its visit. A barrier that a loop without loops needs in its first iteration alone goes in front
         of it, where it does not keep the threads in step in the others."""
-        flat = node.kind == "loop" and self.group is None and not any(n.kind in ("loop", "while") for n in _below(node))
-        again, entered = (_copied(node), state.copy()) if flat else (node, state)
-        count = _barriers(node)
+        flat = node.kind == "loop" and self.group is None and not any(n.kind in ("loop", "while") for n in below(node))
+        again, entered = (copied(node), state.copy()) if flat else (node, state)
+        count = barriers(node)
         self._visit(node, state)
-        if not flat or _barriers(node) == count:
+        if not flat or barriers(node) == count:
             return [node]
         front = ["tl::fence_proxy_async_shared"] if entered.unfenced else []
         entered.fence()
         entered.barrier()
         self._visit(again, entered)
-        if _barriers(again) > count:
+        if barriers(again) > count:
             return [node]
         vars(state).update(vars(entered))
         return [*(Node("leaf", run(c, span=node.stmt.span)) for c in [*front, self.barrier_of(None)]), again]
@@ -301,7 +235,7 @@ class Placer:
         number = BARRIERS - list(self.threads).index(group)
         return "tl::sync_threads" if group is None else f"tl::sync_threads<{number}, {group[1]}>"
 
-    def _loop(self, node: Node, state: _State) -> None:
+    def _loop(self, node: Node, state: State) -> None:
         stmt = node.stmt
         self._do(node.effects, state)
         size = tile_ir.static(self._value(stmt.extent))
@@ -349,7 +283,7 @@ class Placer:
     def _inside(self, node: Node) -> list[Effect]:
         return [*node.effects, *(e for p in node.parts for e in self._inside(p))]
 
-    def _branch(self, node: Node, state: _State) -> None:
+    def _branch(self, node: Node, state: State) -> None:
         condition = self._value(node.stmt.condition)
         chosen = tile_ir.static(condition)
         if chosen is not None:
@@ -364,7 +298,7 @@ class Placer:
             self._visit(node.parts[1], other)
         state.merge(other)
 
-    def _leaf(self, node: Node, state: _State) -> None:
+    def _leaf(self, node: Node, state: State) -> None:
         name = called(node.stmt)
         if self._joins(name):
             state.barrier()
@@ -388,7 +322,7 @@ class Placer:
             self.exits[-1].append(state.copy())
         self._do(node.effects, state)
 
-    def _do(self, effects: list[Effect], state: _State) -> None:
+    def _do(self, effects: list[Effect], state: State) -> None:
         """What a statement, or the condition of one, does to memory has happened."""
         for effect in effects:
             touch = self._touch(effect)
@@ -414,11 +348,11 @@ class Placer:
     def root(self, buffer: Any) -> Any:
         return self.roots.get(buffer, buffer)
 
-    def _written(self, state: _State, touches: set[Touch]) -> None:
+    def _written(self, state: State, touches: set[Touch]) -> None:
         state.writes |= touches
         state.unfenced |= {t for t in touches if self.root(self.accesses[t[3]][0].buffer) in self.proxied}
 
-    def _needed(self, node: Node, state: _State) -> list[Any]:
+    def _needed(self, node: Node, state: State) -> list[Any]:
         """The synchronization that must come before a statement; the state is as after it."""
         if node.kind in ("seq", "scope"):
             return []
@@ -432,7 +366,7 @@ class Placer:
             state.barrier()
         return [s for n, s in enumerate(found) if names[n] not in names[n + 1 :]]
 
-    def _for(self, node: Node, touches: list[tuple[str, Touch]], state: _State) -> list[Any]:
+    def _for(self, node: Node, touches: list[tuple[str, Touch]], state: State) -> list[Any]:
         """The synchronization that a statement with these effects needs after what a state has seen."""
         out: list[Any] = []
         if any(overlap(t, f) for _, t in touches for f, _ in state.flying):
@@ -451,7 +385,7 @@ class Placer:
             state.barrier()
         return out
 
-    def _conflict(self, kind: str, touch: Touch, state: _State) -> bool:
+    def _conflict(self, kind: str, touch: Touch, state: State) -> bool:
         against = {
             "read": (state.writes, state.atomics),
             "matrix": (state.writes, state.atomics),
@@ -526,58 +460,6 @@ class Placer:
 
     def _value(self, node: Any) -> Any:
         return self.analyzer.simplify(substitute(node, self.values)) if self.values else node
-
-
-def is_barrier(stmt: Any) -> bool:
-    """Whether a statement is the block's barrier."""
-    return called(stmt) == "tl::sync_threads"
-
-
-def called(stmt: Any) -> str:
-    """The name of the function that a statement calls; "" for other statements."""
-    call = stmt.value if isinstance(stmt, tir.Evaluate) else None
-    return str(call.args[0].value) if call is not None and is_call(call, "tirx.call_extern") else ""
-
-
-def leaves(stmt: Any) -> bool:
-    """Whether a statement is `break` or `continue`."""
-    return isinstance(stmt, tir.Evaluate) and is_call(stmt.value, "tirx.break_loop", "tirx.continue_loop")
-
-
-def _below(node: Node) -> Iterator[Node]:
-    """The parts of a node, at any depth."""
-    for part in node.parts:
-        yield part
-        yield from _below(part)
-
-
-def _copied(node: Node) -> Node:
-    return Node(node.kind, node.stmt, [_copied(p) for p in node.parts], node.effects)
-
-
-def _barriers(node: Node) -> int:
-    """How many barriers of the block stand in a node."""
-    return sum(n.kind == "leaf" and is_barrier(n.stmt) for n in _below(node))
-
-
-def _in_front(parts: list[Node], position: int) -> int:
-    """Where synchronization for a statement goes: in front of what prepares registers for it."""
-    if position and called(parts[position - 1].stmt) == "tl::wgmma_fence":
-        position -= 1
-        while position and called(parts[position - 1].stmt).startswith("tl::wgmma_hold"):
-            position -= 1
-    return position
-
-
-def overlap(a: Touch, b: Touch) -> bool:
-    """Whether two accesses may share a byte."""
-    return a[1] <= b[2] and b[1] <= a[2] and _same_memory(a[0], b[0])
-
-
-def _same_memory(a: Any, b: Any) -> bool:
-    if isinstance(a, str) or isinstance(b, str):
-        return a is b
-    return bool(a.same_as(b))
 
 
 def _waits(stmt: Any) -> bool:

@@ -10,10 +10,12 @@ from tvm import tirx as tir
 
 from tile_compiler.rewrite import is_call, map_kernels
 from tile_compiler.simt.context import SimtContext
-from tile_compiler.simt.insert_barriers import Node, Placer, Touch, called, is_barrier, leaves, overlap
+from tile_compiler.simt.insert_barriers import Placer
 from tile_compiler.simt.memory_effects import Effect
 from tile_compiler.simt.operators.barrier import RELEASE
 from tile_compiler.simt.operators.nests import address, run
+from tile_compiler.simt.since_barrier import Touch, overlap
+from tile_compiler.simt.statement_tree import Node, called, is_barrier, leaves
 from tile_compiler.simt.wgmma_calls import wgmma_call
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of
