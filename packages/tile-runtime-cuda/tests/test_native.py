@@ -21,7 +21,7 @@ from tile_runtime import native
 from tile_runtime.artifact import Artifact
 from tile_runtime.errors import ArgumentShapeError, LoadError
 from tile_runtime.manifest import Manifest
-from tile_runtime.native_source import State
+from tile_runtime.native_interface import State
 from tile_runtime_cuda.driver import Driver
 from tile_runtime_cuda.launch import load
 

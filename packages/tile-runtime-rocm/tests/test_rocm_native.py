@@ -16,7 +16,7 @@ from tile_compiler.compile import with_native_entry
 from tile_runtime import native
 from tile_runtime.artifact import Artifact
 from tile_runtime.manifest import Manifest
-from tile_runtime.native_source import State
+from tile_runtime.native_interface import State
 from tile_runtime_rocm.errors import LaunchError
 from tile_runtime_rocm.launch import load
 from tile_runtime_rocm.runtime import Runtime

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tile_runtime.llvm_text import Text
 from tile_runtime.manifest import Launch, Manifest
-from tile_runtime.native_source import (
+from tile_runtime.native_interface import (
     MAP_SLOT_BYTES,
     MAP_SLOTS,
     MAP_TYPE,
@@ -15,9 +16,8 @@ from tile_runtime.native_source import (
     NativeSite,
     NotNative,
     State,
-    Text,
-    native_text,
 )
+from tile_runtime.native_source import native_text
 from tile_runtime.tensor_map import BYTES, DATA_TYPES, FILLS, INTERLEAVES, L2_PROMOTIONS, SWIZZLES
 
 from .packing import ATTRIBUTE_BYTES, CONFIG_BYTES, attributes, params_start

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tile_runtime.llvm_text import Text
 from tile_runtime.manifest import Launch, Manifest
-from tile_runtime.native_source import NativeArgument, NativeSite, NotNative, State, Text, native_text
+from tile_runtime.native_interface import NativeArgument, NativeSite, NotNative, State
+from tile_runtime.native_source import native_text
 
 KDL_ROCM = 10  # DLDeviceType of dlpack.h
 POINTER, SIZE, END = 1, 2, 3  # HIP_LAUNCH_PARAM_BUFFER_POINTER, _BUFFER_SIZE, _END

@@ -17,7 +17,8 @@ from typing import Any
 
 from .elf import Image
 from .errors import LoadError
-from .native_source import HEADER_BYTES, IMPORTS, LAUNCH, MAP_SLOT_BYTES, MAP_SLOTS, PREPARED, State
+from .native_interface import HEADER_BYTES, LAUNCH, MAP_SLOT_BYTES, MAP_SLOTS, PREPARED, State
+from .native_source import IMPORTS
 from .tensor_map import ALIGNMENT
 
 _METH_FASTCALL = 0x0080

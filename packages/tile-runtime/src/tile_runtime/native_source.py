@@ -16,38 +16,26 @@ dims and scalars. The state table (`State`) is shared by both functions; native.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from . import tensor_map
-from .dtypes import DTYPES, accepted_names, integer_range
+from .dtypes import DTYPES, integer_range
 from .expression import Expression
-from .manifest import Launch, Manifest, Param, TensorMapping
-
-LAUNCH, PREPARED = "tl_launch_v2", "tl_prepared_v2"
-"""The symbols carry the version of what `self`, the state table and the vendor's part mean: other versions are not run."""
-
-
-class NotNative(Exception):
-    """A kernel whose calls only the Python launcher reads; the text says why."""
-
-
-class State:
-    """Word indices of the state table; after them come `WORDS_OF_LAUNCH` words for each launch.
-
-    `ENCODER` is the vendor's function that makes tensor maps, `MAPS` the memory for them: `MAP_SLOTS` slots of
-    `MAP_SLOT_BYTES` bytes, which the vendor divides, for each map of the manifest.
-    """
-
-    TENSOR_TYPE, PARAMETER_TYPE, TENSOR_READER, STREAM_READER, DEVICE_TYPE, DEVICE_READER, LAUNCHER = range(7)
-    ENCODER, MAPS, LAUNCHES = range(7, 10)
-    WORDS_OF_LAUNCH = 3
-    KERNEL, READY, ATTRIBUTES = range(3)
-
-
-MAP_SLOTS, MAP_SLOT_BYTES = 16, 256
-
-HEADER_BYTES = 32
-"""From a bytes object to its first byte (CPython, 64 bits); checked before anything native is used."""
+from .llvm_text import Text
+from .manifest import Launch, Manifest, Param
+from .native_interface import (
+    HEADER_BYTES,
+    LAUNCH,
+    MAP_TYPE,
+    PREPARED,
+    Emit,
+    EncodeMap,
+    NativeArgument,
+    NativeMap,
+    NativeSite,
+    NotNative,
+    State,
+    type_words,
+)
 
 _DECLARATIONS = """\
 source_filename = "entry.ll"
@@ -79,105 +67,7 @@ IMPORTS = tuple(
 )
 """What the text refers to: functions and objects of the Python C interface."""
 
-# DLDataTypeCode of dlpack.h by the kind of our dtypes; narrow floats have one each.
-_KINDS = {"int": 0, "uint": 1, "float": 2, "bool": 6}
-_CODES = {
-    "bfloat16": 4, "float8_e4m3fn": 10, "float8_e4m3fnuz": 11, "float8_e5m2": 12, "float8_e5m2fnuz": 13,
-    "float8_e8m0fnu": 14,
-}  # fmt: skip
-_PLAIN = {"bool", *(f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64))}
 LARGEST_FLOAT = "0x47EFFFFFE0000000"  # as LLVM writes a double
-
-
-class Text:
-    """LLVM text under construction: fresh names, and blocks that leave for `slow` where a condition is false."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self._count = 0
-
-    def fresh(self, stem: str = "v") -> str:
-        self._count += 1
-        return f"%{stem}.{self._count}"
-
-    def put(self, line: str) -> None:
-        self.lines.append(f"  {line}")
-
-    def value(self, text: str, stem: str = "v") -> str:
-        """A new name for the result of an instruction."""
-        name = self.fresh(stem)
-        self.put(f"{name} = {text}")
-        return name
-
-    def block(self, label: str) -> None:
-        self.lines.append(f"{label}:")
-
-    def label(self, stem: str) -> str:
-        return self.fresh(stem)[1:]
-
-    def need(self, condition: str, otherwise: str = "slow") -> None:
-        """Go on where `condition` (an i1) holds."""
-        following = self.label("ok")
-        self.put(f"br i1 {condition}, label %{following}, label %{otherwise}")
-        self.block(following)
-
-    def compare(self, how: str, a: str, b: object, kind: str = "i64") -> str:
-        return self.value(f"icmp {how} {kind} {a}, {b}")
-
-    def load(self, pointer: str, offset: int, kind: str = "i64", stem: str = "v") -> str:
-        place = pointer if offset == 0 else self.value(f"getelementptr i8, ptr {pointer}, i64 {offset}")
-        return self.value(f"load {kind}, ptr {place}", stem)
-
-    def store(self, kind: str, value: object, pointer: str, offset: int) -> None:
-        place = pointer if offset == 0 else self.value(f"getelementptr i8, ptr {pointer}, i64 {offset}")
-        self.put(f"store {kind} {value}, ptr {place}")
-
-    def allocate(self, size: int) -> str:
-        return self.value(f"alloca [{size} x i8], align 16")
-
-
-@dataclass(frozen=True)
-class NativeArgument:
-    """One launch argument: an LLVM value of `kind` (`i64` for an address), `size` bytes in the kernel's parameters."""
-
-    kind: str
-    text: str
-    size: int
-
-    @property
-    def alignment(self) -> int:
-        return min(self.size, tensor_map.ALIGNMENT)
-
-
-@dataclass(frozen=True)
-class NativeMap:
-    """A tensor map as the vendor sees it: LLVM i64 values, `shape` in elements and `strides` in bytes, fastest first."""
-
-    number: int
-    mapping: TensorMapping
-    address: str
-    shape: tuple[str, ...]
-    strides: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class NativeSite:
-    """One launch as the vendor sees it; extents are LLVM i64 values, `state` the offset of its words in the table."""
-
-    launch: Launch
-    state: int
-    arguments: tuple[NativeArgument, ...]
-    grid: tuple[str, str, str]
-    block: tuple[str, str, str]
-    shared: str
-
-
-Emit = Callable[[Text, NativeSite], None]
-"""What a vendor adds: text that launches and leaves for `slow` where that fails. `%table` is the state table, `%stream`
-the stream, `%device` (i32) the device, `%memory` room that `native_text` was asked for."""
-EncodeMap = Callable[[Text, NativeMap], str]
-"""Text that makes a tensor map, or leaves for `slow`; the map's value, of type `MAP_TYPE`. It may use 64 bytes of `%memory`."""
-MAP_TYPE = f"[{tensor_map.BYTES // 8} x i64]"
 
 
 def native_text(
@@ -644,16 +534,3 @@ _ENDING = [
     "  %slow.result = call ptr @PyObject_Vectorcall(ptr %slow.object, ptr %args, i64 %count, ptr null)",
     "  ret ptr %slow.result",
 ]
-
-
-def type_words(param: Param, rank: int) -> set[int]:
-    """The third word of a DLTensor for each dtype that the parameter accepts: rank, code, bits, lanes."""
-    words = set()
-    for name in accepted_names(param.dtype, param.storage):
-        info = DTYPES[name]
-        code = _KINDS[info.kind] if name in _PLAIN else _CODES.get(name)
-        if code is not None:
-            words.add(rank | code << 32 | info.bits << 40 | 1 << 48)
-    if not words:
-        raise NotNative(f"no array library has tensors of {param.dtype}")
-    return words
