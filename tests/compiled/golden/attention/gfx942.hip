@@ -5,8 +5,8 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
     const tl::half_t *__restrict__ K,
     const tl::half_t *__restrict__ V,
     tl::half_t *__restrict__ O) {
-  const int bx = blockIdx.x;
-  const int by = blockIdx.y;
+  const int gx = blockIdx.x;
+  const int gy = blockIdx.y;
   const int bz = blockIdx.z;
   const int tx = threadIdx.x;
   tl::half_t *Q_shared = (tl::half_t *)tl::shared_memory();
@@ -26,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
   #pragma unroll
   for (int c = 0; c < 8; ++c) {
     *(tl::vec<tl::half_t, 8> *)&Q_shared[Q_shared_at + c * 512] =
-        *(const tl::vec<tl::half_t, 8> *)&Q[bz * 16777216 + by * 524288 + (c * 8 + tx / 16 + 4032 - bx * 64) * 128 + (tx % 16) * 8];
+        *(const tl::vec<tl::half_t, 8> *)&Q[bz * 16777216 + gx * 524288 + (c * 8 + tx / 16 + 4032 - gy * 64) * 128 + (tx % 16) * 8];
   }
   // T.fill (line 24)
   #pragma unroll
@@ -37,13 +37,13 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
   total = 0.0f;
   // T.fill (line 26)
   largest = -INFINITY;
-  for (int k = 0; k < 64 - bx; ++k) {
+  for (int k = 0; k < 64 - gy; ++k) {
     // T.copy (line 29)
     #pragma unroll
     for (int c = 0; c < 32; ++c) {
       tl::load_to_lds<4>(
           &K_shared[c * 256 + (tx / 64) * 64 * 2],
-          &K[bz * 16777216 + by * 524288 + (k * 64 + ((((c * 256 + tx * 2) ^ (((c * 256 + tx * 2) >> 3) & 56)) & 4095) >> 6)) * 128 + (((c * 256 + tx * 2) ^ (((c * 256 + tx * 2) >> 3) & 56)) >> 12) * 64 + (((c * 256 + tx * 2) ^ (((c * 256 + tx * 2) >> 3) & 56)) & 63)]);
+          &K[bz * 16777216 + gx * 524288 + (k * 64 + ((((c * 256 + tx * 2) ^ (((c * 256 + tx * 2) >> 3) & 56)) & 4095) >> 6)) * 128 + (((c * 256 + tx * 2) ^ (((c * 256 + tx * 2) >> 3) & 56)) >> 12) * 64 + (((c * 256 + tx * 2) ^ (((c * 256 + tx * 2) >> 3) & 56)) & 63)]);
     }
     // T.fill (line 30)
     #pragma unroll
@@ -73,13 +73,13 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
         tl::mfma_32x32x8_f32_f16(&scores[j * 16], &K_shared_frag[j * 4], Q_shared_frag);
       }
     }
-    if ((k + 1) * 64 > (63 - bx) * 64) {
+    if ((k + 1) * 64 > (63 - gy) * 64) {
       // T.Parallel (line 34)
       #pragma unroll
       for (int c = 0; c < 32; ++c) {
         const int i = (tx / 64) * 32 + tx % 32;
         const int j = (c >> 2) * 8 + ((tx % 64) >> 5) * 4 + (c & 3);
-        const bool seen = k * 64 + j <= (63 - bx) * 64 + i;
+        const bool seen = k * 64 + j <= (63 - gy) * 64 + i;
         scores[c] = seen ? scores[c] : -INFINITY;
       }
     }
@@ -129,7 +129,7 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
     for (int c = 0; c < 32; ++c) {
       tl::load_to_lds<4>(
           &V_shared[c * 256 + (tx / 64) * 64 * 2],
-          &V[bz * 16777216 + by * 524288 + (k * 64 + ((((c * 256 + tx * 2) ^ (((c * 256 + tx * 2) >> 3) & 56)) & 4095) >> 6)) * 128 + (((c * 256 + tx * 2) ^ (((c * 256 + tx * 2) >> 3) & 56)) >> 12) * 64 + (((c * 256 + tx * 2) ^ (((c * 256 + tx * 2) >> 3) & 56)) & 63)]);
+          &V[bz * 16777216 + gx * 524288 + (k * 64 + ((((c * 256 + tx * 2) ^ (((c * 256 + tx * 2) >> 3) & 56)) & 4095) >> 6)) * 128 + (((c * 256 + tx * 2) ^ (((c * 256 + tx * 2) >> 3) & 56)) >> 12) * 64 + (((c * 256 + tx * 2) ^ (((c * 256 + tx * 2) >> 3) & 56)) & 63)]);
     }
     tl::wait_loads<0>();
     alignas(16) tl::half_t V_shared_frag[16];
@@ -144,7 +144,7 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
         #pragma unroll
         for (int r = 0; r < 4; ++r) {
           V_shared_frag[b * 4 + r] =
-              V_shared[(V_shared_at ^ ((r * 64 + (b & 1) * 32) ^ (((r * 64 + (b & 1) * 32) >> 3) & 56))) + (b >> 1) * 4096 + ki * 512];
+              V_shared[(V_shared_at ^ (((r * 64 + (b & 1) * 32) ^ (((r * 64 + (b & 1) * 32) >> 3) & 56)) & 56)) + (((r * 64 + (b & 1) * 32) ^ (((r * 64 + (b & 1) * 32) >> 3) & 56)) & 192) + (b >> 1) * 4096 + ki * 512];
         }
       }
       #pragma unroll
@@ -166,7 +166,7 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
     for (int lane = 0; lane < 4; ++lane) {
       O_row[lane] = tl::half_t(out[c * 4 + lane]);
     }
-    *(tl::vec<tl::half_t, 4> *)&O[bz * 16777216 + by * 524288 + ((tx / 64) * 32 + tx % 32 + 4032 - bx * 64) * 128 + c * 8 + ((tx % 64) >> 5) * 4] =
+    *(tl::vec<tl::half_t, 4> *)&O[bz * 16777216 + gx * 524288 + ((tx / 64) * 32 + tx % 32 + 4032 - gy * 64) * 128 + c * 8 + ((tx % 64) >> 5) * 4] =
         O_row;
   }
 }

@@ -5,8 +5,8 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
     const tl::half_t *__restrict__ K,
     const tl::half_t *__restrict__ V,
     tl::half_t *__restrict__ O) {
-  const int bx = blockIdx.x;
-  const int by = blockIdx.y;
+  const int gx = blockIdx.x;
+  const int gy = blockIdx.y;
   const int bz = blockIdx.z;
   const int tx = threadIdx.x;
   tl::half_t *Q_shared = (tl::half_t *)tl::shared_memory();
@@ -26,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
   #pragma unroll
   for (int c = 0; c < 16; ++c) {
     *(tl::vec<tl::half_t, 8> *)&Q_shared[Q_shared_at + c * 512] =
-        *(const tl::vec<tl::half_t, 8> *)&Q[bz * 16777216 + by * 524288 + (c * 8 + tx / 16 + 3968 - bx * 128) * 128 + (tx % 16) * 8];
+        *(const tl::vec<tl::half_t, 8> *)&Q[bz * 16777216 + gx * 524288 + (c * 8 + tx / 16 + 3968 - gy * 128) * 128 + (tx % 16) * 8];
   }
   // T.fill (line 24)
   #pragma unroll
@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
   for (int c = 0; c < 4; ++c) {
     largest[c] = -INFINITY;
   }
-  if (0 < 64 - bx * 2) {
+  if (0 < 64 - gy * 2) {
     // T.copy (line 29)
     const int K_shared_place = ((tx % 16) >> 3) * 4096 + (tx / 16) * 64 + (tx % 8) * 8;
     const int K_shared_at = K_shared_place ^ ((K_shared_place >> 3) & 56);
@@ -51,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
     for (int c = 0; c < 8; ++c) {
       tl::cp_async<16>(
           &K_shared[K_shared_at + c * 512],
-          &K[bz * 16777216 + by * 524288 + (c * 8 + tx / 16) * 128 + (tx % 16) * 8]);
+          &K[bz * 16777216 + gx * 524288 + (c * 8 + tx / 16) * 128 + (tx % 16) * 8]);
     }
     // T.copy (line 49)
     const int V_shared_place = ((tx % 16) >> 3) * 4096 + (tx / 16) * 64 + (tx % 8) * 8;
@@ -60,14 +60,14 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
     for (int c = 0; c < 8; ++c) {
       tl::cp_async<16>(
           &V_shared[V_shared_at + c * 512],
-          &V[bz * 16777216 + by * 524288 + (c * 8 + tx / 16) * 128 + (tx % 16) * 8]);
+          &V[bz * 16777216 + gx * 524288 + (c * 8 + tx / 16) * 128 + (tx % 16) * 8]);
     }
   }
   tl::cp_async_commit();
-  for (int k = 0; k < 64 - bx * 2; ++k) {
+  for (int k = 0; k < 64 - gy * 2; ++k) {
     tl::cp_async_wait<0>();
     tl::sync_threads();
-    if (k + 1 < 64 - bx * 2) {
+    if (k + 1 < 64 - gy * 2) {
       // T.copy (line 29)
       const int K_shared_place = ((tx % 16) >> 3) * 4096 + (tx / 16) * 64 + (tx % 8) * 8;
       const int K_shared_at = K_shared_place ^ ((K_shared_place >> 3) & 56);
@@ -76,14 +76,14 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
         for (int c = 0; c < 8; ++c) {
           tl::cp_async<16>(
               &K_shared[K_shared_at + ((k + 1) & 1) * 8192 + c * 512],
-              &K[bz * 16777216 + by * 524288 + (k * 64 + c * 8 + tx / 16 + 64) * 128 + (tx % 16) * 8]);
+              &K[bz * 16777216 + gx * 524288 + (k * 64 + c * 8 + tx / 16 + 64) * 128 + (tx % 16) * 8]);
         }
       } else {
         #pragma unroll
         for (int c = 0; c < 8; ++c) {
           tl::cp_async<16>(
               &K_shared[K_shared_at + ((k + 1) & 1) * 8192 + c * 512],
-              &K[bz * 16777216 + by * 524288 + (k * 64 + c * 8 + tx / 16 + 64) * 128 + (tx % 16) * 8],
+              &K[bz * 16777216 + gx * 524288 + (k * 64 + c * 8 + tx / 16 + 64) * 128 + (tx % 16) * 8],
               k < 63);
         }
       }
@@ -95,14 +95,14 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
         for (int c = 0; c < 8; ++c) {
           tl::cp_async<16>(
               &V_shared[V_shared_at + ((k + 1) & 1) * 8192 + c * 512],
-              &V[bz * 16777216 + by * 524288 + (k * 64 + c * 8 + tx / 16 + 64) * 128 + (tx % 16) * 8]);
+              &V[bz * 16777216 + gx * 524288 + (k * 64 + c * 8 + tx / 16 + 64) * 128 + (tx % 16) * 8]);
         }
       } else {
         #pragma unroll
         for (int c = 0; c < 8; ++c) {
           tl::cp_async<16>(
               &V_shared[V_shared_at + ((k + 1) & 1) * 8192 + c * 512],
-              &V[bz * 16777216 + by * 524288 + (k * 64 + c * 8 + tx / 16 + 64) * 128 + (tx % 16) * 8],
+              &V[bz * 16777216 + gx * 524288 + (k * 64 + c * 8 + tx / 16 + 64) * 128 + (tx % 16) * 8],
               k < 63);
         }
       }
@@ -142,13 +142,13 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
         }
       }
     }
-    if ((k + 1) * 64 > (31 - bx) * 128) {
+    if ((k + 1) * 64 > (31 - gy) * 128) {
       // T.Parallel (line 34)
       #pragma unroll
       for (int c = 0; c < 64; ++c) {
         const int i = (tx / 32) * 32 + (c >> 5) * 16 + ((c & 3) >> 1) * 8 + ((tx % 32) >> 2);
         const int j = ((c & 31) >> 2) * 8 + (tx % 4) * 2 + (c & 1);
-        const bool seen = k * 64 + j <= (31 - bx) * 128 + i;
+        const bool seen = k * 64 + j <= (31 - gy) * 128 + i;
         scores[c] = seen ? scores[c] : -INFINITY;
       }
     }
@@ -267,7 +267,7 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
       O_part[u] = tl::half_t(out[g * 8 + u]);
     }
     tl::transpose_quad(O_part);
-    *(tl::vec<tl::half_t, 8> *)&O[bz * 16777216 + by * 524288 + ((tx / 32) * 32 + (g >> 3) * 16 + (tx % 2) * 8 + ((tx % 32) >> 2) + 3968 - bx * 128) * 128 + (g & 7) * 16 + ((tx % 4) >> 1) * 8] =
+    *(tl::vec<tl::half_t, 8> *)&O[bz * 16777216 + gx * 524288 + ((tx / 32) * 32 + (g >> 3) * 16 + (tx % 2) * 8 + ((tx % 32) >> 2) + 3968 - gy * 128) * 128 + (g & 7) * 16 + ((tx % 4) >> 1) * 8] =
         *(const tl::vec<tl::half_t, 8> *)O_part;
   }
 }

@@ -186,7 +186,7 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
         #pragma unroll
         for (int r = 0; r < 4; ++r) {
           x_tile_frag[b * 4 + r] =
-              x_tile[(x_tile_at ^ ((r * 64 + b * 32) ^ (((r * 64 + b * 32) >> 3) & 56))) + (k & 1) * 2048 + ki * 512];
+              x_tile[(x_tile_at ^ (((r * 64 + b * 32) ^ (((r * 64 + b * 32) >> 3) & 56)) & 56)) + (((r * 64 + b * 32) ^ (((r * 64 + b * 32) >> 3) & 56)) & 192) + (k & 1) * 2048 + ki * 512];
         }
       }
       #pragma unroll

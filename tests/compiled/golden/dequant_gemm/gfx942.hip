@@ -65,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
     #pragma unroll
     for (int c = 0; c < 16; ++c) {
       *(tl::vec<uint8_t, 2> *)&B_packed[c * 2] =
-          *(const tl::vec<uint8_t, 2> *)&B_tile[(B_tile_at ^ ((c & 7) * 4)) + (k & 1) * 4096 + (c >> 3) * 1024];
+          *(const tl::vec<uint8_t, 2> *)&B_tile[(B_tile_at ^ (((c & 7) * 4) & 16)) + (((c & 7) * 4) & 12) + (k & 1) * 4096 + (c >> 3) * 1024];
     }
     // T.Parallel (line 15)
     #pragma unroll

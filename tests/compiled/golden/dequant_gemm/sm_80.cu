@@ -72,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
     for (int c = 0; c < 32; ++c) {
       const int i = (tx / 32) * 32 + (c >> 4) * 16 + (c & 1) * 8 + ((tx % 32) >> 2);
       B_packed[c] =
-          B_tile[(B_tile_at_1 ^ (((c & 15) >> 1) * 4)) + (k & 1) * 4096 + (c >> 4) * 512 + (c & 1) * 256];
+          B_tile[(B_tile_at_1 ^ ((((c & 15) >> 1) * 4) & 16)) + ((((c & 15) >> 1) * 4) & 12) + (k & 1) * 4096 + (c >> 4) * 512 + (c & 1) * 256];
     }
     // T.Parallel (line 15)
     #pragma unroll

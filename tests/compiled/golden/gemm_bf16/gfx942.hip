@@ -89,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
         #pragma unroll
         for (int r = 0; r < 4; ++r) {
           B_shared_frag[b * 4 + r] =
-              B_shared[(B_shared_at ^ ((r * 64 + (b & 1) * 32) ^ (((r * 64 + (b & 1) * 32) >> 3) & 56))) + (k % 3) * 4096 + (b >> 1) * 2048 + ki * 512];
+              B_shared[(B_shared_at ^ (((r * 64 + (b & 1) * 32) ^ (((r * 64 + (b & 1) * 32) >> 3) & 56)) & 56)) + (((r * 64 + (b & 1) * 32) ^ (((r * 64 + (b & 1) * 32) >> 3) & 56)) & 192) + (k % 3) * 4096 + (b >> 1) * 2048 + ki * 512];
         }
       }
       #pragma unroll

@@ -102,7 +102,7 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
         #pragma unroll
         for (int r = 0; r < 2; ++r) {
           B_shared_frag[b * 2 + r] =
-              B_shared[(B_shared_at ^ ((r * 128 + (b & 3) * 8) ^ (((r * 128 + (b & 3) * 8) >> 3) & 28))) + (k % 3) * 2048 + (b >> 2) * 512 + ki * 256];
+              B_shared[(B_shared_at ^ (((r * 128 + (b & 3) * 8) ^ (((r * 128 + (b & 3) * 8) >> 3) & 28)) & 8)) + (((r * 128 + (b & 3) * 8) ^ (((r * 128 + (b & 3) * 8) >> 3) & 28)) & 144) + (k % 3) * 2048 + (b >> 2) * 512 + ki * 256];
         }
       }
       #pragma unroll

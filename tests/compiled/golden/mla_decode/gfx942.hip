@@ -208,7 +208,7 @@ extern "C" __global__ void __launch_bounds__(256) main_kernel_0(
       #pragma unroll
       for (int r = 0; r < 4; ++r) {
         KV_tile_frag_1[b * 4 + r] =
-            KV_tile[(KV_tile_at ^ ((r * 64 + (b & 3) * 16) ^ (((r * 64 + (b & 3) * 16) >> 3) & 56))) + (k & 1) * 8192 + (b >> 2) * 1024];
+            KV_tile[(KV_tile_at ^ (((r * 64 + (b & 3) * 16) ^ (((r * 64 + (b & 3) * 16) >> 3) & 56)) & 40)) + (((r * 64 + (b & 3) * 16) ^ (((r * 64 + (b & 3) * 16) >> 3) & 56)) & 208) + (k & 1) * 8192 + (b >> 2) * 1024];
       }
     }
     #pragma unroll
