@@ -70,7 +70,9 @@ def stores(trace: Any) -> set[str]:
         ("gfx942", "float16", False, set()),
     ],
 )
-@pytest.mark.parametrize(("tile", "threads"), [((64, 64), 128), ((32, 48), 64), ((16, 8), 32)])
+@pytest.mark.parametrize(
+    ("tile", "threads"), [((64, 64), 128), pytest.param((32, 48), 64, marks=pytest.mark.full), ((16, 8), 32)]
+)
 def test_fragment_to_shared(
     rng: Any,
     check: Any,

@@ -64,7 +64,9 @@ F8, F8_2 = "float8_e4m3fn", "float8_e5m2"
 FNUZ = "float8_e4m3fnuz"
 
 
-@pytest.mark.parametrize("trans", TURNS, ids=["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize(
+    "trans", [*TURNS[:3], pytest.param(TURNS[3], marks=pytest.mark.full)], ids=["nn", "nt", "tn", "tt"]
+)
 @pytest.mark.parametrize(
     ("types", "arch", "instruction"),
     [
