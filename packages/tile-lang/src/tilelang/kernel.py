@@ -19,7 +19,7 @@ from tile_runtime.cache import Cache
 from tile_runtime.entry_points import entry_points
 from tilelang import cache_control, fingerprint
 from tilelang import target as targets
-from tilelang.errors import InvalidArgument, OutputError, TargetUnavailable, UnknownOption
+from tilelang.errors import InvalidArgument, OutputError, TargetUnavailable, TileLangError, UnknownOption
 from tilelang.location import of_span
 from tilelang.options import Options, PassConfigKey, make_options
 from tilelang.report import KernelReport
@@ -330,6 +330,9 @@ def joined(artifact: Artifact, func: Any, target: Target, options: Options) -> A
     return together
 
 
+UNSUPPORTED = "TL203"  # the compiler's UnsupportedOnTarget (docs/errors.md)
+
+
 def completed(artifact: Artifact, func: Callable[[], Any], target: Target, options: Options) -> Artifact:
     """With all variants of the kernel: it serves every call where there is no compiler. `func` gives the traced function.
 
@@ -338,7 +341,9 @@ def completed(artifact: Artifact, func: Callable[[], Any], target: Target, optio
     while is_partial(artifact.manifest) and options_allow_variants(options):
         try:
             artifact = joined(artifact, func(), target, options)
-        except NotImplementedError:  # the compiler's UnsupportedOnTarget
+        except TileLangError as error:
+            if error.code != UNSUPPORTED:
+                raise
             break
     return artifact
 
