@@ -49,8 +49,10 @@ EXAMPLES = {
     "TL121": "zero_threads",
     "TL124": "unknown_target",
     "TL125": "unknown_pass_config",
-    "TL126": "target_without_compiler",
+    "TL126": "call_without_a_gpu",
     "TL127": "eager_size_without_value",
+    "TL203": "instruction_that_the_architecture_lacks",
+    "TL207": "threads_that_no_policy_can_split",
     "TLR010": "argument_missing",
     "TLR013": "argument_of_wrong_shape",
 }

@@ -169,6 +169,37 @@ def test_an_exported_kernel_holds_every_variant(tmp_path: Any) -> None:
         agrees(everywhere, *operands(*shape))
 
 
+def test_the_report_speaks_of_every_variant(tmp_path: Any) -> None:
+    """Each with the calls that it serves and what it takes of the chip; those that no call has needed, on request."""
+    kernel = tilelang.compile(matmul(T.dynamic("m"), T.dynamic("n"), T.dynamic("k")), target=SM_80)
+    first, report = kernel.report(), kernel.report(every_variant=True)
+    assert [v["calls"] for v in first["variants"]] == [report["variants"][0]["calls"]]
+    served = [v["calls"] for v in report["variants"]]
+    assert served[0].startswith("k % 16 == 0 and n % 32 == 0 and m % 32 == 0 and address(A) % 16 == 0")
+    assert served[1].startswith("k % 8 == 0 and n % 8 == 0")
+    assert served[2] is None
+    figures = [variant["kernels"][0] for variant in report["variants"]]
+    assert figures[0] == report["kernels"][0]
+    assert figures[0]["registers"] < figures[2]["registers"]
+    for used in figures:
+        assert used["spills"] == 0
+        assert used["shared_bytes"] == figures[0]["shared_bytes"]
+        assert used["occupancy"]["blocks"] > 0
+    copies = [next(o for o in used["operators"] if o["operator"] == "T.copy") for used in figures]
+    assert [copy["widths"]["A"] for copy in copies] == [16, 16, 2]
+
+    assert "other calls: compiled when one comes" in str(first)
+    text = str(report)
+    assert "variant 3, for all other calls:\ngemm_kernel: grid" in text
+    assert "other calls" not in text.replace("for all other calls:", "")
+    for used in figures:
+        assert f"{used['registers']} registers, no spills" in text
+
+    kernel.export(tmp_path / "gemm.tile")
+    resources = tilelang.load(tmp_path / "gemm.tile").manifest.resources
+    assert [used["registers"] for used in resources.values()] == [used["registers"] for used in figures]
+
+
 def test_a_named_variant_stays_alone() -> None:
     from tile_runtime.errors import NoVariantError
 

@@ -71,8 +71,8 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "an address that the only variant does not serve": (
         lambda: kernel(guard=ALIGNED)(shifted(), tensor(64), 1.0, tensor(64)),
-        "TLR020: add was not compiled for n = 64, s = 1.0: no variant's guard holds (((address(A) % 16) == "
-        "0)); export the kernel again "
+        "TLR020: add was not compiled for n = 64, s = 1.0: no variant's guard holds (address(A) % 16 == "
+        "0); export the kernel again "
         "with all its variants (kernel.export), or pass aligned copies (.clone())",
     ),
     "an older device": (

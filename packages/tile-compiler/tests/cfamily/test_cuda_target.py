@@ -21,6 +21,7 @@ from tile_compiler.targets.cuda.plugin import TARGET, headers
 from tile_runtime import registry
 from tile_runtime.artifact import Artifact
 from tile_runtime.manifest import Manifest
+from tilelang.errors import UnknownTarget
 from tilelang.ir import tile_ir
 from tilelang.target import Target
 
@@ -165,7 +166,7 @@ def test_too_much_shared_memory_is_an_error_before_the_compiler_runs() -> None:
     [("sm_70", "is too old: CUDA 13 builds for sm_75"), ("sm_42x", "is not known"), ("gfx942", "is not known")],
 )
 def test_unknown_architectures(name: str, said: str) -> None:
-    with pytest.raises(UnsupportedOnTarget, match=said):
+    with pytest.raises(UnknownTarget, match=said):
         cuda_arch(name)
 
 

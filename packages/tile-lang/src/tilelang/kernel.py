@@ -122,12 +122,13 @@ class JITKernel:
 
     print_source_code = show_source
 
-    def report(self) -> KernelReport:
+    def report(self, every_variant: bool = False) -> KernelReport:
         """What the compiler decided and why: instructions, layouts, traffic, resources, time; what it could not prove.
 
-        After a call in the emulator `emulated` holds what that counted, beside the prediction.
+        It speaks of the variants that calls have needed so far; `every_variant` compiles the others now. After a call in
+        the emulator `emulated` holds what that counted, beside the prediction.
         """
-        found = KernelReport(self.artifact.report or {})
+        found = KernelReport.of(self._completed() if every_variant else self.artifact)
         counted = getattr(getattr(self._loaded, "backend", None), "counted", None)
         return KernelReport({**found, "emulated": dict(counted)}) if counted else found
 
@@ -136,12 +137,16 @@ class JITKernel:
 
         It holds all variants of the kernel: those that no call has needed yet are compiled now.
         """
-        artifact: Artifact = self.artifact
-        if self._func is not None:
-            artifact = completed(artifact, lambda: self.prim_func, self.target, self.options)
-        artifact.save(path)
+        self._completed().save(path)
 
     export_library = export
+
+    def _completed(self) -> Artifact:
+        """The artifact with all variants."""
+        artifact: Artifact = self.artifact
+        if self._func is None:
+            return artifact
+        return completed(artifact, lambda: self.prim_func, self.target, self.options)
 
     def get_profiler(self, tensor_supply_type: Any = None) -> Any:
         """A `Profiler` for this kernel."""

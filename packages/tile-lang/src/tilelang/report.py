@@ -4,11 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tile_runtime.artifact import Artifact
+
+#: What is told of each variant; the rest of a report, of the first alone.
+OF_A_VARIANT = ("kernels", "notes", "passes", "device_compiler")
 
 
 class KernelReport(dict[str, Any]):
     """A dict of plain values (docs/internals/report.md lists them); printed, it is a page to read."""
+
+    @classmethod
+    def of(cls, artifact: Artifact) -> KernelReport:
+        """The report on the first variant, and under `variants` on each: the calls that it serves, its kernels, notes and
+        times."""
+        from tile_runtime.expression import to_text
+
+        told = zip(artifact.reports, artifact.manifest.variants)
+        variants = [
+            {"calls": None if variant.guard is None else to_text(variant.guard)}
+            | {name: report[name] for name in OF_A_VARIANT if name in report}
+            for report, variant in told
+        ]
+        return cls({**(artifact.report or {}), "variants": variants})
 
     @property
     def data(self) -> dict[str, Any]:
@@ -16,10 +36,19 @@ class KernelReport(dict[str, Any]):
         return dict(self)
 
     def __str__(self) -> str:
-        lines: list[str] = []
+        variants = self.get("variants", [])
+        several = len(variants) > 1 or any(variant["calls"] for variant in variants)
+        lines = [_served(1, variants[0])] if several else []
         for kernel in self.get("kernels", []):
             lines += kernel_lines(kernel, self.get("emulated", {}).get(kernel["symbol"]))
-        lines += ["decisions:", *(f"  {_short(n['at'])}  {n['text']}".rstrip() for n in self.get("notes", []))]
+        lines += ["decisions:", *map(_note, self.get("notes", []))]
+        for number, variant in enumerate(variants[1:], 2):
+            lines.append(_served(number, variant))
+            for kernel in variant.get("kernels", []):
+                lines += [_head(kernel), *_operators(kernel)]
+            lines += [_note(note) for note in variant.get("notes", []) if note not in self["notes"]]
+        if several and variants[-1]["calls"]:
+            lines.append("other calls: compiled when one comes; report(every_variant=True) compiles for them now")
         if self.get("assumed"):
             lines += ["assumed:", *(f"  {text}" for text in self["assumed"])]
         passes, device = self.get("passes", {}), self.get("device_compiler") or {}
@@ -36,9 +65,7 @@ def kernel_lines(kernel: Mapping[str, Any], counted: Mapping[str, int] | None) -
     lines = [_head(kernel)]
     if kernel.get("bound"):
         lines.append(f"  at least {_bound(kernel['bound'])}")
-    for operator in kernel.get("operators", []):
-        lines.append(f"  {_short(operator['at'])}  {operator['operator']}: {_made_of(operator)}")
-        lines += [f"      {reason}" for reason in operator["why"]]
+    lines += _operators(kernel)
     if kernel.get("layouts"):
         lines += ["  layouts:", *(f"    {name}: {text}" for name, text in kernel["layouts"].items())]
     if "accesses" in kernel:
@@ -63,6 +90,23 @@ def _head(kernel: Mapping[str, Any]) -> str:
             f"{found['blocks']} blocks a multiprocessor ({share}% of its threads; limit: {found['limited_by']})"
         )
     return f"{kernel['symbol']}: {', '.join(parts)}"
+
+
+def _served(number: int, variant: Mapping[str, Any]) -> str:
+    """The line over a variant."""
+    return f"variant {number}, " + (f"where {variant['calls']}:" if variant["calls"] else "for all other calls:")
+
+
+def _operators(kernel: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for operator in kernel.get("operators", []):
+        lines.append(f"  {_short(operator['at'])}  {operator['operator']}: {_made_of(operator)}")
+        lines += [f"      {reason}" for reason in operator["why"]]
+    return lines
+
+
+def _note(note: Mapping[str, Any]) -> str:
+    return f"  {_short(note['at'])}  {note['text']}".rstrip()
 
 
 def _bound(bound: Mapping[str, Any]) -> str:

@@ -66,11 +66,21 @@ class Artifact:
 
     @property
     def report(self) -> dict[str, Any] | None:
-        """The compiler's report, if any."""
+        """The compiler's report on the first variant, if any."""
+        return None if self.manifest.report is None else self._object(self.manifest.report)
+
+    @property
+    def reports(self) -> list[dict[str, Any]]:
+        """The compiler's reports, one for each compilation that was joined, in the order of the variants."""
         if self.manifest.report is None:
-            return None
+            return []
+        later = (_variant_prefix(n) + self.manifest.report for n in range(1, len(self.manifest.variants)))
+        return [self._object(name) for name in (self.manifest.report, *later) if name in self.files]
+
+    def _object(self, name: str) -> dict[str, Any]:
+        """A member that is a JSON object."""
         try:
-            data = json.loads(self.read(self.manifest.report))
+            data = json.loads(self.read(name))
         except (ValueError, RecursionError) as error:
             raise ArtifactError(f"the report of {self.manifest.name} is not readable JSON: {error}") from None
         if not isinstance(data, dict):
@@ -80,8 +90,8 @@ class Artifact:
     def joined(self, other: Artifact) -> Artifact:
         """This artifact and, after its own variants, those of `other`: the same kernel compiled for more calls.
 
-        Members of `other` are renamed; native entries, which know their variants, are left out. Raises ArtifactError if
-        the two are not called in the same way.
+        Members of `other` and its entries of `resources` are renamed; native entries, which know their variants, are left
+        out. Raises ArtifactError if the two are not called in the same way.
         """
         mine, theirs = self.manifest.to_json(), other.manifest.to_json()
         for here, there in zip(mine["params"], theirs["params"], strict=False):  # what either variant does with it
@@ -93,7 +103,7 @@ class Artifact:
         natives = {mine["native"]}, {theirs["native"]}
         maps = mine["tensormaps"] + [m for m in theirs["tensormaps"] if m not in mine["tensormaps"]]
         numbers = [maps.index(m) for m in theirs["tensormaps"]]
-        prefix = f"variant{len(mine['variants'])}."
+        prefix = _variant_prefix(len(mine["variants"]))
         for launch in (launch for variant in theirs["variants"] for launch in variant["launches"]):
             launch["binary"] = prefix + launch["binary"]
             launch["args"] = [[k, numbers[n]] if k == "tensormap" else [k, n, *rest] for k, n, *rest in launch["args"]]
@@ -105,6 +115,7 @@ class Artifact:
             "binaries": [*kept, *added],
             "tensormaps": maps,
             "native": None,
+            "resources": {**mine["resources"], **{prefix + name: used for name, used in theirs["resources"].items()}},
             "assumed": [*mine["assumed"], *(a for a in theirs["assumed"] if a not in mine["assumed"])],
         }
         files = {name: data for name, data in self.files.items() if name not in natives[0]}
@@ -169,6 +180,11 @@ class Artifact:
             return Artifact.from_bytes(Path(path).read_bytes())
         except ArtifactError as error:
             raise ArtifactError(f"{os.fspath(path)}: {str(error).removeprefix(error.code + ': ')}") from None
+
+
+def _variant_prefix(number: int) -> str:
+    """What the members of a variant that was joined begin with."""
+    return f"variant{number}."
 
 
 def _read_archive(archive: zipfile.ZipFile) -> Artifact:

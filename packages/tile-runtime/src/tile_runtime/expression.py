@@ -33,6 +33,10 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
     ">": int.__gt__,
     ">=": int.__ge__,
 }
+#: How operators are written for people, and which bind firmer, from `or` to products.
+_WORDS = {"floordiv": "//", "floormod": "%"}
+_BINDING = (("or",), ("and",), ("not",), tuple(_COMPARISONS), ("+", "-"), ("*", "floordiv", "floormod"))
+_UNARY = len(_BINDING)
 OPERATORS = frozenset((*REFERENCES, *_VARIADIC, *_BINARY, "not", "select"))
 
 
@@ -208,15 +212,26 @@ def to_text(expression: Expression) -> str:
     operator, operands = expression[0], expression[1:]
     if operator in ("dim", "param"):
         return str(operands[0])
-    texts = [to_text(x) for x in operands]
-    if operator == "address":
-        return f"address({operands[0]})"
-    if operator in ("min", "max", "ceildiv", "select"):
-        return f"{operator}({', '.join(texts)})"
+    if operator in ("address", "min", "max", "ceildiv", "select"):
+        return f"{operator}({', '.join(x if operator == 'address' else to_text(x) for x in operands)})"
     if operator == "not":
-        return f"not {texts[0]}"
-    infix = {"floordiv": "//", "floormod": "%"}.get(operator, operator)
-    return "(" + f" {infix} ".join(texts) + ")"
+        return f"not {_operand(operands[0], _UNARY)}"
+    level = _level(operator)
+    comparison = operator in _COMPARISONS  # Python would chain what stands on its left
+    texts = [_operand(x, level if n == 0 and not comparison else level + 1) for n, x in enumerate(operands)]
+    return f" {_WORDS.get(operator, operator)} ".join(texts)
+
+
+def _operand(expression: Expression, level: int) -> str:
+    """The text, in parentheses if its operator binds less than `level`."""
+    text = to_text(expression)
+    return text if _is_int(expression) or _level(expression[0]) >= level else f"({text})"
+
+
+def _level(operator: str) -> int:
+    """How firmly an operator binds in a text for people."""
+    found = (n for n, operators in enumerate(_BINDING) if operator in operators)
+    return next(found, _UNARY)
 
 
 def _short(node: object, limit: int = 80) -> str:

@@ -65,6 +65,10 @@ _KERNEL = re.compile(
     r"__global__\s+(?:__launch_bounds__\([^)]*\)\s*)?void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\("
 )
 _SOURCE_NAME = "kernel.cu"
+_REPAIR = (  # our own text compiles: what does not is the user's
+    "\n  try:      guard what only a GPU understands of T.import_source with #ifndef TL_HOST, and put a version for the "
+    "host behind #else"
+)
 
 
 class NoCompilerError(TileRuntimeError, RuntimeError):
@@ -165,10 +169,10 @@ def _store(key: str, name: str, data: bytes) -> None:
         _LOG.warning("%s", error)
 
 
-def _run(command: Sequence[str], folder: Path, what: str) -> None:
+def _run(command: Sequence[str], folder: Path, what: str, repair: str = "") -> None:
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     if done.returncode:
-        raise CompileError(f"the host compiler refused {what}:\n{done.stderr.strip()[-6000:]}")
+        raise CompileError(f"the host compiler refused {what}:\n{done.stderr.strip()[-6000:]}{repair}")
 
 
 @functools.lru_cache(maxsize=2)
@@ -223,7 +227,7 @@ def build_kernel(source: str, include_dirs: Sequence[str | os.PathLike[str]], ar
     includes = [f"-I{folder}" for folder in (".", INCLUDE, *include_dirs)]
     # A prefix map keeps the temporary folder's name out of the object, so that equal kernels give equal objects.
     where = f"-ffile-prefix-map={folder}=."
-    _run([*compiler.command, *flags, where, *includes, "-c", "unit.cpp", "-o", "unit.o"], folder, "the kernel")
+    _run([*compiler.command, *flags, where, *includes, "-c", "unit.cpp", "-o", "unit.o"], folder, "the kernel", _REPAIR)
     link = [*compiler.linker, "-shared", "unit.o", str(runtime), "-o", str(path), "-nodefaultlibs", "-lm", "-lc"]
     _run(link, folder, "to link the kernel")
     _store(key, path.name, path.read_bytes())

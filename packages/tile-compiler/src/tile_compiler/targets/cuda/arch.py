@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tile_compiler.errors import UnsupportedOnTarget
+from tilelang.errors import UnknownTarget
 from tilelang.target import DEFAULT_ARCH
 
 WARP_SIZE = 32
@@ -71,7 +71,7 @@ _TABLE = {
 
 
 def cuda_arch(name: str) -> CudaArch:
-    """The facts of an architecture, `""` for the default one. UnsupportedOnTarget for one too old or unknown."""
+    """The facts of an architecture, `""` for the default one. UnknownTarget for one too old or unknown."""
     found = _TABLE.get(name or DEFAULT_ARCH["cuda"])
     if found is not None:
         return found
@@ -82,4 +82,9 @@ def cuda_arch(name: str) -> CudaArch:
         if number is None or int(number[1]) >= 75
         else "is too old: CUDA 13 builds for sm_75 and newer"
     )
-    raise UnsupportedOnTarget(f"the architecture {name} {why}", expected=f"one of {known}")
+    raise UnknownTarget(
+        f"the architecture {name} {why}",
+        found=name,
+        expected=f"one of {known}",
+        repair=f'target="cuda -arch={DEFAULT_ARCH["cuda"]}"',
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tile_compiler.errors import UnsupportedOnTarget
+from tilelang.errors import UnknownTarget
 from tilelang.target import DEFAULT_ARCH
 
 WAVE_SIZE = 64
@@ -50,12 +50,12 @@ _OLD = ("gfx8", "gfx900", "gfx902", "gfx906", "gfx908")
 
 
 def hip_arch(name: str) -> HipArch:
-    """The facts of an architecture, `""` for the default one. UnsupportedOnTarget for one too old or unknown."""
+    """The facts of an architecture, `""` for the default one. UnknownTarget for one too old or unknown."""
     found = _TABLE.get(name or DEFAULT_ARCH["hip"])
     if found is not None:
         return found
     why = "is too old: CDNA2 is the first that kernels are built for" if name.startswith(_OLD) else "is not known here"
-    raise UnsupportedOnTarget(
+    raise UnknownTarget(
         f"the architecture {name} {why}",
         found=name,
         expected=f"one of {', '.join(_TABLE)}",
