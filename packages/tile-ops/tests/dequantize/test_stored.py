@@ -5,6 +5,7 @@ What each library writes is stated here once more, number by number, in plain Py
 
 from __future__ import annotations
 
+import json
 import random
 import re
 
@@ -103,27 +104,56 @@ def test_awq(draw, close):
     multiplies(w, matrix, close)
 
 
-@pytest.mark.parametrize(("quant_type", "table"), [("nf4", NF4), ("fp4", BITSANDBYTES_FP4)])
-@pytest.mark.parametrize("is_nested", [False, True])
-def test_bitsandbytes(draw, close, quant_type, table, is_nested):
+def bitsandbytes(draw, quant_type, table, is_nested):
+    """The tensors of a layer by their names in a checkpoint, and the matrix that they mean."""
     codes = [draw.randrange(16) for _ in range(N * K)]
     blocks = N * K // 64
-    packed = torch.tensor([codes[i] << 4 | codes[i + 1] for i in range(0, N * K, 2)], dtype=torch.uint8)
+    facts = {"quant_type": quant_type, "blocksize": 64, "dtype": "float16", "shape": [N, K]}
+    state = {
+        "weight": torch.tensor([[codes[i] << 4 | codes[i + 1]] for i in range(0, N * K, 2)], dtype=torch.uint8),
+        "weight.quant_map": torch.tensor(table),
+    }
     if is_nested:
         values = [draw.randrange(-128, 128) / 128 for _ in range(256)]
         again = [draw.randrange(1, 8) / 4 for _ in range(blocks // 8)]
         stored = [draw.randrange(256) for _ in range(blocks)]
         absmax = [values[code] * again[b // 8] + 2.0 for b, code in enumerate(stored)]
-        nested = NestedScales(torch.tensor(values), torch.tensor(again), 2.0, 8)
-        given = torch.tensor(stored, dtype=torch.uint8)
+        state["weight.absmax"] = torch.tensor(stored, dtype=torch.uint8)
+        state |= {"weight.nested_absmax": torch.tensor(again), "weight.nested_quant_map": torch.tensor(values)}
+        facts |= {"nested_blocksize": 8, "nested_dtype": "float32", "nested_offset": 2.0}
     else:
-        absmax, nested = [draw.randrange(1, 64) / 16 for _ in range(blocks)], None
-        given = torch.tensor(absmax)
-    w = tile_ops.from_bitsandbytes(packed.view(-1, 1), given, shape=(N, K), quant_type=quant_type, nested=nested)
+        absmax = [draw.randrange(1, 64) / 16 for _ in range(blocks)]
+        state["weight.absmax"] = torch.tensor(absmax)
+    name = f"weight.quant_state.bitsandbytes__{quant_type}"
+    state[name] = torch.tensor(list(json.dumps(facts).encode()), dtype=torch.uint8)
     rows = [[table[codes[n * K + k]] * absmax[(n * K + k) // 64] for k in range(K)] for n in range(N)]
-    matrix = torch.tensor(rows, dtype=torch.float64)
+    return state, torch.tensor(rows, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(("quant_type", "table"), [("nf4", NF4), ("fp4", BITSANDBYTES_FP4)])
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_bitsandbytes(draw, close, quant_type, table, is_nested):
+    state, matrix = bitsandbytes(draw, quant_type, table, is_nested)
+    nested = None
+    if is_nested:
+        nested = NestedScales(state["weight.nested_quant_map"], state["weight.nested_absmax"], 2.0, 8)
+    stored = state["weight"], state["weight.absmax"]
+    w = tile_ops.from_bitsandbytes(*stored, shape=(N, K), quant_type=quant_type, nested=nested)
     torch.testing.assert_close(dense(w), matrix, rtol=1e-7, atol=1e-7)
     multiplies(w, matrix, close)
+    again = tile_ops.from_bitsandbytes_state({**state, "bias": torch.zeros(N)})
+    assert again.format == w.format
+    assert torch.equal(again.packed, w.packed)
+    assert torch.equal(again.scales, w.scales)
+    assert tile_ops.from_bitsandbytes_state(state, dtype=torch.bfloat16).scales.dtype == torch.bfloat16
+
+
+def test_refuses_states_of_bitsandbytes(draw):
+    state, _ = bitsandbytes(draw, "nf4", NF4, False)
+    with pytest.raises(WrongValue, match="quant_map is no table of nf4"):
+        tile_ops.from_bitsandbytes_state({**state, "weight.quant_map": torch.tensor(BITSANDBYTES_FP4)})
+    with pytest.raises(WrongValue, match="0 tensors begin with weight.quant_state"):
+        tile_ops.from_bitsandbytes_state({"weight": state["weight"]})
 
 
 WORDS, ZEROS, SCALES = torch.zeros(8, 8).int(), torch.zeros(2, 1).int(), torch.ones(2, 8).half()

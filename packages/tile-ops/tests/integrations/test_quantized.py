@@ -15,6 +15,7 @@ from transformers.quantizers.auto import AUTO_QUANTIZER_MAPPING
 
 import tile_ops
 from tile_ops.dequantize import reference
+from tile_ops.dequantize.formats import NF4
 from tile_ops.errors import WrongValue
 from tile_ops.integrations.linear import QuantizedLinear, quantize_linears
 from tile_ops.integrations.transformers.quantizer import TileOpsConfig, read_stored
@@ -100,6 +101,22 @@ def test_a_model_is_quantized_while_it_loads(llama, tmp_path):
     assert torch.equal(found.packed, expected.packed)
 
 
+@pytest.mark.parametrize("format", ["uint4", "mxfp4"])
+def test_a_quantized_model_is_saved_and_loaded_as_it_is(llama, tmp_path, format):
+    llama.save_pretrained(tmp_path / "plain")
+    config = TileOpsConfig(format, GROUP, modules_to_not_convert=["q_proj"])
+    made = LlamaForCausalLM.from_pretrained(tmp_path / "plain", quantization_config=config, dtype=torch.float16)
+    made.save_pretrained(tmp_path / "packed")
+    loaded = LlamaForCausalLM.from_pretrained(tmp_path / "packed", dtype=torch.float16)
+    ours, stored = loaded.state_dict(), load_file(tmp_path / "packed" / "model.safetensors")
+    for name, tensor in made.state_dict().items():
+        assert torch.equal(ours[name], tensor)
+    assert stored["model.layers.0.mlp.up_proj.packed"].dtype == torch.uint8
+    assert isinstance(loaded.model.layers[0].self_attn.q_proj, nn.Linear)
+    with torch.no_grad():
+        assert torch.equal(loaded(torch.arange(5)[None]).logits, made(torch.arange(5)[None]).logits)
+
+
 def store(model, folder, layout, **config):
     """The model's checkpoint with random words in place of its weights."""
     model.save_pretrained(folder)
@@ -140,6 +157,38 @@ def test_stored_models_are_read(llama, agrees, tmp_path, monkeypatch, layout):
         expected = tile_ops.from_gptq(*parts, stored[name + "g_idx"], zeros_plus_one=layout == "gptq")
     found = loaded.model.layers[1].mlp.down_proj.weight
     assert torch.equal(numbers(found), numbers(expected))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_models_of_bitsandbytes_are_read(llama, agrees, tmp_path, monkeypatch, nested):
+    monkeypatch.setitem(AUTO_QUANTIZER_MAPPING, "bitsandbytes_4bit", AUTO_QUANTIZER_MAPPING["bitsandbytes_4bit"])
+    read_stored()
+    llama.save_pretrained(tmp_path)
+    tensors, chosen = load_file(tmp_path / "model.safetensors"), re.compile(r"_proj\.weight$")
+    for name in [name for name in tensors if chosen.search(name)]:
+        n, k = tensors.pop(name).shape
+        facts = {"quant_type": "nf4", "blocksize": 32, "dtype": "float16", "shape": [n, k]}
+        tensors[name] = torch.randint(0, 256, (n * k // 2, 1), dtype=torch.uint8)
+        tensors[name + ".quant_map"] = torch.tensor(NF4)
+        tensors[name + ".absmax"] = torch.rand(n * k // 32) / 16
+        if nested:
+            tensors[name + ".absmax"] = torch.randint(0, 256, (n * k // 32,), dtype=torch.uint8)
+            tensors[name + ".nested_absmax"] = torch.rand(-(-n * k // 32 // 256)) / 16
+            tensors[name + ".nested_quant_map"] = torch.rand(256) * 2 - 1
+            facts |= {"nested_blocksize": 256, "nested_dtype": "float32", "nested_offset": float(torch.rand(()))}
+        written = torch.tensor(list(json.dumps(facts).encode()), dtype=torch.uint8)
+        tensors[name + ".quant_state.bitsandbytes__nf4"] = written
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    written = json.loads((tmp_path / "config.json").read_text())
+    config = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
+    (tmp_path / "config.json").write_text(json.dumps({**written, "quantization_config": config}))
+    loaded = LlamaForCausalLM.from_pretrained(tmp_path, dtype=torch.float16)
+    agrees(loaded)
+    name = "model.layers.1.mlp.down_proj."
+    state = {key.removeprefix(name): tensor for key, tensor in tensors.items() if key.startswith(name)}
+    found, expected = loaded.model.layers[1].mlp.down_proj.weight, tile_ops.from_bitsandbytes_state(state)
+    assert torch.equal(numbers(found), numbers(expected))
+    assert isinstance(loaded.lm_head, nn.Linear)
 
 
 def test_refuses_other_layouts(llama, tmp_path, monkeypatch):

@@ -2,7 +2,7 @@
 
 from .api import dequant_matmul
 from .formats import pack
-from .stored import NestedScales, from_awq, from_bitsandbytes, from_gptq
+from .stored import NestedScales, from_awq, from_bitsandbytes, from_bitsandbytes_state, from_gptq
 from .weights import QuantizedWeight, quantize
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "dequant_matmul",
     "from_awq",
     "from_bitsandbytes",
+    "from_bitsandbytes_state",
     "from_gptq",
     "pack",
     "quantize",

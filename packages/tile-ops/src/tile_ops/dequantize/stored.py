@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +15,7 @@ from .problem import GROUPS
 from .weights import QuantizedWeight
 
 NIBBLES = 8  # codes of four bits in an int32
+STATE = "weight.quant_state.bitsandbytes__"  # begins the name of the tensor that has the rest of a layer's state
 AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)  # in which nibble of its word AWQ puts each of eight neighbouring columns
 
 
@@ -119,6 +122,40 @@ def from_bitsandbytes(
     swapped = (packed.flatten() >> 4) | (packed.flatten() << 4)
     kept = scales.view(n, -1).T.to(dtype).contiguous()
     return QuantizedWeight(swapped.view(n, k // 2), kept, None, names[quant_type], blocksize)
+
+
+def from_bitsandbytes_state(state: Mapping[str, torch.Tensor], *, dtype: torch.dtype | None = None) -> QuantizedWeight:
+    """A 4-bit layer of a checkpoint: its tensors under the names that `Linear4bit` gives them.
+
+    state: weight, weight.absmax, weight.quant_map and weight.quant_state.bitsandbytes__nf4 (or fp4; JSON, a byte in each
+    uint8); for nested scales weight.nested_absmax and weight.nested_quant_map, too. Others, as the bias, are not read.
+    dtype: of the scales and activations; as it was quantized if None. Raises WrongShape, WrongDtype, WrongValue.
+    """
+    found = [name for name in state if name.startswith(STATE)]
+    if len(found) != 1:
+        raise WrongValue(
+            f"from_bitsandbytes_state: {len(found)} tensors begin with {STATE}; expected one layer's state"
+        )
+    facts = json.loads(bytes(state[found[0]].tolist()))
+    nested = None
+    if "weight.nested_absmax" in state:
+        values, absmax = state["weight.nested_quant_map"], state["weight.nested_absmax"]
+        nested = NestedScales(values, absmax, facts["nested_offset"], facts["nested_blocksize"])
+    weight = from_bitsandbytes(
+        state["weight"],
+        state["weight.absmax"],
+        shape=tuple(facts["shape"]),
+        quant_type=facts["quant_type"],
+        blocksize=facts["blocksize"],
+        nested=nested,
+        dtype=dtype or getattr(torch, facts["dtype"]),
+    )
+    table = torch.tensor(FORMATS[weight.format].values())
+    if not torch.allclose(state["weight.quant_map"].float().cpu(), table, atol=1e-6):
+        raise WrongValue(
+            f"from_bitsandbytes_state: weight.quant_map is no table of {facts['quant_type']}; quantize anew"
+        )
+    return weight
 
 
 def _check(name: str, qweight: torch.Tensor, qzeros: torch.Tensor) -> None:

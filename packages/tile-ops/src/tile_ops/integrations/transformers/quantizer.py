@@ -1,9 +1,11 @@
-"""Quantized models of transformers: made while a model is loaded, or as GPTQ and AWQ have stored them.
+"""Quantized models of transformers: made while a model is loaded, or as they, GPTQ, AWQ or bitsandbytes were stored.
 
 AutoModelForCausalLM.from_pretrained(name, quantization_config=TileOpsConfig("int4", 128), dtype=torch.float16)
 
 read_stored()
 AutoModelForCausalLM.from_pretrained(name_of_a_gptq_model, dtype=torch.float16)
+
+The first one's `save_pretrained` stores the packed weights; `from_pretrained` then loads them as they are.
 """
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers.core_model_loading import ConversionOps
 from transformers.quantizers import HfQuantizer, register_quantization_config, register_quantizer
 from transformers.quantizers.auto import AUTO_QUANTIZER_MAPPING
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
-from tile_ops import from_awq, from_gptq
+from tile_ops import QuantizedWeight, from_awq, from_bitsandbytes_state, from_gptq, quantize
+from tile_ops.dequantize.stored import STATE
 from tile_ops.errors import WrongValue
 
 from ..linear import QuantizedLinear, linears, quantize_linears
@@ -25,6 +29,13 @@ from ..linear import QuantizedLinear, linears, quantize_linears
 NAME = "tile_ops"
 BITS = 4  # of a code that GPTQ and AWQ store
 PER_WORD = 32 // BITS
+#: What bitsandbytes stores of a weight.
+BITSANDBYTES = {
+    "weight": [
+        *("weight", "weight.absmax", "weight.quant_map", "weight.nested_absmax", "weight.nested_quant_map"),
+        *(STATE + quant_type for quant_type in ("nf4", "fp4")),
+    ]
+}
 
 
 @register_quantization_config(NAME)
@@ -43,7 +54,7 @@ class TileOpsConfig(QuantizationConfigMixin):
 
 
 class _Quantizer(HfQuantizer):
-    """What both quantizers share: which layers they convert, and that nothing is trained."""
+    """What all quantizers share: which layers they convert, and that nothing is trained."""
 
     requires_calibration = False
 
@@ -62,10 +73,23 @@ class _Quantizer(HfQuantizer):
 
 @register_quantizer(NAME)
 class TileOpsQuantizer(_Quantizer):
-    """Quantizes the layers of a model after its weights have been loaded."""
+    """Quantizes the layers of a model after its weights have been loaded, or takes their place if packed ones are."""
+
+    def is_serializable(self) -> bool:
+        return True
+
+    def _process_model_before_weight_loading(self, model: nn.Module, **_: Any) -> nn.Module:
+        config = self.quantization_config
+        if self.pre_quantized:
+            for name, layer in linears(model, self.kept(model)):
+                empty = quantize(torch.empty_like(layer.weight), format=config.format, group_size=config.group_size)
+                model.set_submodule(name, QuantizedLinear(empty, layer.bias))
+        return model
 
     def _process_model_after_weight_loading(self, model: nn.Module, **_: Any) -> nn.Module:
         config = self.quantization_config
+        if self.pre_quantized:
+            return model
         return quantize_linears(model, format=config.format, group_size=config.group_size, skip=self.kept(model))
 
 
@@ -124,10 +148,66 @@ class StoredLinear(nn.Module):
         return QuantizedLinear(from_gptq(*stored, zeros_plus_one=self.layout == "gptq"), self.bias)
 
 
-def read_stored(methods: Iterable[str] = ("gptq", "awq")) -> None:
-    """From now on, models that these methods have stored are read by StoredQuantizer, on every device.
+class BitsandbytesQuantizer(_Quantizer):
+    """Reads layers that bitsandbytes has stored with four bits, and packs them anew without changing a number."""
 
-    It stands in for transformers' own quantizers of these methods, which need gptqmodel and optimum.
+    requires_calibration = True
+    serialized_names = BITSANDBYTES
+
+    def kept(self, model: nn.Module) -> list[str]:
+        return self.get_modules_to_not_convert(model, self.quantization_config.llm_int8_skip_modules)
+
+    def get_load_operations(self) -> dict[str, Any]:
+        return {"deserialize": _TakeState}
+
+    def _process_model_before_weight_loading(self, model: nn.Module, **_: Any) -> nn.Module:
+        for name, layer in linears(model, self.kept(model)):
+            model.set_submodule(name, BitsandbytesLinear(layer))
+        return model
+
+    def _process_model_after_weight_loading(self, model: nn.Module, **_: Any) -> nn.Module:
+        for name, layer in list(model.named_modules()):
+            if isinstance(layer, BitsandbytesLinear):
+                model.set_submodule(name, QuantizedLinear(layer.stored, layer.bias))
+        return model
+
+
+class BitsandbytesLinear(nn.Module):
+    """A layer from the checkpoint to its QuantizedLinear: `weight` has the stored bytes, `stored` what they stand for."""
+
+    weight: Tensor
+    stored: QuantizedWeight
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        count, device = layer.weight.numel(), layer.weight.device
+        self.dtype, self.bias = layer.weight.dtype, layer.bias
+        self.register_buffer("weight", torch.empty(count // 2, 1, dtype=torch.uint8, device=device))
+
+
+class _TakeState(ConversionOps):
+    """Gives a layer its state, of which transformers knows the packed weight alone."""
+
+    def __init__(self, hf_quantizer: HfQuantizer) -> None:
+        self.hf_quantizer = hf_quantizer
+
+    def convert(
+        self, input_dict: dict[str, Any], *, model: nn.Module, full_layer_name: str, **_: Any
+    ) -> dict[str, Tensor]:
+        state = {name: tensors[0] if isinstance(tensors, list) else tensors for name, tensors in input_dict.items()}
+        layer = model.get_submodule(full_layer_name.rpartition(".")[0])
+        if isinstance(layer, BitsandbytesLinear):
+            layer.stored = from_bitsandbytes_state(state, dtype=layer.dtype)
+        return {"weight": state["weight"]}
+
+
+STORED = {"gptq": StoredQuantizer, "awq": StoredQuantizer, "bitsandbytes_4bit": BitsandbytesQuantizer}
+
+
+def read_stored(methods: Iterable[str] = tuple(STORED)) -> None:
+    """From now on, models that these methods have stored are read by the quantizers of STORED, on every device.
+
+    They stand in for transformers' own ones, which need gptqmodel and optimum, or bitsandbytes.
     """
     for method in methods:
-        AUTO_QUANTIZER_MAPPING[method] = StoredQuantizer
+        AUTO_QUANTIZER_MAPPING[method] = STORED[method]
