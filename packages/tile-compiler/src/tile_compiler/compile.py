@@ -18,6 +18,7 @@ from tile_compiler.simt.fewer_stages import stages_that_fit
 from tile_compiler.targets.registry import Built, TargetPlugin
 from tile_compiler.targets.registry import target as target_plugin
 from tile_compiler.variants import OPTION, WHOLE_TILES, Assumptions, assumptions
+from tile_compiler.without_collections import without_collections
 from tile_runtime import registry
 from tile_runtime.artifact import Artifact
 from tile_runtime.errors import DeviceNotFound
@@ -93,6 +94,7 @@ def lower(func: tir.PrimFunc, target: Any, options: Any = None) -> LoweredModule
     return LoweredModule(func, lowered, trace, ctx, plugin, assumed)
 
 
+@without_collections()
 def compile(func: tir.PrimFunc, target: Any, options: Any = None, *, key: str = "") -> Artifact:
     """An artifact that the target's runtime launches: manifest, binary, source text and report.
 

@@ -19,7 +19,8 @@ LARGEST_DIM = 2**31 - 1  # shapes are positive and index arithmetic is int32 unl
 def reads_memory(node: Any) -> bool:
     """Whether the value of an expression may change while its variables do not: loads, calls with effects."""
     return any(
-        isinstance(n, ir.TensorLoad) or is_call(n, "tl.atomic_elem", "tirx.call_extern") for n in tile_ir.walk(node)
+        isinstance(n, ir.TensorLoad) or is_call(n, "tl.atomic_elem", "tirx.call_extern")
+        for n in tile_ir.walk(node, ir.TensorLoad, ir.Call)
     )
 
 
@@ -123,7 +124,7 @@ class Ranges:
         """The value in fewer operations: what `define` bound a variable to may take its place, unless that names a
         variable of proofs."""
         found = self.analyzer.simplify(value)
-        if self._quotients and any(n in self._quotients for n in tile_ir.walk(found) if isinstance(n, ir.Var)):
+        if self._quotients and any(n in self._quotients for n in tile_ir.walk(found, ir.Var)):
             return value
         return found
 

@@ -104,7 +104,7 @@ def buffer_uses(func: tir.PrimFunc) -> dict[Any, str]:
     reads: set[Any] = set()
     writes: set[Any] = set()
     sources: set[Any] = set()  # addresses that are only read from
-    for node in tile_ir.walk(func.body):
+    for node in tile_ir.walk(func.body, ir.Call):
         if is_call(node, "tirx.call_extern"):
             name = str(node.args[0].value).partition("<")[0]
             for argument in node.args[1:]:
@@ -112,7 +112,7 @@ def buffer_uses(func: tir.PrimFunc) -> dict[Any, str]:
                     (writes if name == "tl::tma_store" else reads).add(mapped[argument])
             positions = READ_ONLY_ARGUMENTS.get(name, ())
             sources.update(node.args[1 + position] for position in positions)
-    for node in tile_ir.walk(func.body):
+    for node in tile_ir.walk(func.body, tir.BufferStore, ir.TensorLoad, ir.Call):
         if isinstance(node, tir.BufferStore):
             writes.add(roots.get(node.buffer, node.buffer))
         elif isinstance(node, ir.TensorLoad):

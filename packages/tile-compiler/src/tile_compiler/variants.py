@@ -123,7 +123,7 @@ def whole_tiles(func: tir.PrimFunc) -> dict[Any, int]:
             if not isinstance(node, ir.prim.FloorDiv):
                 continue
             factor = tile_ir.static(node.b)
-            mentioned = {n for n in tile_ir.walk(node.a) if isinstance(n, ir.Var) and n in dims}
+            mentioned = {n for n in tile_ir.walk(node.a, ir.Var) if n in dims}
             if factor is None or not 1 < factor <= LARGEST_FACTOR or len(mentioned) != 1:
                 continue
             (var,) = mentioned
@@ -160,7 +160,7 @@ def _counts(func: tir.PrimFunc) -> Iterator[tuple[Any, int]]:
         cluster = wished(kernel)
         dims = (1,) * len(kernel.grid) if cluster is None else cluster.dims
         yield from ((extent, dim) for (_, extent), dim in zip(kernel.grid, dims))
-        yield from ((n.extent, 1) for n in tile_ir.walk(kernel.body) if isinstance(n, tir.For))
+        yield from ((n.extent, 1) for n in tile_ir.walk(kernel.body, tir.For))
 
 
 def _factors(size: Any, wanted: int) -> Iterator[tuple[Any, int]]:

@@ -258,3 +258,10 @@ def test_float8_product_of_sm_90_as_two_of_f16(rng: np.random.Generator) -> None
             operands.append(part)
         total += operands[0] @ operands[1]
     np.testing.assert_array_equal(total, a @ b)
+
+
+def test_declarations_of_one_shape_share_their_fragments() -> None:
+    """They are made and proved once: there are many declarations, and every process needs them."""
+    pairs = [d for d in cuda.MMA if (d.m, d.k) == (16, 32) and d.a in ("int8", "uint8")]
+    assert len(pairs) == 4
+    assert len({id(f) for d in pairs for f in (d.a_fragment, d.b_fragment, d.c_fragment)}) == 3

@@ -92,33 +92,31 @@ def _launch(
 
 def _changes_registers(body: Any) -> bool:
     """Whether a kernel hands registers from warps to warps (`tl::register_limit_increase<n>`)."""
-    calls = (n for n in tile_ir.walk(body) if is_call(n, "tirx.call_extern"))
+    calls = (n for n in tile_ir.walk(body, ir.Call) if is_call(n, "tirx.call_extern"))
     return any(str(call.args[0].value).startswith("tl::register_limit_") for call in calls)
 
 
 def mentioned(node: Any) -> set[Any]:
     """Every variable and buffer below a node, with those in the shapes and strides of the buffers."""
-    found = {n for n in tile_ir.walk(node) if isinstance(n, ir.Var)}
-    for n in tile_ir.walk(node):
-        if isinstance(n, (tir.DeclBuffer, tir.AllocBuffer)):
-            found.add(n.buffer)
+    found = set(tile_ir.walk(node, ir.Var))
+    found |= {n.buffer for n in tile_ir.walk(node, tir.DeclBuffer, tir.AllocBuffer)}
     for buffer in [v for v in found if tile_ir.is_buffer(v)]:
         for size in (*buffer.ty.shape, *(buffer.ty.strides or ())):
-            found |= {v for v in tile_ir.walk(size) if isinstance(v, ir.Var)}
+            found |= set(tile_ir.walk(size, ir.Var))
     return found
 
 
 def _extents(func: tir.PrimFunc) -> set[Any]:
     """The dynamic dimensions: variables in the shapes of parameters."""
     sizes = [s for p in func.params if tile_ir.is_buffer(p) for s in (*p.ty.shape, *(p.ty.strides or ()))]
-    return {v for s in sizes for v in tile_ir.walk(s) if isinstance(v, ir.Var)}
+    return {v for s in sizes for v in tile_ir.walk(s, ir.Var)}
 
 
 def shared_span(body: Any) -> int:
     """The end of the last shared buffer."""
     end = 0
-    for node in tile_ir.walk(body):
-        if isinstance(node, tir.AllocBuffer) and str(node.buffer.scope()).startswith("shared"):
+    for node in tile_ir.walk(body, tir.AllocBuffer):
+        if str(node.buffer.scope()).startswith("shared"):
             notes = {str(k): tile_ir.plain(v) for k, v in (node.annotations or {}).items()}
             end = max(end, int(notes.get("tl.offset", 0)) + buffer_bytes(node.buffer))
     return end

@@ -265,7 +265,7 @@ class Printer(Vectors):
         if self.reads != before:
             self.data.add(var)
         name = self.names[var] = self.identifiers.new(var.name)
-        effect = any(is_call(n, "tirx.call_extern") for n in tile_ir.walk(value))
+        effect = any(is_call(n, "tirx.call_extern") for n in tile_ir.walk(value, ir.Call))
         self.assign(f"const {element.text} {name}", "=", text, "" if effect else name)
 
     def _store(self, node: Any) -> None:
@@ -302,7 +302,7 @@ class Printer(Vectors):
             self.put(f"{self.text(value)};")
         elif isinstance(value, prim.IntImm):
             return
-        elif any(is_call(n, "tirx.call_extern") for n in tile_ir.walk(value)):
+        elif any(is_call(n, "tirx.call_extern") for n in tile_ir.walk(value, ir.Call)):
             self.put(f"{self.text(value)};")
         elif isinstance(value, ir.Call):
             raise self.unsupported(node, f"{value.op.name} cannot be printed: a pass before should have lowered it")

@@ -108,9 +108,8 @@ def _c_fragment(n: int) -> Fragment:
     )
 
 
-@lru_cache
 def _fault(fragment: Fragment) -> str | None:
-    """What is wrong with a fragment of a warpgroup; found once, as all declarations share a few of them."""
+    """What is wrong with a fragment of a warpgroup."""
     if fragment.local_size * WARPGROUP != fragment.shape[0] * fragment.shape[1]:
         return f"its elements do not fill the arrays of {WARPGROUP} threads"
     return fragment.cover_fault()

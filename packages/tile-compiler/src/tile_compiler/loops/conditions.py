@@ -106,7 +106,7 @@ class Softener(Rewriter):
 
 def reads_any(node: Any, buffers: Iterable[Any]) -> bool:
     wanted = set(buffers)
-    return any(isinstance(n, ir.TensorLoad) and n.source in wanted for n in tile_ir.walk(node))
+    return any(n.source in wanted for n in tile_ir.walk(node, ir.TensorLoad))
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def split_of(groups: Sequence[Sequence[Any]], var: Any, stored: set[Any]) -> Spl
             if not contains(uniform, part):
                 uniform.append(part)
             continue
-        if reads_memory(part) and any(isinstance(n, ir.TensorLoad) and depends(n, {var}) for n in tile_ir.walk(part)):
+        if reads_memory(part) and any(depends(n, {var}) for n in tile_ir.walk(part, ir.TensorLoad)):
             return None
         found: Threshold | None = threshold(part, var)
         if found is None:

@@ -19,7 +19,7 @@ from tilelang.ir import tile_ir
 def check_conflicts(nest: tile_ir.ParallelNest, report: Report) -> None:
     """Raise `ParallelConflict` for certain conflicts; note in the report what cannot be decided."""
     private = set(private_buffers(nest.body))
-    bound: dict[Any, Any] = {n.var: n.value for n in tile_ir.walk(nest.body) if isinstance(n, tir.Bind)}
+    bound: dict[Any, Any] = {n.var: n.value for n in tile_ir.walk(nest.body, tir.Bind)}
     _check(nest.body, nest, private, bound, False, report)
 
 
@@ -53,9 +53,7 @@ def _check_store(store: Any, nest: tile_ir.ParallelNest, bound: dict[Any, Any], 
                     store.span, f"{store.buffer.name}: different iterations of {var.name} write different elements"
                 )
             continue
-        reads_itself = any(
-            isinstance(n, ir.TensorLoad) and n.source.same_as(store.buffer) for n in tile_ir.walk(store.value)
-        )
+        reads_itself = any(n.source.same_as(store.buffer) for n in tile_ir.walk(store.value, ir.TensorLoad))
         if not _varies(store.value, {var}, bound) and not reads_itself:
             continue
         if maybe or size is None:
@@ -74,20 +72,22 @@ def _check_store(store: Any, nest: tile_ir.ParallelNest, bound: dict[Any, Any], 
 def _check_together(store: Any, nest: tile_ir.ParallelNest, bound: dict[Any, Any], maybe: bool, report: Report) -> None:
     """Each loop variable alone reaches different elements; do all of them together (not so in `A[i + j]`)?
 
-    Decided by evaluating the index map over the nest, for indices that are linear with constant coefficients.
+    Certain where each has an index of its own; else decided by evaluating the index map over the nest, for indices that
+    are linear with constant coefficients.
     """
     loops = [(v, e) for v, e in zip(nest.loop_vars, nest.extents) if tile_ir.static(e) != 1]
     if len(loops) < 2:
         return
     sizes = [tile_ir.static(e) for _, e in loops]
     coefficients = [[_coefficient(index, v) for v, _ in loops] for index in store.indices]
+    if _separate(coefficients):
+        return
     names = " and ".join(str(v.name) for v, _ in loops)
     known = [c for row in coefficients for c in row]
     fixed = [size for size in sizes if size is not None]
     total = math.prod(fixed)
     if len(fixed) < len(sizes) or None in known or total > _MOST_POINTS:
-        if not _separate(coefficients):
-            report.assume(store.span, f"{store.buffer.name}: different iterations of {names} write different elements")
+        report.assume(store.span, f"{store.buffer.name}: different iterations of {names} write different elements")
         return
     grids = np.indices(fixed).reshape(len(fixed), -1)
     places = np.array(coefficients, dtype=np.int64) @ grids
@@ -135,7 +135,7 @@ def _varies(node: Any, variables: set[Any], bound: dict[Any, Any]) -> bool:
     """Whether `node` mentions one of `variables`, directly or through a Bind."""
     if depends(node, variables):
         return True
-    return any(isinstance(n, ir.Var) and n in bound and _varies(bound[n], variables, bound) for n in tile_ir.walk(node))
+    return any(n in bound and _varies(bound[n], variables, bound) for n in tile_ir.walk(node, ir.Var))
 
 
 def _affine(indices: Any, var: Any) -> bool:

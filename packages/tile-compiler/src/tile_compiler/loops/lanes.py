@@ -23,12 +23,12 @@ from tilelang.ir.dtypes import dtype_of
 
 def private_buffers(body: Any) -> list[Any]:
     """The buffers that a body allocates for one iteration."""
-    return [n.buffer for n in tile_ir.walk(body) if isinstance(n, tir.AllocBuffer)]
+    return [n.buffer for n in tile_ir.walk(body, tir.AllocBuffer)]
 
 
 def stored_buffers(body: Any) -> set[Any]:
     """The buffers that a body stores to."""
-    return {n.buffer for n in tile_ir.walk(body) if isinstance(n, tir.BufferStore)}
+    return {n.buffer for n in tile_ir.walk(body, tir.BufferStore)}
 
 
 def materialise_binds(body: Any, var: Any) -> Any | None:
@@ -155,7 +155,7 @@ def hoist_invariants(body: Any, var: Any, ranges: Ranges) -> tuple[list[Any], An
 
 
 def _name_of(value: Any) -> str:
-    loads = [n for n in tile_ir.walk(value) if isinstance(n, ir.TensorLoad)]
+    loads = list(tile_ir.walk(value, ir.TensorLoad))
     return f"{loads[0].source.name}_row" if loads else "row"
 
 

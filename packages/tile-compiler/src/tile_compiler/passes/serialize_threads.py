@@ -56,7 +56,7 @@ def serialize_threads(func: tir.PrimFunc, ctx: CompileContext) -> tir.PrimFunc:
 def lanes_matter(kernel: tile_ir.Kernel) -> bool:
     """Whether lanes can tell that they are several: they ask for their index, or repeat an effect."""
     indices = {var for var, _ in kernel.threads}
-    if any(isinstance(n, ir.Var) and n in indices for n in tile_ir.walk(kernel.body)):
+    if any(n in indices for n in tile_ir.walk(kernel.body, ir.Var)):
         return True
     return _effect_outside_parallel(kernel.body)
 
@@ -178,7 +178,7 @@ class _Grouping:
             return
         call = tile_ir.tile_call(s)
         what = "this T.Parallel loop" if call is None else f"T.{call.op.name[3:]}"
-        names = sorted({str(n.name) for n in tile_ir.walk(s) if isinstance(n, ir.Var) and n in self.lanes.varying})
+        names = sorted({str(n.name) for n in tile_ir.walk(s, ir.Var) if n in self.lanes.varying})
         raise LaneVaryingOperand(
             f"an operand of {what} differs between threads",
             at=s.span,

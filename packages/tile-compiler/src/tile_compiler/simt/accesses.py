@@ -65,8 +65,8 @@ def collect(nest: tile_ir.ParallelNest, ranges: Ranges) -> NestAccesses:
     """Every access in the nest's body."""
     fragments: list[FragmentAccess] = []
     wide: list[WideAccess] = []
-    inner = {n.loop_var for n in tile_ir.walk(nest.body) if isinstance(n, tir.For)}
-    bound = {n.var: n.value for n in tile_ir.walk(nest.body) if isinstance(n, tir.Bind)}
+    inner = {n.loop_var for n in tile_ir.walk(nest.body, tir.For)}
+    bound = {n.var: n.value for n in tile_ir.walk(nest.body, tir.Bind)}
     variables = dict(zip(nest.loop_vars, placeholders(len(nest.loop_vars))))
     passed = addressed(nest.body)
 
@@ -99,14 +99,14 @@ def collect(nest: tile_ir.ParallelNest, ranges: Ranges) -> NestAccesses:
 
 def addressed(body: Any) -> list[Any]:
     """The elements whose address is taken: who gets it may go on from there, so they stay in their memory."""
-    found = [n.args[0] for n in tile_ir.walk(body) if is_call(n, "tirx.address_of")]
+    found = [n.args[0] for n in tile_ir.walk(body, ir.Call) if is_call(n, "tirx.address_of")]
     return [n for n in found if isinstance(n, ir.TensorLoad)]
 
 
 def _resolved(index: Any, bound: dict[Any, Any]) -> Any:
     """An index with names bound inside the nest replaced by their values."""
     for _ in range(8):
-        if not any(isinstance(n, ir.Var) and n in bound for n in tile_ir.walk(tir.Evaluate(index))):
+        if not any(n in bound for n in tile_ir.walk(tir.Evaluate(index), ir.Var)):
             break
         index = tile_ir.substitute(index, bound)
     return index

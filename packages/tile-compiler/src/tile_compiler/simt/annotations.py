@@ -35,7 +35,7 @@ def settled(kernel: tile_ir.Kernel, buffers: dict[Any, Unknown], threads: int, v
 def _annotated(kernel: tile_ir.Kernel, buffers: dict[Any, Unknown], threads: int) -> Solution:
     """What `T.annotate_layout` says."""
     solution = Solution()
-    for node in tile_ir.walk(kernel.body):
+    for node in tile_ir.walk(kernel.body, ir.Call):
         if not is_call(node, "tl.annotate_layout"):
             continue
         buffer = node.args[0].source
@@ -62,7 +62,7 @@ def _annotated(kernel: tile_ir.Kernel, buffers: dict[Any, Unknown], threads: int
 def _addressed(kernel: tile_ir.Kernel) -> set[Any]:
     """The buffers whose address a function of the user gets."""
     found: set[Any] = set()
-    for node in tile_ir.walk(kernel.body):
+    for node in tile_ir.walk(kernel.body, ir.Call):
         if is_call(node, "tirx.call_extern"):
             places = [a.args[0] for a in node.args[1:] if is_call(a, "tirx.address_of", "tirx.buffer_data")]
             found |= {p.source if isinstance(p, ir.TensorLoad) else p for p in places}

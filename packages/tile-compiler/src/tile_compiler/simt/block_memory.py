@@ -63,7 +63,7 @@ class BlockMemory(ThreadValues):
     """
 
     def __init__(self, kernel: tile_ir.Kernel, ctx: SimtContext, tracked: set[Any]) -> None:
-        self.produces = any(is_role(n) for n in tile_ir.walk(kernel.body))
+        self.produces = any(is_role(n) for n in tile_ir.walk(kernel.body, tir.AttrStmt))
         self.lanes = Lanes.of(kernel, self.produces, ctx)
         self.count = self.lanes.count
         super().__init__(self.lanes.total)
@@ -97,9 +97,9 @@ class BlockMemory(ThreadValues):
 
     def _place_shared(self) -> int:
         """Lay the shadow over the block's shared memory, so that buffers that share bytes meet; how many places."""
-        allocated = [n for n in tile_ir.walk(self.kernel.body) if isinstance(n, tir.AllocBuffer)]
+        allocated = list(tile_ir.walk(self.kernel.body, tir.AllocBuffer))
         found = [n for n in allocated if str(n.buffer.scope()) in tile_ir.SHARED]
-        views = [n.buffer for n in tile_ir.walk(self.kernel.body) if isinstance(n, tir.DeclBuffer)]
+        views = [n.buffer for n in tile_ir.walk(self.kernel.body, tir.DeclBuffer)]
         shared = {n.buffer for n in found}
         views = [v for v in views if self.roots.get(v) in shared]
         widths = [Memory(b, 0, 1).width for b in (*shared, *views)]
@@ -125,7 +125,7 @@ class BlockMemory(ThreadValues):
                 or (is_call(n, "tirx.call_extern") and orders(str(n.args[0].value)))
                 or is_call(n, "tirx.break_loop", "tirx.continue_loop")
                 or isinstance(n, tir.AllocBuffer)
-                for n in tile_ir.walk(node)
+                for n in tile_ir.walk(node, ir.Var, ir.Call, tir.AllocBuffer)
             )
         return self.quiet[node]
 
@@ -137,7 +137,7 @@ class BlockMemory(ThreadValues):
                 or isinstance(n, (tir.While, tir.AllocBuffer))
                 or is_call(n, "tirx.break_loop", "tirx.continue_loop", "tl.atomic_elem")
                 or (is_call(n, "tirx.call_extern") and not self._only_reads_by(n))
-                for n in tile_ir.walk(node)
+                for n in tile_ir.walk(node, tir.BufferStore, tir.While, tir.AllocBuffer, ir.Call)
             )
         return self.readers[node]
 

@@ -37,7 +37,7 @@ def check_synchronization(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     """
     host = [s for s in tile_ir.statements(func.body) if isinstance(s, tir.Bind)]
     for kernel in tile_ir.kernels(func):
-        if any(tile_ir.as_thread_group(n) is not None for n in tile_ir.walk(kernel.body)):
+        if any(tile_ir.as_thread_group(n) is not None for n in tile_ir.walk(kernel.body, tir.AttrStmt)):
             ctx.report.assume(kernel.span, "the warpgroups of T.ws wait for each other where they have to")
             continue
         tracked = _read_and_written(kernel)
@@ -70,7 +70,7 @@ def _shares(kernel: tile_ir.Kernel) -> bool:
     return any(
         (isinstance(n, tir.AllocBuffer) and str(n.buffer.scope()) in tile_ir.SHARED)
         or (is_call(n, "tirx.call_extern") and "sync_threads" in str(n.args[0].value))
-        for n in tile_ir.walk(kernel.body)
+        for n in tile_ir.walk(kernel.body, tir.AllocBuffer, ir.Call)
     )
 
 
@@ -78,7 +78,7 @@ def _read_and_written(kernel: tile_ir.Kernel) -> set[Any]:
     """Global buffers that a kernel both reads and writes."""
     loaded: set[Any] = set()
     stored: set[Any] = set()
-    for node in tile_ir.walk(kernel.body):
+    for node in tile_ir.walk(kernel.body, ir.TensorLoad, tir.BufferStore, ir.Call):
         if isinstance(node, ir.TensorLoad):
             loaded.add(node.source)
         elif isinstance(node, tir.BufferStore):
@@ -93,7 +93,7 @@ def _stored_in_bulk(host: list[Any], kernel: tile_ir.Kernel) -> list[str]:
     maps = {s.var: s.value.args[0].args[0] for s in host if is_call(s.value, TENSOR_MAP)}
     stored: set[Any] = set()
     used: set[Any] = set()
-    for node in tile_ir.walk(kernel.body):
+    for node in tile_ir.walk(kernel.body, ir.TensorLoad, tir.BufferStore, ir.Call):
         if isinstance(node, ir.TensorLoad):
             used.add(node.source)
         elif isinstance(node, tir.BufferStore):

@@ -56,8 +56,8 @@ def _tile(buffer: Any, shape: Sequence[int]) -> dict[str, Any]:
 
 def _shared(body: Any, lines: dict[Any, int], ctx: CompileContext) -> list[dict[str, Any]]:
     found = []
-    for node in tile_ir.walk(body):
-        if not isinstance(node, tir.AllocBuffer) or str(node.buffer.scope()) != "shared.dyn":
+    for node in tile_ir.walk(body, tir.AllocBuffer):
+        if str(node.buffer.scope()) != "shared.dyn":
             continue
         notes = {str(k): tile_ir.plain(v) for k, v in (node.annotations or {}).items()}
         layout = ctx.tiles.get(node.buffer)

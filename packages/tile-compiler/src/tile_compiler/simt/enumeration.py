@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from tvm import ir
 from tvm import tirx as tir
 
 from tile_compiler.rewrite import is_call
@@ -382,7 +383,7 @@ class Block(Asynchronous):
 
 
 def _has_barrier(node: Any) -> bool:
-    calls = (str(n.args[0].value) for n in tile_ir.walk(node) if is_call(n, "tirx.call_extern"))
+    calls = (str(n.args[0].value) for n in tile_ir.walk(node, ir.Call) if is_call(n, "tirx.call_extern"))
     return any("sync_threads" in name or name == "tl::cluster_sync" for name in calls)
 
 

@@ -67,7 +67,7 @@ def infer_layouts(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
                 separated = inference.separation(conflict, made)
                 if separated is None:
                     raise
-                made |= {n.buffer for n in tile_ir.walk(separated.replacement) if isinstance(n, tir.AllocBuffer)}
+                made |= {n.buffer for n in tile_ir.walk(separated.replacement, tir.AllocBuffer)}
                 kernel = apply(kernel, separated)
                 continue
             return kernel
@@ -88,8 +88,8 @@ class _Inference(RangeRewriter):
             n: group[1]
             for node in tile_ir.walk(kernel.body)
             if (group := tile_ir.as_thread_group(node)) is not None
-            for n in tile_ir.walk(node)
-            if isinstance(n, ir.Var) and tile_ir.is_buffer(n) and is_fragment(n)
+            for n in tile_ir.walk(node, ir.Var)
+            if tile_ir.is_buffer(n) and is_fragment(n)
         }
 
     def run(self) -> KernelLayouts:
@@ -132,9 +132,7 @@ class _Inference(RangeRewriter):
             return solution
 
     def _declare(self) -> None:
-        for node in tile_ir.walk(self.kernel.body):
-            if not isinstance(node, (tir.AllocBuffer, tir.DeclBuffer)):
-                continue
+        for node in tile_ir.walk(self.kernel.body, tir.AllocBuffer, tir.DeclBuffer):
             buffer = node.buffer
             if (
                 isinstance(node, tir.DeclBuffer)

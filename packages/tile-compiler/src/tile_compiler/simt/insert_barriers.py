@@ -70,8 +70,8 @@ class Placer:
         self.exits: list[list[State]] = []
         self.offsets: dict[Any, int] = {}
         self.sizes: dict[Any, int] = {}
-        for node in tile_ir.walk(kernel.body):
-            if isinstance(node, tir.AllocBuffer) and is_shared(node.buffer):
+        for node in tile_ir.walk(kernel.body, tir.AllocBuffer):
+            if is_shared(node.buffer):
                 self.offsets[node.buffer] = int(tile_ir.plain(node.annotations[OFFSET]))
                 self.sizes[node.buffer] = shared_bytes(node.buffer)
         self.inner: dict[Any, int] = {}  # loops that are not followed, with their extents
@@ -102,13 +102,12 @@ class Placer:
 
     def tree(self) -> Node:
         """The kernel's statements; what is known of loops is noted."""
-        for node in tile_ir.walk(self.kernel.body):
-            if isinstance(node, tir.For):
-                low, size = tile_ir.static(node.min), tile_ir.static(node.extent)
-                if low is not None and size is not None:
-                    self.ranges[node.loop_var] = (low, low + size - 1)
-                    if low == 0:
-                        self.inner[node.loop_var] = size
+        for node in tile_ir.walk(self.kernel.body, tir.For):
+            low, size = tile_ir.static(node.min), tile_ir.static(node.extent)
+            if low is not None and size is not None:
+                self.ranges[node.loop_var] = (low, low + size - 1)
+                if low == 0:
+                    self.inner[node.loop_var] = size
         return self._node(self.kernel.body)
 
     # -- the tree ---------------------------------------------------------------------------------------------
@@ -439,7 +438,7 @@ class Placer:
     def _loops_of(self, effect: Effect) -> tuple[Any, ...]:
         found = self.depends_on.get(id(effect))
         if found is None:
-            names = {n for n in tile_ir.walk(tir.Evaluate(effect.index)) if isinstance(n, ir.Var)}
+            names = set(tile_ir.walk(tir.Evaluate(effect.index), ir.Var))
             found = self.depends_on[id(effect)] = tuple(v for v in self.followed if v in names)
         return found
 

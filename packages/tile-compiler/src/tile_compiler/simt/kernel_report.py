@@ -48,8 +48,8 @@ def kernel_report(
 def operators(kernel: tile_ir.Kernel, ctx: CompileContext, traffic: Traffic) -> list[dict[str, Any]]:
     """Each tile operator with the instructions that it became, the widths of its accesses, and why no better ones."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
-    for node in tile_ir.walk(kernel.body):
-        if not isinstance(node, tir.AttrStmt) or str(node.attr_key) != ORIGIN:
+    for node in tile_ir.walk(kernel.body, tir.AttrStmt):
+        if str(node.attr_key) != ORIGIN:
             continue
         what = str(getattr(node.value, "value", node.value)).partition(" (")[0]
         at = where(node.span)
@@ -66,7 +66,7 @@ def operators(kernel: tile_ir.Kernel, ctx: CompileContext, traffic: Traffic) -> 
 
 def _instructions(body: Any) -> list[str]:
     """Functions of the device header without those for scalars, in the order of the text."""
-    names = [str(n.args[0].value) for n in tile_ir.walk(body) if is_call(n, "tirx.call_extern")]
+    names = [str(n.args[0].value) for n in tile_ir.walk(body, ir.Call) if is_call(n, "tirx.call_extern")]
     return list(dict.fromkeys(n.removeprefix("tl::") for n in names if not n.startswith(("tl::sync_", "tl::fast"))))
 
 

@@ -152,7 +152,7 @@ class _LowerOperators(JoiningGuard):
         policy = nest.annotations.get(CACHE)
         if policy is None:
             return body
-        read = {n.source for n in tile_ir.walk(nest.body) if isinstance(n, ir.TensorLoad)} & self.written
+        read = {n.source for n in tile_ir.walk(nest.body, ir.TensorLoad)} & self.written
         if not self.ctx.arch.has_cache_hints or read:
             why = f"{self.ctx.arch.name} has no such loads" if not read else "the kernel writes what it reads"
             self.ctx.report.note(nest.span, f"{policy} has no effect: {why}")
@@ -263,10 +263,10 @@ def first_thread(low: Lowering, conditions: list[Any]) -> int | None:
 
 def _written(func: tir.PrimFunc) -> set[Any]:
     """The buffers that the function may write: by stores, or because something gets their address."""
-    found = {n.buffer for n in tile_ir.walk(func.body) if isinstance(n, tir.BufferStore)}
+    found = {n.buffer for n in tile_ir.walk(func.body, tir.BufferStore)}
     for node in tile_ir.walk(func.body):
         if is_call(node, "tirx.address_of", "tirx.buffer_data", "tl.atomic_elem") or is_tile_operator(node):
-            found |= {n for n in tile_ir.walk(node) if isinstance(n, ir.Var) and tile_ir.is_buffer(n)}
+            found |= {n for n in tile_ir.walk(node, ir.Var) if tile_ir.is_buffer(n)}
     return found
 
 

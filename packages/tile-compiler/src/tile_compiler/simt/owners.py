@@ -28,7 +28,7 @@ def owners(
     `index` is the first of `count` elements of `size` bytes, over the block's axes `threads` and inner `loops`, each
     variable with its extent, from 0. Conditions are not looked at: they only make the accesses fewer.
     """
-    used = {n for n in tile_ir.walk(index) if isinstance(n, ir.Var)}
+    used = set(tile_ir.walk(index, ir.Var))
     inner = {v: n for v, n in loops.items() if v in used}
     extents = [*threads.values(), *inner.values()]
     if int(np.prod(extents)) * count > POINTS or len(extents) > 8:

@@ -201,8 +201,8 @@ class Scheduler:
         """
         if depends(node, moving):
             return False
-        loads = {self._root(n.source) for n in tile_ir.walk(node) if isinstance(n, ir.TensorLoad)}
-        effects = any(is_call(n, "tirx.call_extern", "tl.atomic_elem") for n in tile_ir.walk(node))
+        loads = {self._root(n.source) for n in tile_ir.walk(node, ir.TensorLoad)}
+        effects = any(is_call(n, "tirx.call_extern", "tl.atomic_elem") for n in tile_ir.walk(node, ir.Call))
         if loop is not None and any(str(b.scope()) in tile_ir.PRIVATE for b in loads & self.written):
             inside = {self._root(b) for b in touched(loop.body)[1]}
             loads -= {b for b in loads if str(b.scope()) in tile_ir.PRIVATE and b not in inside}
@@ -218,9 +218,9 @@ class _Split:
         self.binds: list[Any] = []
         self.declared: list[Any] = []
         self.pieces: list[Piece] = []
-        self.inner = {n.loop_var for n in tile_ir.walk(loop.body) if isinstance(n, tir.For)}
-        self.inner |= {n.var for n in tile_ir.walk(loop.body) if isinstance(n, tir.Bind)}
-        leaves = any(is_call(n, "tirx.break_loop", "tirx.continue_loop") for n in tile_ir.walk(loop.body))
+        self.inner = {n.loop_var for n in tile_ir.walk(loop.body, tir.For)}
+        self.inner |= {n.var for n in tile_ir.walk(loop.body, tir.Bind)}
+        leaves = any(is_call(n, "tirx.break_loop", "tirx.continue_loop") for n in tile_ir.walk(loop.body, ir.Call))
         for place, stmt in enumerate(tile_ir.statements(loop.body)):
             self._add(stmt, (), place)
         self.pieces = [p if leaves else replace(p, copy=self._free_copy(p)) for p in self.pieces]
@@ -356,9 +356,9 @@ def _regions_of(stmt: Any, tile: Any) -> list[Any]:
     """What a statement writes of a tile, as far as a loop variable can move it."""
     if is_tile_operator(stmt):
         return [r for r in ops.parse(stmt.value).writes() if r.source.same_as(tile)]
-    stores = [n for n in tile_ir.walk(stmt) if isinstance(n, tir.BufferStore) and n.buffer.same_as(tile)]
+    stores = [n for n in tile_ir.walk(stmt, tir.BufferStore) if n.buffer.same_as(tile)]
     return [tir.Evaluate(i) for s in stores for i in s.indices]
 
 
 def _synchronizes(stmt: Any) -> bool:
-    return any(is_call(n, "tl.sync_threads", "tirx.call_extern") for n in tile_ir.walk(stmt))
+    return any(is_call(n, "tl.sync_threads", "tirx.call_extern") for n in tile_ir.walk(stmt, ir.Call))

@@ -87,7 +87,7 @@ def place_wgmma_waits(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     """
 
     def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
-        if not any(wgmma_call(n) for n in tile_ir.walk(kernel.body)):
+        if not any(wgmma_call(n) for n in tile_ir.walk(kernel.body, ir.Call)):
             return kernel
         return tile_ir.Kernel(kernel.index, kernel.grid, kernel.threads, _Waits(kernel).run(), kernel.span)
 
@@ -218,7 +218,7 @@ class _Waits(Placer):
 
 def _releases(stmt: Any) -> bool:
     """Whether other threads, or copies, may use after a statement what this one has used."""
-    return any(isinstance(n, ir.Call) and RELEASE in tile_ir.attrs_of(n) for n in tile_ir.walk(stmt))
+    return any(RELEASE in tile_ir.attrs_of(n) for n in tile_ir.walk(stmt, ir.Call))
 
 
 def _in_front_of_barrier(parts: list[Node], position: int) -> Node:
@@ -226,7 +226,9 @@ def _in_front_of_barrier(parts: list[Node], position: int) -> Node:
     for node in reversed(parts[:position]):
         if is_barrier(node.stmt):
             return node
-        if any(is_call(n, "tirx.call_extern") and "wgmma" in str(n.args[0].value) for n in tile_ir.walk(node.stmt)):
+        if any(
+            is_call(n, "tirx.call_extern") and "wgmma" in str(n.args[0].value) for n in tile_ir.walk(node.stmt, ir.Call)
+        ):
             break
     return parts[position]
 

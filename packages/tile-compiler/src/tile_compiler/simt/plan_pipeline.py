@@ -64,7 +64,7 @@ def plan_pipeline(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
         renamed = Rename(planner.versions).body(body)
         return tile_ir.Kernel(kernel.index, kernel.grid, kernel.threads, renamed, kernel.span)
 
-    if not any(isinstance(n, tir.For) and tile_ir.PIPELINED in (n.annotations or {}) for n in tile_ir.walk(func.body)):
+    if not any(tile_ir.PIPELINED in (n.annotations or {}) for n in tile_ir.walk(func.body, tir.For)):
         return func
     return map_kernels(func, rule)
 

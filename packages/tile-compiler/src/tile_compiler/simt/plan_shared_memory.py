@@ -130,11 +130,12 @@ def lifetimes(body: Any) -> dict[Any, Lifetime]:
     """
     roots = alias_roots(body)
     lives: dict[Any, Lifetime] = {}
-    early = {roots.get(n, n) for role in tile_ir.walk(body) if is_role(role) for n in tile_ir.walk(role) if is_tile(n)}
+    roles = [n for n in tile_ir.walk(body, tir.AttrStmt) if is_role(n)]
+    early = {roots.get(n, n) for role in roles for n in tile_ir.walk(role, ir.Var) if is_tile(n)}
     for number, stmt in enumerate(_flat(body)):
         if isinstance(stmt, tir.DeclBuffer):
             continue
-        for node in tile_ir.walk(stmt):
+        for node in tile_ir.walk(stmt, ir.Var, tir.BufferStore):
             named = node.buffer if isinstance(node, tir.BufferStore) else node
             if is_tile(named):
                 root = roots.get(named, named)

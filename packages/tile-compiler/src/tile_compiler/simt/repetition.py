@@ -73,8 +73,8 @@ class Repetition:
         self.moving: set[Any]
         self.regular = True
         self._count(loop, [])
-        self._count(loop, [n for n in tile_ir.walk(loop.body) if isinstance(n, tir.IfThenElse) and self._guards(n)])
-        inner = {n.loop_var for n in tile_ir.walk(loop.body) if isinstance(n, tir.For)}
+        self._count(loop, [n for n in tile_ir.walk(loop.body, tir.IfThenElse) if self._guards(n)])
+        inner = {n.loop_var for n in tile_ir.walk(loop.body, tir.For)}
         for node in tile_ir.walk(loop.body):
             if not self.regular:
                 return
@@ -150,7 +150,7 @@ class Repetition:
 
     def _is_either(self, node: tir.IfThenElse) -> bool:
         """Whether only both ways of a condition repeat."""
-        calls = (str(n.args[0].value) for n in tile_ir.walk(node) if is_call(n, "tirx.call_extern"))
+        calls = (str(n.args[0].value) for n in tile_ir.walk(node, ir.Call) if is_call(n, "tirx.call_extern"))
         if self.exactly or any(orders(name) and name != "tl::sync_threads" for name in calls):
             return False
         return self._tentative(node.condition) in (AFFINE, OTHER)
@@ -259,18 +259,17 @@ def _remainder(node: Any) -> tuple[Any, int] | None:
 def _counters(loop: tir.For, guards: Sequence[Any]) -> list[Any]:
     """Private integers that every iteration of a loop increases by what does not change in it, under `guards` at most."""
     steps: dict[Any, list[Any]] = {}
-    for node in tile_ir.walk(loop.body):
-        if isinstance(node, tir.BufferStore) and str(node.buffer.scope()) in tile_ir.PRIVATE:
+    for node in tile_ir.walk(loop.body, tir.BufferStore):
+        if str(node.buffer.scope()) in tile_ir.PRIVATE:
             steps.setdefault(node.buffer, []).append(_step(node))
-    inner = {n.loop_var for n in tile_ir.walk(loop.body) if isinstance(n, tir.For)}
-    bound = {n.var for n in tile_ir.walk(loop.body) if isinstance(n, tir.Bind)}
+    inner = {n.loop_var for n in tile_ir.walk(loop.body, tir.For)}
+    bound = {n.var for n in tile_ir.walk(loop.body, tir.Bind)}
     changing = {loop.loop_var, *inner, *bound, *steps}
     conditional = {
         n.buffer
-        for c in tile_ir.walk(loop.body)
-        if isinstance(c, (tir.IfThenElse, tir.For, tir.While)) and c not in guards
-        for n in tile_ir.walk(c)
-        if isinstance(n, tir.BufferStore)
+        for c in tile_ir.walk(loop.body, tir.IfThenElse, tir.For, tir.While)
+        if c not in guards
+        for n in tile_ir.walk(c, tir.BufferStore)
     }
     return [
         b

@@ -35,7 +35,7 @@ def scenarios(func: tir.PrimFunc, kernel: tile_ir.Kernel) -> tuple[list[dict[Any
     unknown = {v: Unknown(False) for v in free if not is_integer(v)}
     deciding = _deciding(kernel)
     host = [s for s in tile_ir.statements(func.body) if isinstance(s, tir.Bind)]
-    needed = _needed(deciding, [*host, *(n for n in tile_ir.walk(kernel.body) if isinstance(n, tir.Bind))])
+    needed = _needed(deciding, [*host, *(n for n in tile_ir.walk(kernel.body, tir.Bind))])
     sizes = [v for v in free if v in needed and v not in unknown]
     blocks = [(v, e) for v, e in kernel.grid if v in needed]
     fixed: dict[Any, Any] = {v: np.asarray([MANY_TRIPS]) for v in free if v not in sizes} | unknown
@@ -52,7 +52,7 @@ def scenarios(func: tir.PrimFunc, kernel: tile_ir.Kernel) -> tuple[list[dict[Any
     valid = np.ones(len(table), bool)
     for var, extent in blocks:
         valid &= np.broadcast_to(values.values[var] < _or(values, extent, MANY_TRIPS), valid.shape)
-    _bind(values, [n for n in tile_ir.walk(kernel.body) if isinstance(n, tir.Bind)])
+    _bind(values, list(tile_ir.walk(kernel.body, tir.Bind)))
     decisions = [np.broadcast_to(np.clip(_or(values, d, 0), -1, trips), valid.shape) for d in deciding]
     first: dict[tuple[int, ...], int] = {}
     for row in np.flatnonzero(valid):
@@ -97,15 +97,15 @@ def _deciding(kernel: tile_ir.Kernel) -> list[Any]:
     What depends on a loop's variable is followed by the walk itself; here it counts for the loop's first iterations, in
     which sizes and coordinates that have a part in it show.
     """
-    loops = {n.loop_var for n in tile_ir.walk(kernel.body) if isinstance(n, tir.For)}
-    bound = {n.var: n.value for n in tile_ir.walk(kernel.body) if isinstance(n, tir.Bind)}
+    loops = {n.loop_var for n in tile_ir.walk(kernel.body, tir.For)}
+    bound = {n.var: n.value for n in tile_ir.walk(kernel.body, tir.Bind)}
     threads = {v for v, _ in kernel.threads}
     found: list[Any] = []
-    for node in tile_ir.walk(kernel.body):
+    for node in tile_ir.walk(kernel.body, tir.For, tir.IfThenElse, tir.While):
         parts: list[Any] = []
         if isinstance(node, tir.For):
             parts = [node.extent, node.min]
-        elif isinstance(node, (tir.IfThenElse, tir.While)) and _matters(node):
+        elif _matters(node):
             parts = conjuncts(node.condition)
         for part in parts:
             names = _names(part, bound)
@@ -122,14 +122,13 @@ def _deciding(kernel: tile_ir.Kernel) -> list[Any]:
 def _names(node: Any, bound: dict[Any, Any]) -> set[Any]:
     """The variables that an expression depends on, through Binds."""
     found: set[Any] = set()
-    for n in tile_ir.walk(node):
-        if isinstance(n, ir.Var):
-            found |= _names(bound[n], bound) if n in bound else {n}
+    for n in tile_ir.walk(node, ir.Var):
+        found |= _names(bound[n], bound) if n in bound else {n}
     return found
 
 
 def _inlined(node: Any, bound: dict[Any, Any]) -> Any:
-    while any(n in bound for n in tile_ir.walk(node) if isinstance(n, ir.Var)):
+    while any(n in bound for n in tile_ir.walk(node, ir.Var)):
         node = substitute(node, bound)
     return node
 
@@ -138,7 +137,7 @@ def _matters(node: Any) -> bool:
     return any(
         (isinstance(n, ir.Var) and tile_ir.is_buffer(n) and str(n.scope()) in tile_ir.SHARED)
         or (is_call(n, "tirx.call_extern") and orders(str(n.args[0].value)))
-        for n in tile_ir.walk(node)
+        for n in tile_ir.walk(node, ir.Var, ir.Call)
     )
 
 
@@ -148,8 +147,8 @@ def _needed(expressions: list[Any], binds: list[Any]) -> set[Any]:
     found: set[Any] = set()
     work = list(expressions)
     while work:
-        for n in tile_ir.walk(work.pop()):
-            if isinstance(n, ir.Var) and n not in found:
+        for n in tile_ir.walk(work.pop(), ir.Var):
+            if n not in found:
                 found.add(n)
                 if n in values:
                     work.append(values[n])
@@ -158,14 +157,14 @@ def _needed(expressions: list[Any], binds: list[Any]) -> set[Any]:
 
 def _versions(kernel: tile_ir.Kernel) -> int:
     """The largest number of versions that a pipelined tile can have."""
-    serial = [n for n in tile_ir.walk(kernel.body) if isinstance(n, tir.For) and n.kind == tir.ForKind.SERIAL]
+    serial = [n for n in tile_ir.walk(kernel.body, tir.For) if n.kind == tir.ForKind.SERIAL]
     turns = {n.loop_var for n in serial}
     found = [n for n in tile_ir.walk(kernel.body) if type(n).__name__ == "FloorMod" and isinstance(n.b, tir.IntImm)]
     return max((int(n.b.value) for n in found if 0 < n.b.value <= 8 and depends(n.a, turns)), default=1)
 
 
 def _sizes(kernel: tile_ir.Kernel, trips: int) -> list[int]:
-    constants = {int(n.value) for n in tile_ir.walk(kernel.body) if isinstance(n, tir.IntImm) and 1 < n.value <= 512}
+    constants = {int(n.value) for n in tile_ir.walk(kernel.body, tir.IntImm) if 1 < n.value <= 512}
     widest = sorted(c for c in constants if c & (c - 1) == 0)[-4:] or [1]
     return sorted({0, 1, MANY_TRIPS, *(c * t + e for c in widest for t in range(trips + 1) for e in (0, 1))})
 

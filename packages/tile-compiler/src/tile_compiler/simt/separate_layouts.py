@@ -95,7 +95,7 @@ def _tile(buffer: Any, name: str, scope: str) -> Any:
 
 def _reads(nest: tile_ir.ParallelNest, buffer: Any) -> bool:
     """Whether the nest reads the buffer, or passes an address of it."""
-    return any(isinstance(n, ir.TensorLoad) and n.source.same_as(buffer) for n in tile_ir.walk(nest.body))
+    return any(n.source.same_as(buffer) for n in tile_ir.walk(nest.body, ir.TensorLoad))
 
 
 def _writes(nest: tile_ir.ParallelNest, buffer: Any) -> bool:
@@ -104,7 +104,7 @@ def _writes(nest: tile_ir.ParallelNest, buffer: Any) -> bool:
         if isinstance(node, tir.BufferStore) and node.buffer.same_as(buffer):
             return True
         if is_call(node, "tirx.address_of", "tirx.buffer_data"):
-            if any(isinstance(n, ir.Var) and n.same_as(buffer) for n in tile_ir.walk(node)):
+            if any(n.same_as(buffer) for n in tile_ir.walk(node, ir.Var)):
                 return True
     return False
 

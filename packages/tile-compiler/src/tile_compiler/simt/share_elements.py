@@ -74,7 +74,7 @@ class _Share(Rewriter):
         """The fragments whose elements a statement reads by itself, which it neither changes nor allocates."""
         found = dict.fromkeys(b for b in _read_by_threads(stmt) if b not in self.seen)
         changed = {self._root(b) for b in touched(stmt)[1]} if found else set()
-        made = {n.buffer for n in tile_ir.walk(stmt) if isinstance(n, (tir.AllocBuffer, tir.DeclBuffer))}
+        made = {n.buffer for n in tile_ir.walk(stmt, tir.AllocBuffer, tir.DeclBuffer)}
         return [b for b in found if self._root(b) not in changed and b not in made]
 
     def _root(self, buffer: Any) -> Any:
@@ -147,4 +147,4 @@ def _read_by_threads(node: Any) -> list[Any]:
 
 
 def _loaded(node: Any) -> list[Any]:
-    return [n.source for n in tile_ir.walk(node) if isinstance(n, ir.TensorLoad) and is_fragment(n.source)]
+    return [n.source for n in tile_ir.walk(node, ir.TensorLoad) if is_fragment(n.source)]

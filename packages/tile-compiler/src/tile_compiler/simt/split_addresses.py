@@ -219,7 +219,7 @@ class _Split(Rewriter):
 
     def _unrolled_values(self, value: Any) -> Ints:
         """An expression of the unrolled loops' variables over all of their iterations."""
-        used = {n for n in tile_ir.walk(tir.Evaluate(value)) if isinstance(n, ir.Var)}
+        used = set(tile_ir.walk(tir.Evaluate(value), ir.Var))
         extents = {var: size for var, size in self.unrolled.items() if var in used}
         if np.prod(list(extents.values()), initial=1) > LARGEST:
             return np.array([-1])

@@ -24,9 +24,8 @@ def split_vectors(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
         scalars = {
             node.buffer: _scalar(node.buffer)
-            for node in tile_ir.walk(kernel.body)
-            if isinstance(node, (tir.AllocBuffer, tir.DeclBuffer))
-            and dtype_of(tile_ir.dtype_name(node.buffer)).lanes > 1
+            for node in tile_ir.walk(kernel.body, tir.AllocBuffer, tir.DeclBuffer)
+            if dtype_of(tile_ir.dtype_name(node.buffer)).lanes > 1
         }
         if not scalars:
             return kernel

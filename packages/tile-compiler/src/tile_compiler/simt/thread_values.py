@@ -137,7 +137,7 @@ class ThreadValues:
 
     def _varies(self, node: Any) -> bool:
         """Whether threads may disagree on a value that is not known."""
-        for part in tile_ir.walk(tir.Evaluate(node)):
+        for part in tile_ir.walk(tir.Evaluate(node), ir.TensorLoad, ir.Call, ir.Var):
             if isinstance(part, ir.TensorLoad) and str(part.source.scope()) in tile_ir.PRIVATE:
                 if self.unknown.get(part.source, part.source not in self.private):
                     return True

@@ -87,7 +87,7 @@ def conflicts(first: Any, second: Any, lanes: Uniformity) -> bool:
 def conflicts_inside(stmt: Any, lanes: Uniformity) -> bool:
     """Whether lanes meet inside a compound statement."""
     found = accesses(stmt)
-    moving = {n.loop_var: tile_ir.static(n.extent) for n in tile_ir.walk(stmt) if isinstance(n, tir.For)}
+    moving = {n.loop_var: tile_ir.static(n.extent) for n in tile_ir.walk(stmt, tir.For)}
     pairs = [(a, b) for i, a in enumerate(found) for b in found[i + 1 :]]
     # One write meets itself only in another iteration: lanes that write one place at once race anyway.
     pairs += [(a, a) for a in found if a.write and a.indices is not None and _mentions(a.indices, moving)]

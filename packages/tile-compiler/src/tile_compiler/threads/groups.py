@@ -41,9 +41,9 @@ class _Loops(Rewriter):
     def __init__(self, kernel: tile_ir.Kernel, lanes: Uniformity, body: Any, masks: dict[int, Any]) -> None:
         self.kernel, self.lanes, self.masks = kernel, lanes, masks
         groups = {int(n.value): n.body for n in tile_ir.walk(body) if is_group(n)}
-        self.mentions = {g: {n for n in tile_ir.walk(b) if isinstance(n, ir.Var)} for g, b in groups.items()}
+        self.mentions = {g: set(tile_ir.walk(b, ir.Var)) for g, b in groups.items()}
         for g, mask in masks.items():
-            self.mentions[g] |= {n for n in tile_ir.walk(mask) if isinstance(n, ir.Var)}
+            self.mentions[g] |= set(tile_ir.walk(mask, ir.Var))
         self.binds: dict[Any, tuple[int, tir.Bind]] = {}
         for number, stmts in groups.items():
             for s in tile_ir.statements(stmts):
@@ -127,7 +127,7 @@ class _Loops(Rewriter):
             if var in self.bind_buffers:
                 result = tir.BufferLoad(self.bind_buffers[var], [lane])
             else:
-                needed = {n: value_of(n) for n in tile_ir.walk(bind.value) if isinstance(n, ir.Var) and n in self.binds}
+                needed = {n: value_of(n) for n in tile_ir.walk(bind.value, ir.Var) if n in self.binds}
                 result = substitute(bind.value, needed)
             fresh = tir.Var(var.name, var.ty)
             head.append(tir.Bind(fresh, result, span=bind.span))

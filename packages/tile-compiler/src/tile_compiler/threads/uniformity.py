@@ -131,4 +131,4 @@ def contains_block_work(stmt: Any) -> bool:
 
 
 def has_effect(stmt: Any) -> bool:
-    return any(is_call(n, *EFFECTS) for n in tile_ir.walk(stmt))
+    return any(is_call(n, *EFFECTS) for n in tile_ir.walk(stmt, ir.Call))

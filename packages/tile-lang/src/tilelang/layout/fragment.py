@@ -266,6 +266,10 @@ class Fragment:
         Proper: each element is held by exactly `replicate_size` threads, and each (thread, register) holds at most
         one element. Threads and registers may stay empty.
         """
+        return self._fault
+
+    @cached_property
+    def _fault(self) -> str | None:
         slots = (self._threads_of * self.local_size + self._indices_of).ravel()
         clash = first_collision(slots)
         if clash is None:

@@ -25,7 +25,7 @@ def interior(rule: NestRule, low: Lowering) -> list[Any] | None:
         A[by * 128 + i, k * 32 + j] for i, j in T.parallel(128, 32)  ->  by * 128 + 127 < m, k * 32 + 31 < n
     """
     extents = dict(zip(rule.nest.loop_vars, rule.shape))
-    inner = {n.loop_var for n in tile_ir.walk(rule.nest.body) if isinstance(n, tir.For)}
+    inner = {n.loop_var for n in tile_ir.walk(rule.nest.body, tir.For)}
     for var, extent in extents.items():
         low.ranges.iterate(var, 0, tir.const(extent, str(var.ty)))
     found: list[Any] = []

@@ -182,7 +182,7 @@ class _Nest:
             moved = self._move(base, step, owned)
             body = self._general(base, step, owned) if moved is None else moved
         work = under(conditions, body)
-        used = {n for n in tile_ir.walk(work) if isinstance(n, ir.Var)}
+        used = set(tile_ir.walk(work, ir.Var))
         return tile_ir.sequence([*(b for b in binds if b.var in used), *tile_ir.statements(work)])
 
     def _owner(self, base: dict[Any, Any]) -> list[Any]:
@@ -432,7 +432,7 @@ class _Nest:
                 return tir.BufferStore(part, node.value.args[1], [u], span=node.span)
             return under(owned, node, node.span) if owned and _has_effect(node) else node
 
-        self._bound = {n.var: n.value for n in tile_ir.walk(self.nest.body) if isinstance(n, tir.Bind)}
+        self._bound = {n.var: n.value for n in tile_ir.walk(self.nest.body, tir.Bind)}
         rules = [(ir.TensorLoad, on_load), (tir.BufferStore, on_store), (tir.Evaluate, on_effect)]
         body = tvm_ffi.structural_map(self.nest.body, rules)
         return self.low.guard(substitute(body, values))
@@ -463,4 +463,4 @@ def _all(conditions: Sequence[Any]) -> Any:
 
 
 def _has_effect(node: Any) -> bool:
-    return any(is_call(n, "tl.atomic_elem", "tirx.call_extern") for n in tile_ir.walk(node))
+    return any(is_call(n, "tl.atomic_elem", "tirx.call_extern") for n in tile_ir.walk(node, ir.Call))

@@ -204,9 +204,9 @@ class NestAdditions:
 
 def _alone(body: Any, buffer: Any) -> bool:
     """Whether an addition is all that the body does with the buffer: its place is the only mention."""
-    mentions = sum(isinstance(n, ir.TensorLoad) and n.source.same_as(buffer) for n in tile_ir.walk(body))
-    stored = any(isinstance(n, tir.BufferStore) and n.buffer.same_as(buffer) for n in tile_ir.walk(body))
-    return mentions == 1 and not stored and not any(is_call(n, "tirx.call_extern") for n in tile_ir.walk(body))
+    mentions = sum(n.source.same_as(buffer) for n in tile_ir.walk(body, ir.TensorLoad))
+    stored = any(n.buffer.same_as(buffer) for n in tile_ir.walk(body, tir.BufferStore))
+    return mentions == 1 and not stored and not any(is_call(n, "tirx.call_extern") for n in tile_ir.walk(body, ir.Call))
 
 
 def _access_of(accesses: Sequence[WideAccess], place: Any) -> WideAccess | None:

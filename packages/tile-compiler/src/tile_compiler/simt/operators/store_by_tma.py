@@ -75,7 +75,7 @@ def _wanted(op: Copy, to: Expansion) -> bool:
     """Whether the kernel moves tiles by TMA, and this copy is the block's."""
     if not to.ctx.arch.has_tma or to.by_thread or op.disable_tma or to.ctx.options.get(OPTION):
         return False
-    return any(is_call(n, TmaCopy.NAME) for n in tile_ir.walk(to.kernel.body))
+    return any(is_call(n, TmaCopy.NAME) for n in tile_ir.walk(to.kernel.body, ir.Call))
 
 
 def _shared_with(op: Copy, to: Expansion) -> str | None:
@@ -119,7 +119,7 @@ def _fits(tile: Any, to: Expansion) -> bool:
     at = [n for n, s in enumerate(stmts) if isinstance(s, tir.Evaluate) and s.span is not None and s.span == to.span]
     if not at:
         return False
-    named = {n for s in stmts[at[0] :] for n in tile_ir.walk(s) if isinstance(n, ir.Var) and tile_ir.is_buffer(n)}
+    named = {n for s in stmts[at[0] :] for n in tile_ir.walk(s, ir.Var) if tile_ir.is_buffer(n)}
     live = {to.roots.get(b, b) for b in named}
     used = sum(_bytes(b) for b in live if is_shared(b))
     return used + _bytes(tile) <= to.ctx.arch.shared_limit

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tvm import ir
+
 from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.rewrite import is_call
 from tile_compiler.simt.lowering import Lowering
@@ -26,5 +28,5 @@ def lower_sync(op: SyncThreads, low: Lowering) -> Any:
     name = "tl::sync_threads" if op.count is None else f"tl::sync_threads<{op.barrier}, {op.count}>"
     call = run(name, span=low.span)
     # Ordinary stores find their own waits; a copy that one thread starts afterwards does not.
-    by_tma = any(is_call(n, TmaCopy.NAME) for n in tile_ir.walk(low.kernel.body))
+    by_tma = any(is_call(n, TmaCopy.NAME) for n in tile_ir.walk(low.kernel.body, ir.Call))
     return releasing(call) if by_tma else call

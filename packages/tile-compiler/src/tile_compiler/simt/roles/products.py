@@ -33,7 +33,7 @@ def is_asynchronous(stmt: Any, kernel: tile_ir.Kernel, ctx: SimtContext) -> bool
 
 def holds_asynchronous(stmt: Any, kernel: tile_ir.Kernel, ctx: SimtContext) -> bool:
     """Whether such a product is a part of a statement."""
-    return any(is_asynchronous(n, kernel, ctx) for n in tile_ir.walk(stmt) if isinstance(n, tir.Evaluate))
+    return any(is_asynchronous(n, kernel, ctx) for n in tile_ir.walk(stmt, tir.Evaluate))
 
 
 def registers_of(piece: Piece) -> list[Any]:

@@ -38,7 +38,7 @@ def split_roles(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     """
 
     def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
-        if not any(is_role(n) for n in tile_ir.walk(kernel.body)):
+        if not any(is_role(n) for n in tile_ir.walk(kernel.body, tir.AttrStmt)):
             return kernel
         consumers = int(kernel.num_threads or 1)
         (thread, _) = kernel.threads[0]

@@ -19,6 +19,8 @@ Within the same element types the preferred instruction comes first: the largest
 
 from __future__ import annotations
 
+from functools import cache
+
 from tile_compiler.instructions.matrix_multiply import Array, MatrixMultiply, sum_of_products
 from tilelang.ir.dtypes import dtype_of
 from tilelang.layout import Fragment
@@ -42,6 +44,7 @@ TYPES = {
 }
 
 
+@cache
 def fragments(m: int, k: int, per: int) -> tuple[Fragment, Fragment, Fragment]:
     """A (m, k), B (k, 8), C (m, 8) of all shapes, for `per` elements of A or B in a 32-bit register.
 

@@ -18,6 +18,8 @@ builtins: LLVM, clang/include/clang/Basic/BuiltinsAMDGPU.def.
 
 from __future__ import annotations
 
+from functools import cache
+
 from tile_compiler.instructions.matrix_multiply import Array, MatrixMultiply, sum_of_products
 from tilelang.layout import Fragment
 
@@ -40,6 +42,7 @@ TYPES = {
 _FP8 = {"e4m3fnuz": "fp8", "e5m2fnuz": "bf8"}
 
 
+@cache
 def fragments(size: int, k: int, rows: int = 4) -> tuple[Fragment, Fragment, Fragment]:
     """A (size, k), B (k, size), C (size, size), for size 16 or 32.
 
