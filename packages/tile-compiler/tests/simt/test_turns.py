@@ -24,7 +24,7 @@ def chained(through_shared: bool) -> Any:
             out = T.alloc_fragment((128, 64), "float32")
             T.copy(Q, q)
             T.clear(out)
-            for step in T.Pipelined(8, num_stages=2):
+            for step in T.Pipelined(8, num_stages=3):
                 T.copy(K[step * 64, 0], k)
                 T.clear(scores)
                 T.gemm(q, k, scores, transpose_B=True, policy=policy)

@@ -41,7 +41,58 @@ def overlap(
     (FlashAttention-3, section 3.2.) While the two products run, nothing waits; f runs beside the second. Statements
     that touch what the second product uses (P and O) come last. None where no product depends on an earlier one, or
     where the two parts that change places share more than `tiles`, the tiles of channels with their versions.
+
+    A tile that both parts use needs three versions: the slot of V[i] is free when O += P @ V[i] is done, and the product
+    that comes right after it already takes the tile of iteration i + versions - 1, so that with two it would wait for
+    the whole copy in each iteration (`in_turn` is the order then).
     """
+    parts = _parts(pieces, asynchronous)
+    if parts is None:
+        return None
+    ahead, between, behind = parts
+    if any(_conflict(a, b, tiles, roots) for a in ahead for b in behind):
+        return None
+    if any(
+        n < 3 and any(t in mentions(a) for a in ahead) and any(t in mentions(b) for b in behind)
+        for t, n in tiles.items()
+    ):
+        return None
+    busy = {r for p in behind if p.place in asynchronous for r in registers_of(p)}
+    early: list[Piece] = []
+    late: list[Piece] = []
+    for piece in between:
+        waits = bool(mentions(piece) & busy) or any(_conflict(piece, other, {}, roots) for other in late)
+        (late if waits else early).append(piece)
+    steady = [*(Step(p, 1) for p in ahead), *(Step(p, 0) for p in behind), *(Step(p, 1) for p in (*early, *late))]
+    return Overlap((*ahead, *between), tuple(steady), tuple(behind), tuple(ahead))
+
+
+def in_turn(pieces: Sequence[Piece], asynchronous: Collection[int], roots: Mapping[Any, Any]) -> list[Piece]:
+    """Without overlap of iterations: what the dependent products need nothing of comes behind them, and runs beside them.
+
+    before:   S = Q @ K;  P = f(S);  l = l + sum(S);  O = g(O);  O += P @ V
+    after:    S = Q @ K;  P = f(S);  O = g(O);  O += P @ V;  l = l + sum(S)
+    """
+    parts = _parts(pieces, asynchronous)
+    if parts is None:
+        return list(pieces)
+    ahead, between, behind = parts
+    stop = max(n for n, p in enumerate(behind) if p.place in asynchronous) + 1
+    products, rest = behind[:stop], behind[stop:]
+    needed: list[Piece] = []
+    free: list[Piece] = []
+    for piece in reversed(between):
+        stays = piece.conditions or any(_conflict(piece, other, {}, roots) for other in (*needed, *products))
+        (needed if stays else free).insert(0, piece)
+    return [*ahead, *needed, *products, *free, *rest]
+
+
+_Parts = tuple[Sequence[Piece], Sequence[Piece], Sequence[Piece]]
+
+
+def _parts(pieces: Sequence[Piece], asynchronous: Collection[int]) -> _Parts | None:
+    """The pieces up to the first products, from there to the products that wait for a use of their result, and the rest;
+    None where no product does."""
     products = [n for n, p in enumerate(pieces) if p.place in asynchronous]
     if len(products) < 2:
         return None
@@ -51,22 +102,7 @@ def overlap(
     if not later:
         return None
     start = max(n for n in products if n < uses[0]) + 1
-    ahead, between, behind = pieces[:start], pieces[start : later[0]], pieces[later[0] :]
-    if any(_conflict(a, b, tiles, roots) for a in ahead for b in behind):
-        return None
-    if any(
-        n < 2 and any(t in mentions(a) for a in ahead) and any(t in mentions(b) for b in behind)
-        for t, n in tiles.items()
-    ):
-        return None  # one version cannot serve two iterations
-    busy = {r for n in later for r in registers_of(pieces[n])}
-    early: list[Piece] = []
-    late: list[Piece] = []
-    for piece in between:
-        waits = bool(mentions(piece) & busy) or any(_conflict(piece, other, {}, roots) for other in late)
-        (late if waits else early).append(piece)
-    steady = [*(Step(p, 1) for p in ahead), *(Step(p, 0) for p in behind), *(Step(p, 1) for p in (*early, *late))]
-    return Overlap((*ahead, *between), tuple(steady), tuple(behind), tuple(ahead))
+    return pieces[:start], pieces[start : later[0]], pieces[later[0] :]
 
 
 def _conflict(a: Piece, b: Piece, tiles: Mapping[Any, int], roots: Mapping[Any, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tvm import tirx as tir
@@ -14,6 +15,10 @@ from tile_compiler.simt.operators.wgmma.tiling import WarpgroupTiling
 from tile_compiler.simt.pipeline_schedule import Piece
 from tilelang import ops
 from tilelang.ir import tile_ir
+from tilelang.ir.dtypes import dtype_of
+
+HEAD = 128  # bytes along k: a row of a swizzled tile, four matrix instructions
+LONG = 4 * HEAD
 
 
 def product_of(stmt: Any) -> ops.Gemm | None:
@@ -48,3 +53,26 @@ def result_of(piece: Piece) -> Any:
     product = product_of(piece.stmt)
     assert product is not None
     return product.c.source
+
+
+def head_and_rest(stmt: Any) -> list[Any]:
+    """A product that is long along k as two, the first of which takes a few matrix instructions; else `stmt` alone."""
+    product = product_of(stmt)
+    assert product is not None
+    size = dtype_of(tile_ir.dtype_name(product.a.source)).bits // 8
+    if product.k * size < LONG:
+        return [stmt]
+
+    def along_k(tile: Any, axis: int, begin: int, count: int) -> Any:
+        ranges = [(r.min, r.extent) for r in tile.region]
+        ranges[axis] = (ranges[axis][0] + begin, count)
+        return tile_ir.region(tile.source, ranges)
+
+    def part(begin: int, count: int) -> Any:
+        a = along_k(product.a, -2 if product.transpose_a else -1, begin, count)
+        b = along_k(product.b, -1 if product.transpose_b else -2, begin, count)
+        clears = tir.const(False, "bool") if begin else product.clear_accum
+        return replace(product, a=a, b=b, clear_accum=clears).to_stmt(stmt.value.span or stmt.span)
+
+    head = HEAD // size
+    return [part(0, head), part(head, product.k - head)]

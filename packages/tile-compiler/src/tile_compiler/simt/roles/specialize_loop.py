@@ -14,8 +14,14 @@ from tile_compiler.simt.operators.nests import is_shared, load, run, store
 from tile_compiler.simt.pipeline_schedule import Piece, Schedule, inlined, mentions, touched
 from tile_compiler.simt.plan_pipeline import Version, merged
 from tile_compiler.simt.roles.channels import Channel
-from tile_compiler.simt.roles.order import Step, overlap
-from tile_compiler.simt.roles.products import holds_asynchronous, is_asynchronous, registers_of, result_of
+from tile_compiler.simt.roles.order import Step, in_turn, overlap
+from tile_compiler.simt.roles.products import (
+    head_and_rest,
+    holds_asynchronous,
+    is_asynchronous,
+    registers_of,
+    result_of,
+)
 from tile_compiler.simt.roles.turns import Turns
 from tile_compiler.simt.tensor_maps import Plan
 from tilelang import ops
@@ -126,7 +132,8 @@ class SpecializedLoop:
         loop, schedule = self.loop, self.schedule
         order = overlap(self.rest, self.products, self.tiles, self.roots)
         if order is None:
-            body = [*schedule.declared, *schedule.binds, *self._emit([Step(p, 0) for p in self.rest], carry=True)]
+            kept = in_turn(self.rest, self.products, self.roots)
+            body = [*schedule.declared, *schedule.binds, *self._emit([Step(p, 0) for p in kept], carry=True)]
             out = [remake_loop(loop, body=tile_ir.sequence(body)), *self._let_go()]
         else:
             names = ", ".join(dict.fromkeys(str(result_of(p).name) for p in order.ahead if p.place in self.products))
@@ -191,7 +198,7 @@ class SpecializedLoop:
         iterations = [here + s.ahead if s.ahead else here for s in steps]
         releases = self._releases(steps)
         out: list[Guarded] = []
-        late: list[Use] = []
+        late = [r.use for r in releases if carry and r.at_end and r.use.channel.versions > 1]
         issued = [n for n, s in enumerate(steps) if s.piece.place in self.products]
         for position, (step, iteration) in enumerate(zip(steps, iterations)):
             for use in self.uses:
@@ -200,28 +207,30 @@ class SpecializedLoop:
                     out.append(([], use.channel.wait(self._number(iteration))))
             if turns is not None and position == issued[0]:
                 out.append(([], turns.take()))
-            out.append(self._piece(step, iteration, copied=at is not None))
+            stmts = [step.piece.stmt]
+            if late and position == issued[0]:
+                stmts = head_and_rest(step.piece.stmt)
+            for part, stmt in enumerate(stmts):
+                out.append(self._stated(stmt, step.piece, iteration, copied=at is not None))
+                if late and position == issued[0] and not part:
+                    out += self._later(late)
             if turns is not None and position == issued[-1]:
                 out.append(([], turns.pass_on(self.turn + 2 < self.loop.extent)))
-            for release in [r for r in releases if r.after == position]:
+            for release in [r for r in releases if r.after == position and r.use not in late]:
                 use = release.use
-                if carry and release.at_end and use.channel.versions > 1:
-                    late.append(use)
-                    continue
                 if release.pending is not None:
                     out.append(([], run(f"tl::wgmma_wait<{release.pending}>", span=self.loop.span)))
                 last = next(n for n, s in enumerate(steps) if s.piece is use.users[-1])
                 out += [([], s) for s in use.channel.release(self._number(iterations[last]), self.thread)]
-        if late:
-            out += self._later(late, len(self.products))
         return merged(out)
 
-    def _later(self, late: list[Use], newer: int) -> list[Guarded]:
-        """At the end of an iteration: let go of what the iteration before it used."""
+    def _later(self, late: list[Use]) -> list[Guarded]:
+        """When an iteration has issued the first instructions of its first product: let go of what the iteration before
+        it used. Not behind a long product, whose instructions are issued as the tensor cores take them."""
         self.carried = late
         number = self._number(self.loop.loop_var - 1)
         before = [self.turn > 0]
-        out: list[Guarded] = [(before, run(f"tl::wgmma_wait<{newer}>", span=self.loop.span))]
+        out: list[Guarded] = [(before, run("tl::wgmma_wait<1>", span=self.loop.span))]
         for use in late:
             out += [(before, s) for s in use.channel.release(number, self.thread)]
         return out
@@ -267,13 +276,14 @@ class SpecializedLoop:
             return node
         return substitute(inlined(node, self.schedule.values), {self.loop.loop_var: iteration})
 
-    def _piece(self, step: Step, iteration: Any, *, copied: bool) -> Guarded:
-        stmt = self._moved(step.piece.stmt, iteration)
+    def _stated(self, stmt: Any, piece: Piece, iteration: Any, *, copied: bool) -> Guarded:
+        """`stmt`, which is `piece` or a part of it, and its conditions, for an iteration."""
+        stmt = self._moved(stmt, iteration)
         if copied:
             stmt = renewed(stmt)
         number = self._number(iteration)
         slots = {t: u.channel.slot(number) for u in self.uses for t in u.channel.tiles if t in self.versioned}
-        conditions = [self._moved(c, iteration) for c in step.piece.conditions]
+        conditions = [self._moved(c, iteration) for c in piece.conditions]
         return conditions, Version(self.versioned, slots).body(stmt)
 
 
