@@ -241,7 +241,7 @@ def mla_pairs(batch, heads, tokens, dim, pe_dim, dtype, block_H, block_N, stages
             rotated = [T.alloc_shared((block_N, pe_dim), dtype) for _ in range(2)]
             weights = [T.alloc_shared((block_H, block_N), dtype) for _ in range(2)]  # the second has Q_pe before
             maxima, sums = ([T.alloc_shared((block_H,), "float32") for _ in range(2)] for _ in range(2))
-            full, empty, passed = (T.alloc_barrier([128] * n) for n in (4, 4, 2))
+            full, empty, passed, summed = (T.alloc_barrier([128] * n) for n in (4, 4, 2, 2))
             with T.ws(2):  # brings the tiles
                 T.dec_max_nreg(24)
                 T.tma_copy(Q[bx, by * block_H : (by + 1) * block_H, :], Q_tile, barrier=full[0])
@@ -295,8 +295,8 @@ def mla_pairs(batch, heads, tokens, dim, pe_dim, dtype, block_H, block_N, stages
                             T.wgmma_gemm(weights[tile], kv[2 * tile + me], out)
                         T.mbarrier_arrive(empty[2 + me])
                     T.copy(total, sums[me])
-                    T.mbarrier_arrive(passed[me])
-                    T.mbarrier_wait_parity(passed[1 - me], steps % 2)
+                    T.mbarrier_arrive(summed[me])
+                    T.mbarrier_wait_parity(summed[1 - me], 0)
                     for r, c in T.Parallel(block_H, half):
                         out[r, c] /= total[r] + sums[1 - me][r]
                     T.copy(out, Output[bx, by * block_H : (by + 1) * block_H, me * half : (me + 1) * half])

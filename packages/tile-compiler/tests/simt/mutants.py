@@ -22,8 +22,8 @@ from tile_compiler.simt.errors import BarrierMismatch, ProductUnderWay, SharedMe
 from tilelang.ir import tile_ir
 
 SYNCHRONIZATION = re.compile(
-    r"tl::(sync_threads|sync_barrier|arrive_barrier|cp_async_wait<\d+>|cp_async_commit|wait_loads<\d+>|mbarrier_\w+|cluster_sync"
-    r"|fence_\w+|wgmma_(wait<\d+>|commit|fence)"
+    r"tl::(sync_threads(<\d+, \d+>)?|sync_barrier|arrive_barrier|cp_async_wait<\d+>|cp_async_commit|wait_loads<\d+>"
+    r"|mbarrier_\w+|cluster_sync|register_limit_\w+<\d+>|fence_\w+|wgmma_(wait<\d+>|commit|fence)"
     r"|bulk_(commit|wait<\d+>|wait_read<\d+>))"
 )
 

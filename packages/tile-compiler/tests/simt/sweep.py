@@ -11,7 +11,8 @@ mutant counts as
 * always true: a predicate that was true at each of its evaluations in the launch, by all threads, which are counted;
 * same function: a predicate without which every output is the same expression of the inputs as before, found by
   executing both with fingerprints of expressions in place of numbers (terms.py), and without which the emulator sees
-  every access inside its buffer, of written memory and ordered;
+  every access inside its buffer, of written memory and ordered (bulk copies and products of warpgroups have no
+  fingerprints: of these kernels the emulator compares the bits of outputs for random inputs);
 * gap: nothing of this holds. There must be none, nor a race in shared memory that the emulator reports and the checker
   lets pass.
 
@@ -36,9 +37,13 @@ from device_texts import Text, launch_text, lowered, printed
 from mutants import Predicate, conditioned, mutants, predicate_mutants, refuted
 from mutation_kernels import SUBJECTS, Subject
 from tvm import tirx as tir
+from tvm.ir import prim
 
+from tile_compiler.rewrite import is_call
 from tile_compiler.simt.lower_atomics import lower_atomics
+from tile_compiler.simt.roles.split_roles import split_roles
 from tilelang.interpreter.errors import InterpreterError
+from tilelang.ir import tile_ir
 
 RESULT = Path(__file__).resolve().parents[4] / "tests" / "full" / "mutation_sweep.json"
 RUNS = [("early", 0), ("late", 0), ("late", 1), ("early", 2)]
@@ -74,7 +79,7 @@ class _Bench:
     def __init__(self, subject: Subject) -> None:
         self.subject, self.func = subject, subject.make()
         trace, self.ctx = lowered(self.func, subject.arch)
-        #: What the checker sees; the pass after it changes neither synchronization nor predicates.
+        #: What the checker sees; the passes after it change neither synchronization nor predicates.
         self.final = next(s.after for s in trace.steps if s.name == "check_synchronization")
         self.data = [subject.arguments(self.func)]
         self.data.append([_with_infinity(a) for a in self.data[0]])
@@ -87,14 +92,15 @@ class _Bench:
         self._terms: dict[int, Any] = {}
 
     def _text(self, func: Any) -> Text:
-        return printed(self.func, lower_atomics(func, self.ctx), self.ctx)
+        """The text of what the checker sees, after the passes that follow it."""
+        return printed(self.func, lower_atomics(split_roles(func, self.ctx), self.ctx), self.ctx)
 
     def _launch(self, text: Text, args: list[Any], mode: str, seed: int) -> tuple[list[Any], list[Any]]:
         return launch_text(text, self.func, args, mode, seed)
 
     def judge(self, mutant: Any, data: int) -> Outcome:
         """The first run that shows something; faults before wrong answers. `data`: how many sets of arguments."""
-        checker = {"checker": "refuted" if refuted(mutant) else "proved"}
+        checker = {"checker": "refuted" if refuted(mutant, self.ctx) else "proved"}
         wrong, text = "", self._text(mutant)
         for mode, seed in RUNS:
             for n, args in enumerate(self.data[:data]):
@@ -109,6 +115,9 @@ class _Bench:
 
     def prove(self, mutant: Any, predicate: Predicate) -> Outcome:
         """That a mutant without a predicate does what the kernel does; nothing where that is not so."""
+
+        if any(text.startswith("tl::wgmma") or "tma_" in text for text in _calls(self.final)):
+            return self._in_the_emulator(mutant, predicate)
 
         def watched(condition: Any) -> Any:
             return tir.call_extern("bool", terms.WATCH, condition, predicate.now)
@@ -129,6 +138,34 @@ class _Bench:
                 return {"why": "another expression"}
         words = f"false at {different} of {count} evaluations, and every output is the same expression of the inputs"
         return {"verdict": "same function", "proof": words}
+
+    def _in_the_emulator(self, mutant: Any, predicate: Predicate) -> Outcome:
+        """The same of a kernel that fingerprints cannot follow: the emulator runs it with an access out of bounds wherever
+        the predicate is false, then both on random numbers."""
+        (first, *_) = (p for p in self.func.params if tile_ir.is_buffer(p))
+        beyond = [first.ty.shape[0], *(tir.const(0, "int32") for _ in first.ty.shape[1:])]
+
+        def trapped(condition: Any) -> Any:
+            return prim.Or(condition, tir.NE(tir.BufferLoad(first, beyond), tir.const(0, str(first.ty.dtype))))
+
+        text = self._text(conditioned(self.final, predicate.which, trapped)[0])
+        launches = [self._launch(text, args, *run)[0] for run in RUNS for args in self.data]
+        if not any(r.errors for reports in launches for r in reports):
+            return {"verdict": "always true", "proof": "true at all evaluations of the launch: a false one is trapped"}
+        ours, theirs = self._text(mutant), self._text(self.final)
+        for seed in range(INTERPRETATIONS):
+            args = self.subject.arguments(self.func, 1 + seed)
+            for run in RUNS:
+                _, work = self._launch(ours, args, *run)
+                _, right = self._launch(theirs, args, *run)
+                if any(a.tobytes() != b.tobytes() for a, b in zip(work, right)):
+                    return {"why": "another result"}
+        words = f"false somewhere; {INTERPRETATIONS} sets of random inputs give the same bits under every schedule"
+        return {"verdict": "same function", "proof": words}
+
+
+def _calls(func: Any) -> list[str]:
+    return [str(n.args[0].value) for n in tile_ir.walk(func.body) if is_call(n, "tirx.call_extern")]
 
 
 def _with_infinity(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

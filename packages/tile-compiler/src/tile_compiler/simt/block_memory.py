@@ -26,6 +26,7 @@ ROLE = "tl.role"  # of an attribute around statements that the producer alone ex
 OFFSET = "tl.offset"
 SWIZZLE = 1024  # bytes after which every swizzle begins again: where the memory of one more block may begin
 ASYNCHRONOUS = ("tl::mbarrier", "tl::tma_", "tl::bulk_", "tl::wgmma_", "tl::fence_")  # of CUDA's asynchronous proxy
+REGISTER_LIMIT = "tl::register_limit_"
 _ADDRESS = ("tirx.address_of", "tirx.buffer_data")
 
 
@@ -369,8 +370,8 @@ def is_role(node: Any) -> bool:
 
 
 def orders(name: str) -> bool:
-    """Whether a function of the device header orders accesses, or makes some that are not its caller's."""
-    return "sync" in name or name.startswith(("tl::wait_loads", "tl::arrive_", *ASYNCHRONOUS))
+    """Whether a function of the device header orders accesses, makes some that are not its caller's, or waits for others."""
+    return "sync" in name or name.startswith(("tl::wait_loads", "tl::arrive_", REGISTER_LIMIT, *ASYNCHRONOUS))
 
 
 def _buffer_at(address: Any) -> Any:

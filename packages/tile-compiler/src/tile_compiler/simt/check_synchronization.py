@@ -16,6 +16,7 @@ from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.enumeration import Block
 from tile_compiler.simt.errors import BarrierMismatch, ProductUnderWay, SharedMemoryRace
 from tile_compiler.simt.scenarios import scenarios
+from tile_compiler.simt.side_by_side import NotFollowed, SideBySide, has_programs
 from tilelang.ir import tile_ir
 
 REFUTED = (SharedMemoryRace, BarrierMismatch, ProductUnderWay)
@@ -28,18 +29,15 @@ def check_synchronization(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
 
     Looked at is the block's shared memory, byte for byte, and global memory that one kernel reads and writes. Loops are
     walked until their state repeats (`repetition.py`), dynamic sizes and blocks are chosen so that every trip count
-    occurs (`scenarios.py`), conditions that memory decides are taken both ways. Three verdicts. *Refuted* is an error.
-    *Unknown*: an address that cannot be evaluated counts as all of its buffer, so it passes only behind a
-    barrier, which `insert_barriers` has placed where control is uniform. *Assumed* stands in report and manifest:
-    barriers of a part of the block, warps with programs of their own, functions of the user, tensors that bulk stores
-    write and the block uses otherwise too, threads that write where memory says (in one statement,
-    different elements), what a limit left out.
+    occurs (`scenarios.py`), conditions that memory decides are taken both ways; warpgroups with programs of their own
+    are walked beside each other (`side_by_side.py`). Three verdicts. *Refuted* is an error. *Unknown*: an address that
+    cannot be evaluated counts as all of its buffer, so it passes only behind a barrier, which `insert_barriers` has
+    placed where control is uniform. *Assumed* stands in report and manifest: barriers of a part of the block, functions
+    of the user, tensors that bulk stores write and the block uses otherwise too, threads that write where memory says
+    (in one statement, different elements), what a limit left out.
     """
     host = [s for s in tile_ir.statements(func.body) if isinstance(s, tir.Bind)]
     for kernel in tile_ir.kernels(func):
-        if any(tile_ir.as_thread_group(n) is not None for n in tile_ir.walk(kernel.body, tir.AttrStmt)):
-            ctx.report.assume(kernel.span, "the warpgroups of T.ws wait for each other where they have to")
-            continue
         tracked = _read_and_written(kernel)
         if not tracked and not _shares(kernel):
             continue
@@ -52,6 +50,9 @@ def check_synchronization(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
             ctx.report.assume(
                 kernel.span, f"what bulk stores write of {name} is not what the block reads or writes otherwise"
             )
+        if has_programs(kernel):
+            _check_programs(kernel, ctx, tracked, chosen, host)
+            continue
         block = Block(kernel, ctx, tracked)
         for values in chosen:
             try:
@@ -63,6 +64,26 @@ def check_synchronization(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
                 block = Block(kernel, ctx, tracked, exactly=True)
                 block.run(values, host)
     return func
+
+
+def _check_programs(
+    kernel: tile_ir.Kernel, ctx: SimtContext, tracked: set[Any], chosen: list[dict[Any, Any]], host: list[Any]
+) -> None:
+    """A kernel whose warpgroups have programs of their own."""
+    for values in chosen:
+        block = None
+        try:
+            block = SideBySide(kernel, ctx, tracked)
+            block.run(values, host)
+        except NotFollowed:
+            ctx.report.assume(kernel.span, "the warpgroups of T.ws wait for each other where they have to")
+        except REFUTED as refuted:
+            if block is None or not block.skipped:
+                raise
+            try:  # perhaps because iterations were left out that do not do as others
+                SideBySide(kernel, ctx, tracked, wholly=True).run(values, host)
+            except NotFollowed:
+                raise refuted from None
 
 
 def _shares(kernel: tile_ir.Kernel) -> bool:

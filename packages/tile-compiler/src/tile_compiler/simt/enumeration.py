@@ -65,9 +65,13 @@ class Block(Asynchronous):
         self.mask = np.ones(self.threads, bool)
         self._maps(host)
         self.state, self.loops, self.trace = Shadow(self.shared_places, self._engines()), [], []
-        for stmt in (*host, self.kernel.body):
+        for stmt in host:
             self._statement(stmt)
+        self._walk(self.kernel.body)
         self._at_exit()
+
+    def _walk(self, body: Any) -> None:
+        self._statement(body)
 
     # -- statements -------------------------------------------------------------------------------------------
 
@@ -126,8 +130,7 @@ class Block(Asynchronous):
             self._all_reach(node)
             self._barrier(self.consumers | (node in self.joint), self._site(node))
         elif name.startswith("tl::sync_threads<"):
-            self.ctx.report.assume(node.span, "a barrier of a part of the block orders what it is meant to order")
-            self._barrier(self.consumers, self._site(node))
+            self._barrier_of_part(name, node)
         elif name == "tl::cp_async_commit":
             self.state.commit()
         elif name.startswith("tl::cp_async_wait<"):
@@ -155,6 +158,11 @@ class Block(Asynchronous):
                 here = self.lanes.block == block
                 self.state.engines.knowledge.join(threads & here, self.now)
                 self.replay.hardware(self.consumers & here, self.lane, WHOLE, size, True, site, block)
+
+    def _barrier_of_part(self, name: str, node: Any) -> None:
+        """A barrier of some threads: the others are assumed not to matter to them."""
+        self.ctx.report.assume(node.span, "a barrier of a part of the block orders what it is meant to order")
+        self._barrier(self.consumers, self._site(node))
 
     def _landed(self, flights: list[Flight]) -> None:
         """What `cp.async` has brought counts as written by the threads that waited for it."""

@@ -300,7 +300,7 @@ class Placer:
     def _leaf(self, node: Node, state: State) -> None:
         name = called(node.stmt)
         if self._joins(name):
-            state.barrier()
+            self._passed(state)
         elif name == "tl::cp_async_commit":
             state.flying = {(touch, age + 1) for touch, age in state.flying}
         elif name.startswith("tl::cp_async_wait<"):
@@ -356,10 +356,8 @@ class Placer:
         if node.kind in ("seq", "scope"):
             return []
         touches = [(e.kind, self._touch(e)) for e in (self._inside(node) if node.kind == "group" else node.effects)]
-        found = [
-            s for team in (() if node.kind == "group" else state.teams.values()) for s in self._for(node, touches, team)
-        ]
-        found += self._for(node, touches, state)
+        before = [] if node.kind == "group" else state.seen_by_block()
+        found = [s for done in [*before, state] for s in self._for(node, touches, done)]
         names = [str(s.value.args[0].value) for s in found]
         if "tl::sync_threads" in names:
             state.barrier()
@@ -381,8 +379,15 @@ class Placer:
             state.fence()
         if conflict:
             out.append(run(self.barrier_of(self.group), span=node.stmt.span))
-            state.barrier()
+            self._passed(state)
         return out
+
+    def _passed(self, state: State) -> None:
+        """Those whose work is looked at have met."""
+        if self.group is None:
+            state.barrier()
+        else:
+            state.own_barrier()
 
     def _conflict(self, kind: str, touch: Touch, state: State) -> bool:
         against = {

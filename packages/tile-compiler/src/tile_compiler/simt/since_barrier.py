@@ -17,7 +17,8 @@ class State:
 
     `unfenced`: writes of tiles that asynchronous work reads, by ordinary stores, since the last fence of the proxies;
     `fenced`: those that a fence but no barrier has followed. `storing`: what bulk stores may still read.
-    `teams`: the same for each group of threads (`tile_ir.GROUP`), whose work among themselves the block does not see.
+    `teams`: the same for each group of threads (`tile_ir.GROUP`), whose work among themselves the block does not see;
+    `earlier`, of a group: what it did before its last barrier of its own, which the block's other threads have not passed.
     """
 
     reads: set[Touch] = field(default_factory=set)
@@ -29,15 +30,19 @@ class State:
     fenced: set[Touch] = field(default_factory=set)
     storing: set[Touch] = field(default_factory=set)
     teams: dict[Group, State] = field(default_factory=dict)
+    earlier: State | None = None
 
     def copy(self) -> State:
-        sets = {f.name: set(getattr(self, f.name)) for f in fields(self) if f.name != "teams"}
-        return State(**sets, teams={group: team.copy() for group, team in self.teams.items()})
+        sets = {name: set(getattr(self, name)) for name in _SETS}
+        earlier = None if self.earlier is None else self.earlier.copy()
+        return State(**sets, teams={group: team.copy() for group, team in self.teams.items()}, earlier=earlier)
 
     def merge(self, other: State) -> None:
-        for f in fields(self):
-            if f.name != "teams":
-                getattr(self, f.name).update(getattr(other, f.name))
+        for name in _SETS:
+            getattr(self, name).update(getattr(other, name))
+        if other.earlier is not None:
+            self.earlier = self.earlier or State()
+            self.earlier.merge(other.earlier)
         for group, team in other.teams.items():
             self.team(group).merge(team)
 
@@ -46,9 +51,22 @@ class State:
         return self.teams.setdefault(group, State())
 
     def barrier(self) -> None:
-        self.reads, self.writes, self.atomics, self.fenced = set(), set(), set(), set()
+        """Of the block: everyone has passed it."""
+        self.reads, self.writes, self.atomics, self.fenced, self.earlier = set(), set(), set(), set(), None
         for team in self.teams.values():
             team.barrier()
+
+    def own_barrier(self) -> None:
+        """Of a group alone: to the block what it did is as before."""
+        past = self.earlier or State()
+        past.merge(State(self.reads, self.writes, self.atomics))
+        self.barrier()
+        self.earlier = past
+
+    def seen_by_block(self) -> list[State]:
+        """What the groups did, as far as other threads of the block may not have seen it."""
+        found = [state for team in self.teams.values() for state in (team, team.earlier)]
+        return [state for state in found if state is not None]
 
     def fence(self) -> None:
         self.fenced |= self.unfenced
@@ -58,6 +76,9 @@ class State:
         """Bulk stores have been waited for: that they read is known to the thread that waited."""
         self.reads |= self.storing
         self.storing = set()
+
+
+_SETS = [f.name for f in fields(State) if f.name not in ("teams", "earlier")]
 
 
 def overlap(a: Touch, b: Touch) -> bool:

@@ -175,7 +175,7 @@ def attend_pairs(Q_nope, Q_rope, Cache, Table, b, head, first, last, length, sca
     weights = [T.alloc_shared((PAIR, PAIR), dtype) for _ in range(2)]  # the second has Q_rope first: no room for more
     maxima, sums = ([T.alloc_shared((PAIR,), "float32") for _ in range(2)] for _ in range(2))
     queries = T.alloc_barrier(128)
-    full, empty, passed = (T.alloc_barrier([128] * n) for n in (4, 4, 2))
+    full, empty, passed, summed = (T.alloc_barrier([128] * n) for n in (4, 4, 2, 2))
 
     with T.ws(2):
         T.dec_max_nreg(24)
@@ -246,8 +246,10 @@ def attend_pairs(Q_nope, Q_rope, Cache, Table, b, head, first, last, length, sca
                     T.wgmma_gemm(weights[tile], latent[2 * tile + me], out)
                 T.mbarrier_arrive(empty[2 + me])
             T.copy(total, sums[me])
-            T.mbarrier_arrive(passed[me])
-            T.mbarrier_wait_parity(passed[1 - me], steps % 2)
+            T.mbarrier_arrive(
+                summed[me]
+            )  # of its own: passed[me] may not end its last phase before the other has seen it
+            T.mbarrier_wait_parity(summed[1 - me], 0)
             for r in T.Parallel(PAIR):
                 total[r] += sums[1 - me][r]
             finish(me, out, largest, total, *results)

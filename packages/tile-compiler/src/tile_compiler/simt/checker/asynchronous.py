@@ -71,7 +71,7 @@ class Asynchronous(Products):
             elif is_call(node, "tirx.call_extern"):
                 calls.append(node)
         names = [str(c.args[0].value) for c in calls]
-        self.initializes = "tl::mbarrier_init" in names
+        self.initializes = bool(self.allocated)
         self.is_asynchronous = self.produces or any(n.startswith(ASYNCHRONOUS) for n in names)
         products = [c for c, n in zip(calls, names) if n.startswith("tl::wgmma_m64")]
         held = [a.args[0].source for c in products for a in c.args[1:3] if is_call(a, "tirx.address_of")]
@@ -173,7 +173,7 @@ class Asynchronous(Products):
         place = argument.args[0]
         index = self._value_of(place.indices[0]) + self.first_of[place.source]
         index = index + len(self.allocated) * (self.lanes.block if block is None else block)
-        for number in _distinct(index[threads]):
+        for number in distinct(index[threads]):
             yield self.state.engines.barriers[int(number)], threads & (index == number)
 
     def _all_reach(self, node: Any) -> None:
@@ -225,7 +225,7 @@ class Asynchronous(Products):
                 barrier.sites["arrive"] = site
 
     def _wait(self, barrier: Mbarrier, who: Array, parity: Array, stmt: Any, engines: Engines, refute: Any) -> None:
-        for value in _distinct(parity[who]):
+        for value in distinct(parity[who]):
             these = who & (parity == value)
             assert barrier.ended is not None
             if barrier.ended % 2 == value and barrier.outstanding >= 0 and not self.produces and self._divided(these):
@@ -244,7 +244,7 @@ class Asynchronous(Products):
             return
         if self.undecided:
             self._trust(stmt)
-        for which in _distinct(number[threads]):
+        for which in distinct(number[threads]):
             self.trace.append(hash((int(which), size, waits)))
             for block in range(self.lanes.blocks):
                 here = threads & (number == which) & (self.lanes.block == block)
@@ -411,7 +411,7 @@ class Asynchronous(Products):
             raise left_too_early(self.sites[unseen], self.kernel)
 
 
-def _distinct(values: Array) -> list[int]:
+def distinct(values: Array) -> list[int]:
     """The few different numbers that threads have."""
     return sorted(set(values.tolist()))
 
