@@ -165,13 +165,7 @@ class Knowledge:
         many = np.flatnonzero(agent == MANY)
         if len(many):
             of_groups = self._groups(rows, name, kind)
-            if len(row) == 1:
-                fine[many] = _all_known(of_groups[row[0]], members[many], time[many])
-                return fine
-            touching = int(np.bitwise_or.reduce(members[many]))
-            for number in (n for n in range(of_groups.shape[1]) if touching >> n & 1):
-                there = (members[many] >> np.uint64(number)) & np.uint64(1) != 0
-                fine[many] &= ~there | (time[many] <= of_groups[row[many], number])
+            fine[many] = _all_known(of_groups, np.broadcast_to(row, agent.shape)[many], members[many], time[many])
         return fine
 
     def _groups(self, rows: Clock, name: Any, kind: str) -> Clock:
@@ -183,14 +177,17 @@ class Knowledge:
         return np.asarray(self._made[name, kind])
 
 
-def _all_known(of_groups: Clock, members: Array, time: Array) -> Array:
-    """Whether all groups in `members` are known of at `time`, by one who knows `of_groups`: sets are few, places many."""
+def _all_known(of_groups: Clock, row: Array, members: Array, time: Array) -> Array:
+    """Whether all groups in `members` are known of at `time`, by those whose knowledge of groups stands in `row`: sets are
+    few, places many."""
     fine = np.ones(len(members), bool)
     left = np.arange(len(members))
     while len(left):
         first = int(members[left[0]])
         same = members[left] == first
-        slowest = of_groups[[n for n in range(len(of_groups)) if first >> n & 1]].min(initial=ALWAYS)
-        fine[left[same]] = time[left[same]] <= slowest
+        inside = [n for n in range(of_groups.shape[1]) if first >> n & 1]
+        slowest = of_groups[:, inside].min(axis=1, initial=ALWAYS)
+        found = left[same]
+        fine[found] = time[found] <= slowest[row[found]]
         left = left[~same]
     return fine

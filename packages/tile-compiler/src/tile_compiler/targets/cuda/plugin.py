@@ -17,6 +17,7 @@ from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.signature import Signature
 from tile_compiler.targets.cuda.arch import MAX_REGISTERS, WARP_SIZE, CudaArch, cuda_arch
 from tile_compiler.targets.cuda.chips import CHIPS
+from tile_compiler.targets.cuda.header_parts import header_flags
 from tile_compiler.targets.cuda.slow_code import warn_of_slow_code
 from tile_compiler.targets.registry import Built
 from tile_runtime import registry
@@ -112,12 +113,13 @@ class CudaTarget:
     @staticmethod
     def _cubin(source: str, launches: list[KernelLaunch], arch: CudaArch, ctx: CompileContext) -> Any:
         device: Any = registry.device("cuda")
+        parts = header_flags(source) if "wgmma" in arch.features and not ctx.sources else ()
         start = time.perf_counter()
         cubin = device.build(
             source,
             arch=arch.name,
             headers=headers(),
-            options=compile_flags(ctx.options),
+            options=(*parts, *compile_flags(ctx.options)),
             compiler=str(ctx.options.get(COMPILER_OPTION, "nvrtc")),
         )
         ctx.report.device_compiler = {"name": cubin.compiler, "seconds": round(time.perf_counter() - start, 4)}
