@@ -237,7 +237,7 @@ def scalars_of_arguments(versions: int, width: int) -> Any:
     return main
 
 
-@pytest.mark.parametrize("versions", [2, 3])
+@pytest.mark.parametrize("versions", [2, pytest.param(3, marks=pytest.mark.full)])
 def test_what_arguments_say_a_producer_can_follow(versions: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tile is a vector: its versions lie one behind the other."""
     kernel = runs(lambda: scalars_of_arguments(versions, WIDTH), monkeypatch)

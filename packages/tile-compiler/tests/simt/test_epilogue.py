@@ -59,19 +59,24 @@ def stores(trace: Any) -> set[str]:
     return {str(c.args[0].value) for c in simt.calls(trace.steps[-1].after, "tl::stmatrix")}
 
 
+KINDS = [
+    ("sm_90", "float16", False, {"tl::stmatrix_x4"}),
+    ("sm_90", "bfloat16", False, {"tl::stmatrix_x4"}),
+    ("sm_90", "float16", True, {"tl::stmatrix_x4_trans"}),
+    ("sm_90", "float32", False, set()),  # a lane's two floats are no 16-bit pair
+    ("sm_80", "float16", False, set()),
+    ("gfx942", "float16", False, set()),
+]
+TILES = [((64, 64), 128), ((16, 8), 32), ((32, 48), 64)]
+
+
 @pytest.mark.parametrize(
-    ("arch", "out", "transposed", "expected"),
+    ("tile", "threads", "arch", "out", "transposed", "expected"),
     [
-        ("sm_90", "float16", False, {"tl::stmatrix_x4"}),
-        ("sm_90", "bfloat16", False, {"tl::stmatrix_x4"}),
-        ("sm_90", "float16", True, {"tl::stmatrix_x4_trans"}),
-        ("sm_90", "float32", False, set()),  # a lane's two floats are no 16-bit pair
-        ("sm_80", "float16", False, set()),
-        ("gfx942", "float16", False, set()),
+        pytest.param(*tile, *kind, marks=() if tile == TILES[0] or (tile, kind) == (TILES[1], KINDS[0]) else pytest.mark.full)
+        for tile in TILES
+        for kind in KINDS
     ],
-)
-@pytest.mark.parametrize(
-    ("tile", "threads"), [((64, 64), 128), pytest.param((32, 48), 64, marks=pytest.mark.full), ((16, 8), 32)]
 )
 def test_fragment_to_shared(
     rng: Any,

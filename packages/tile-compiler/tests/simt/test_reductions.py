@@ -67,21 +67,22 @@ def test_rows_of_one_warp_use_shuffles(lower: Any) -> None:
 @pytest.mark.parametrize("cols", [64, 100])
 def test_softmax(rng: Any, check: Any, cols: int) -> None:
     @T.prim_func
-    def softmax(A: T.Tensor((32, cols), "float32"), B: T.Tensor((32, cols), "float32")):
+    def softmax(A: T.Tensor((8, cols), "float32"), B: T.Tensor((8, cols), "float32")):
         with T.Kernel(2, threads=128) as bx:
-            x = T.alloc_fragment((16, cols), "float32")
-            top = T.alloc_fragment((16,), "float32")
-            total = T.alloc_fragment((16,), "float32")
-            T.copy(A[bx * 16, 0], x)
+            x = T.alloc_fragment((4, cols), "float32")
+            top = T.alloc_fragment((4,), "float32")
+            total = T.alloc_fragment((4,), "float32")
+            T.copy(A[bx * 4, 0], x)
             T.reduce_max(x, top, dim=1)
-            for i, j in T.Parallel(16, cols):
+            for i, j in T.Parallel(4, cols):
                 x[i, j] = T.exp(x[i, j] - top[i])
             T.reduce_sum(x, total, dim=1)
-            for i, j in T.Parallel(16, cols):
+            for i, j in T.Parallel(4, cols):
                 x[i, j] = x[i, j] / total[i]
-            T.copy(x, B[bx * 16, 0])
+            T.copy(x, B[bx * 4, 0])
 
-    check(softmax, [rng.standard_normal((32, cols)).astype("float32"), np.zeros((32, cols), "float32")])
+    args = [rng.standard_normal((8, cols)).astype("float32"), np.zeros((8, cols), "float32")]
+    check(softmax, args, passes=cols == 64)
 
 
 def test_shared_operands_are_staged(rng: Any, check: Any) -> None:

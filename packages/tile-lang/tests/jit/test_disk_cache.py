@@ -8,30 +8,6 @@ PRELUDE = """
 import tilelang.fingerprint
 tilelang.fingerprint.toolchain = lambda: "these sources"
 """
-# The state of our own sources is part of every key. It is held fixed here, so that these tests may run while
-# somebody edits them.
-PRELUDE = """
-import tilelang.fingerprint
-tilelang.fingerprint.toolchain = lambda: "these sources"
-"""
-# The state of our own sources is part of every key. It is held fixed here, so that these tests may run while
-# somebody edits them.
-PRELUDE = """
-import tilelang.fingerprint
-tilelang.fingerprint.toolchain = lambda: "these sources"
-"""
-# The state of our own sources is part of every key. It is held fixed here, so that these tests may run while
-# somebody edits them.
-PRELUDE = """
-import tilelang.fingerprint
-tilelang.fingerprint.toolchain = lambda: "these sources"
-"""
-# The state of our own sources is part of every key. It is held fixed here, so that these tests may run while
-# somebody edits them.
-PRELUDE = """
-import tilelang.fingerprint
-tilelang.fingerprint.toolchain = lambda: "these sources"
-"""
 LAZY = """
 import sys
 import numpy as np

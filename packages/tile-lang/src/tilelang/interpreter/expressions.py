@@ -83,9 +83,10 @@ class Evaluator(Memory):
             self.lanes.mask = outer
 
     def buffer(self, var: Any) -> Buffer:
-        if var not in self.buffers:
+        buffer = self.buffers.get(var)
+        if buffer is None:
             raise self.error(f"buffer {var.name} is used outside of the body that allocates it")
-        return self.buffers[var]
+        return buffer
 
     def _collapse(self, value: Values, lanes: Lanes, text: str) -> Values:
         """A value of all lanes as one value; an error when active lanes differ."""
@@ -109,9 +110,10 @@ class Evaluator(Memory):
         return constant(node.value, dtype_of_node(node))
 
     def _variable(self, node: Any) -> Values:
-        if node not in self.values:
+        known = self.values.get(node)
+        if known is None:
             raise self.error(f"variable {node.name} has no value here")
-        value, lanes = self.values[node]
+        value, lanes = known
         return value if lanes is self.lanes else self._collapse(value, lanes, node.name)
 
     def _binary(self, node: Any) -> Values:

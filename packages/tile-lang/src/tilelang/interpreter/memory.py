@@ -130,7 +130,7 @@ class Buffer:
                 full = np.full(len(indices[0]), (1 << self.dtype.bits) - 1, np.uint8)
                 self._scatter_codes(self._shadow(), copies, indices, full)
             else:
-                self._shadow()[place] = np.iinfo(numerics.code_dtype(self.dtype)).max
+                self._shadow()[place] = numerics.all_ones(self.dtype)
 
     def written(self, copies: Values | int, indices: Sequence[Values]) -> Values | None:
         """For each element whether someone wrote it; None when this memory is not watched."""
@@ -139,7 +139,7 @@ class Buffer:
         if self.packed:
             return self._packed_codes(self._shadow(), copies, indices) == (1 << self.dtype.bits) - 1
         place = (copies, *indices)
-        marks = self._shadow()[place] == np.iinfo(numerics.code_dtype(self.dtype)).max
+        marks = self._shadow()[place] == numerics.all_ones(self.dtype)
         return marks.all(axis=-1) if self.dtype.lanes > 1 else marks
 
     def _packed_codes(self, stored: Values, copies: Values | int, indices: Sequence[Values]) -> Values:
@@ -187,7 +187,7 @@ class Buffer:
             if self.packed:
                 self._write_packed(self._shadow(), starts, np.full(sizes, (1 << self.dtype.bits) - 1, np.uint8))
             else:
-                self._shadow()[_slices(starts, sizes)] = np.iinfo(numerics.code_dtype(self.dtype)).max
+                self._shadow()[_slices(starts, sizes)] = numerics.all_ones(self.dtype)
 
     def box_written(self, starts: Sequence[int], sizes: Sequence[int]) -> Values | None:
         """For each element of a box whether every copy of it was written; None when not watched."""
@@ -196,7 +196,7 @@ class Buffer:
         if self.packed:
             marks = self._unpacked(self._shadow(), starts, sizes) == (1 << self.dtype.bits) - 1
         else:
-            marks = self._shadow()[_slices(starts, sizes)] == np.iinfo(numerics.code_dtype(self.dtype)).max
+            marks = self._shadow()[_slices(starts, sizes)] == numerics.all_ones(self.dtype)
             marks = marks.all(axis=-1) if self.dtype.lanes > 1 else marks
         return np.asarray(marks.all(axis=0))
 

@@ -33,6 +33,12 @@ def code_dtype(dtype: DType) -> np.dtype[Any]:
     return np.dtype(f"uint{max(8, dtype.bits)}")
 
 
+@functools.cache
+def all_ones(dtype: DType) -> int:
+    """The code of `dtype` whose bits are all set."""
+    return int(np.iinfo(code_dtype(dtype)).max)
+
+
 # -- conversion -----------------------------------------------------------------------------------------------
 
 

@@ -10,6 +10,8 @@ first (`docs/internals/tile-ir.md`). `tfloat32` is stored as float32; only tenso
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import re
 from typing import Any
 
@@ -109,15 +111,7 @@ class DType(str):
 
     def as_numpy(self) -> np.dtype[Any]:
         """The numpy dtype that holds one unpacked element (ml_dtypes for the small floats)."""
-        name = str(self.scalar.storage)
-        if self.bits < 8:
-            return _small_numpy(name)
-        try:
-            return np.dtype(name)
-        except TypeError:
-            import ml_dtypes
-
-            return np.dtype(getattr(ml_dtypes, name))
+        return _numpy(self)
 
     def as_torch(self) -> Any:
         """The torch dtype of that name; imports torch."""
@@ -141,9 +135,14 @@ class DType(str):
         return (DType, (str(self),))
 
 
-def _small_numpy(name: str) -> np.dtype[Any]:
+@functools.cache
+def _numpy(dtype: DType) -> np.dtype[Any]:
+    name = str(dtype.scalar.storage)
     if name in ("int1", "uint1"):
         return np.dtype("int8" if name == "int1" else "uint8")
+    if dtype.bits >= 8:
+        with contextlib.suppress(TypeError):
+            return np.dtype(name)
     import ml_dtypes
 
     return np.dtype(getattr(ml_dtypes, name))

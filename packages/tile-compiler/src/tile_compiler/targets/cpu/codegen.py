@@ -23,6 +23,7 @@ from tvm.ir import prim
 
 from tilelang.ir import tile_ir
 
+from .divide_once import divide_once
 from .expressions import dtype_of, op_name
 from .features import CpuFeatures
 from .flatten import FlatBody, flatten, widen
@@ -99,7 +100,8 @@ def inner_function(launch: LoweredLaunch, features: CpuFeatures) -> tuple[Any, s
     flat = flatten(launch)
     begin, end = tir.Var("begin", "int64"), tir.Var("end", "int64")
     raw = [tir.Var(f"{var.name}_raw", "int64") for var in launch.scalars]
-    body = _block_loop(launch, flat.body, begin, end)
+    body = divide_once(flat.body, (*launch.block_vars, *launch.scalars))
+    body = _block_loop(launch, body, begin, end)
     body = tile_ir.sequence([*_bind_scalars(launch, raw), body])
     body = split_vector_loops(body, features)
     body = _vectorize(body, flat)
