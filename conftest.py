@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 
 # One kernel compiles in tens of milliseconds and sometimes a second: hypothesis must not call that an error.
 _LIMITS = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "database": None}
-settings.register_profile("fixed", derandomize=True, max_examples=25, **_LIMITS)
+settings.register_profile("fixed", derandomize=True, max_examples=15, **_LIMITS)
 settings.register_profile("explore", max_examples=500, print_blob=True, **_LIMITS)
 settings.load_profile("fixed")
 

@@ -19,9 +19,9 @@ class Compiled(Exception):
 
 
 def cases() -> list[Any]:
-    """Every shape for gfx942, the first of each example for gfx90a."""
+    """The first shape of each example for both; the others for gfx942 in `nox -s full`."""
     return [
-        pytest.param(arch, name, case, id=f"{arch}-{name}-{number}")
+        pytest.param(arch, name, case, id=f"{arch}-{name}-{number}", marks=pytest.mark.full if number else ())
         for name in NAMES
         for number, case in enumerate(importlib.import_module(name).CASES)
         for arch in (ARCHS if number == 0 else ARCHS[1:])

@@ -73,7 +73,9 @@ TILES = [((64, 64), 128), ((16, 8), 32), ((32, 48), 64)]
 @pytest.mark.parametrize(
     ("tile", "threads", "arch", "out", "transposed", "expected"),
     [
-        pytest.param(*tile, *kind, marks=() if tile == TILES[0] or (tile, kind) == (TILES[1], KINDS[0]) else pytest.mark.full)
+        pytest.param(
+            *tile, *kind, marks=() if tile == TILES[0] or (tile, kind) == (TILES[1], KINDS[0]) else pytest.mark.full
+        )
         for tile in TILES
         for kind in KINDS
     ],

@@ -37,6 +37,10 @@ def agrees(ran, close):
     return check
 
 
+HOPPER = "cuda -arch=sm_90a"
+WINDOWS = [(70, 150, (20, 3)), (70, 150, (-1, 5)), (150, 40, (0, 0))]
+
+
 @pytest.fixture(params=["cpu", "cuda -arch=sm_90a"])
 def cpu_or_hopper(request, monkeypatch):
     if request.param != "cpu":
@@ -63,8 +67,13 @@ def test_every_key_in_sight(cpu_or_hopper, agrees):
     agrees(*operands(1, 128, 256, 1, 1, 128))
 
 
-def test_window_softcap_and_sinks(cpu_or_hopper, agrees):
-    for tokens, keys, window in [(70, 150, (20, 3)), (70, 150, (-1, 5)), (150, 40, (0, 0))]:
+@pytest.mark.parametrize(
+    ("cpu_or_hopper", "cases"),
+    [("cpu", WINDOWS), (HOPPER, WINDOWS[:1]), pytest.param(HOPPER, WINDOWS[1:], marks=pytest.mark.full)],
+    indirect=["cpu_or_hopper"],
+)
+def test_window_softcap_and_sinks(cpu_or_hopper, agrees, cases):
+    for tokens, keys, window in cases:
         q, k, v = operands(1, tokens, keys, 2, 1, 64)
         agrees(q, k, v, window=window, softcap=5.0, sinks=torch.tensor([0.5, 3.0]))
 
@@ -86,6 +95,9 @@ def test_a_dimension_that_no_vector_divides(agrees):
     agrees(*operands(2, 70, 90, 4, 2, 72, torch.float32), causal=True, scale=0.3)
 
 
+@pytest.mark.parametrize(
+    "way", ["cpu", "hip -mcpu=gfx942", pytest.param(HOPPER, marks=pytest.mark.full)], indirect=True
+)
 def test_values_narrower_than_keys(way, agrees):
     q, k, v = operands(1, 5, 70, 2, 1, 64)
     agrees(q, k, v[..., :32], causal=True, scale=0.3)
