@@ -30,6 +30,21 @@ def test_a_cubin_needs_neither_gpu_nor_driver(arch: str) -> None:
     assert built.ptx.endswith(b"\0")
 
 
+def test_without_the_declarations_of_the_cuda_runtime() -> None:
+    """The same code; and they are missing indeed."""
+    whole = build(SCALE, arch="sm_80", headers=HEADERS)
+    assert build(SCALE, arch="sm_80", headers=HEADERS, minimal=True).data == whole.data
+    texture = "__device__ cudaTextureObject_t texture;"
+    build(texture, arch="sm_80")
+    with pytest.raises(BuildError, match="cudaTextureObject_t"):
+        build(texture, arch="sm_80", minimal=True)
+
+
+def test_an_older_nvrtc_gets_no_option_that_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvrtc.library(), "number", (12, 3))
+    build("__device__ cudaTextureObject_t texture;", arch="sm_80", minimal=True)
+
+
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on PATH")
 def test_nvcc_on_request() -> None:
     built = build(SCALE, arch="sm_80", headers=HEADERS, compiler="nvcc")

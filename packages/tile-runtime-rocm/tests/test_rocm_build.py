@@ -175,6 +175,6 @@ def test_order_of_search(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None
 def test_commands_of_one_and_of_three_steps() -> None:
     one = compilers.Compiler("clang", ("clang++-19",), "").commands("gfx90a", ["-O1"])
     assert [c[-3:] for c in one] == [["-o", "kernel.hsaco", "kernel.hip"]]
-    three = compilers.Compiler("ziglang", ("python", "-m", "ziglang", "clang"), "").commands("gfx90a", ["-O1"])
-    assert [c[3] for c in three] == ["clang", "clang", "ld.lld"]
+    three = compilers.Compiler("ziglang", ("zig", "clang"), "").commands("gfx90a", ["-O1"])
+    assert [c[1] for c in three] == ["clang", "clang", "ld.lld"]
     assert all("-O1" in c and "--offload-arch=gfx90a" in c for c in (one[0], three[0]))

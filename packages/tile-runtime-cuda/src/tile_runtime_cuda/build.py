@@ -25,6 +25,8 @@ from .notes import Note, in_source, notes_of
 SOURCE_NAME = "kernel.cu"
 OLDEST = 75  # NVRTC and nvcc 13 dropped sm_50 to sm_72
 _ARCH = re.compile(r"sm_(\d+)[af]?")
+_MINIMAL = ("--minimal",)
+_KNOWS_MINIMAL = (12, 4)
 
 
 class BuildError(TileRuntimeError, RuntimeError):
@@ -66,15 +68,19 @@ def build(
     headers: Mapping[str, str] | None = None,
     options: Sequence[str] = (),
     compiler: str = "nvrtc",
+    minimal: bool = False,
 ) -> Cubin:
     """Compile `source` for `arch` ("sm_80", "sm_90a", ...). `headers` are texts by the name that `#include` gives.
 
-    `compiler` is "nvrtc" or "nvcc". Raises BuildError.
+    `compiler` is "nvrtc" or "nvcc". `minimal`: the text uses neither textures nor the CUDA runtime's functions and types,
+    which NVRTC otherwise declares first (its guide, "Supported Compile Options": --minimal). Raises BuildError.
     """
     check_arch(arch)
     if compiler not in ("nvrtc", "nvcc"):
         raise BuildError(f"no compiler {compiler!r} for CUDA; expected 'nvrtc' or 'nvcc'")
     run = _with_nvrtc if compiler == "nvrtc" else _with_nvcc
+    if minimal and compiler == "nvrtc":
+        options = [*_MINIMAL, *options]
     data, ptx, log, version = run(source, arch, headers or {}, options)
     notes = notes_of(log)
     if notes and compiler == "nvrtc":  # once more, with line information, which changes no code
@@ -112,6 +118,8 @@ def _with_nvrtc(
     if match is not None and int(match[1]) not in known:
         names = ", ".join(f"sm_{number}" for number in known)
         raise BuildError(f"NVRTC {library.version} does not build for {arch}; it builds for {names}")
+    if library.number < _KNOWS_MINIMAL:
+        options = [option for option in options if option not in _MINIMAL]
     flags = [f"--gpu-architecture={arch}", "--std=c++17", "-default-device", "--ptxas-options=-v", *options]
     data, ptx, log = library.compile(source, SOURCE_NAME, headers, flags)
     if data is None:

@@ -28,6 +28,7 @@ class Nvrtc:
         self._handle = handle
         major, minor = ctypes.c_int(), ctypes.c_int()
         self._call("nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
+        self.number = (major.value, minor.value)
         self.version = f"{major.value}.{minor.value}"
 
     def architectures(self) -> list[int]:

@@ -55,11 +55,12 @@ class CudaDevice:
         headers: Mapping[str, str] | None = None,
         options: Sequence[str] = (),
         compiler: str = "nvrtc",
+        minimal: bool = False,
     ) -> Cubin:
         """CUDA C++ to a cubin; needs neither a device nor a driver. Raises build.BuildError."""
         from .build import build
 
-        return build(source, arch=arch, headers=headers, options=options, compiler=compiler)
+        return build(source, arch=arch, headers=headers, options=options, compiler=compiler, minimal=minimal)
 
     def native_text(self, manifest: Manifest) -> str | None:
         """LLVM text of a kernel's native entry (tile_runtime.native_source); None for one that Python launches."""

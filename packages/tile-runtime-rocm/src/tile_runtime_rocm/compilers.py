@@ -71,8 +71,12 @@ def _candidates() -> Iterator[tuple[str, tuple[str, ...]]]:
         place = shutil.which("clang++" if version is None else f"clang++-{version}")
         if place:
             yield "clang", (place,)
-    if importlib.util.find_spec("ziglang") is not None:
-        yield "ziglang", (sys.executable, "-m", "ziglang", "clang")
+    wheel = importlib.util.find_spec("ziglang")
+    if wheel is not None:
+        # The wheel's own program: `python -m ziglang` would start another Python for each step.
+        folder = Path((wheel.submodule_search_locations or [""])[0])
+        program = folder / ("zig.exe" if sys.platform == "win32" else "zig")
+        yield "ziglang", (str(program), "clang")
 
 
 def _usable(kind: str, program: tuple[str, ...]) -> Compiler | None:

@@ -63,12 +63,12 @@ def test_a_kernel_is_compiled_so_unless_it_has_code_of_the_user(
                 b[i] = a[i] * 2
 
     device: Any = registry.device("cuda")
-    seen: list[tuple[str, ...]] = []
+    seen: list[tuple[tuple[str, ...], bool]] = []
 
-    def spied(source: str, *, options: tuple[str, ...], **others: Any) -> Any:
-        seen.append(options)
-        return build(source, options=options, **others)
+    def spied(source: str, *, options: tuple[str, ...], minimal: bool, **others: Any) -> Any:
+        seen.append((options, minimal))
+        return build(source, options=options, minimal=minimal, **others)
 
     monkeypatch.setattr(type(device), "build", staticmethod(spied))
     compile(doubled, parse("cuda -arch=sm_90a"))
-    assert seen == [() if imported else ("--define-macro=TL_WGMMA_WIDTHS=0x0u",)]
+    assert seen == [((), False) if imported else (("--define-macro=TL_WGMMA_WIDTHS=0x0u",), True)]

@@ -160,7 +160,7 @@ class Footprints:
             track.add(place, np.asarray([MANY]), [(slice(None), everyone)], time, site)
             return
         warp = thread // WARP
-        groups: list[tuple[Array | slice, int]] = [(warp == w, 1 << int(w)) for w in np.unique(warp)]
+        groups: list[tuple[Array | slice, int]] = [(warp == w, 1 << int(w)) for w in np.flatnonzero(np.bincount(warp))]
         track.add(place, thread, groups, time, site)
 
     def note(self, kind: str, place: Array, agent: int, members: int, time: int, site: int, known: Array) -> None:

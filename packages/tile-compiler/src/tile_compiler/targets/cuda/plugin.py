@@ -121,6 +121,7 @@ class CudaTarget:
             headers=headers(),
             options=(*parts, *compile_flags(ctx.options)),
             compiler=str(ctx.options.get(COMPILER_OPTION, "nvrtc")),
+            minimal=not ctx.sources and not compile_flags(ctx.options),
         )
         ctx.report.device_compiler = {"name": cubin.compiler, "seconds": round(time.perf_counter() - start, 4)}
         for launch in launches:
