@@ -146,6 +146,25 @@ def test_shared_tile_of_an_epilogue_has_few_bank_conflicts(
     assert counters["shared_wavefronts"] <= turns * counters["shared_requests"]
 
 
+def test_table_that_codes_index_stays_row_major(lower: Any) -> None:
+    """Which banks its readers meet in is not known before the codes are."""
+
+    @T.prim_func
+    def looked_up(A: T.Tensor((64, 32), "uint8"), values: T.Tensor((256, 32), "float32"), C: T.Tensor((64, 32))):  # type: ignore[no-untyped-def]
+        with T.Kernel(1, threads=128):
+            codes, table = T.alloc_shared((64, 32), "uint8"), T.alloc_shared((256, 32), "float32")
+            c = T.alloc_fragment((64, 32), "float32")
+            T.copy(A, codes)
+            T.copy(values, table)
+            for i, j in T.Parallel(64, 32):
+                c[i, j] = table[T.cast(codes[i, j], "int32"), i % 8 * 4 + j % 4]
+            T.copy(c, C)
+
+    _, ctx = lower(looked_up, "sm_80")
+    (unknown,) = (u for b, u in ctx.layouts[0].buffers.items() if b.name == "table")
+    assert ctx.layouts[0].solution.values[unknown] == make_linear_layout(256, 32)
+
+
 def test_shared_tile_whose_address_a_user_function_gets_stays_row_major(lower: Any) -> None:
     @T.prim_func
     def given(A: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 64), "float16")):

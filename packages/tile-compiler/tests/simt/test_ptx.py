@@ -63,6 +63,29 @@ def test_a_known_opcode_is_a_function_of_the_header(execution: str) -> None:
     assert "tl::dp4a(" in device_text(dots)
 
 
+def chosen_bytes(a: Any, b: Any, chosen: Any) -> int:
+    """prmt, written out."""
+    pool = np.array([a, b], np.uint32).view(np.uint8)
+    digits = [int(chosen) >> 4 * place & 15 for place in range(4)]
+    word = [pool[d] if d < 8 else (255 if pool[d - 8] > 127 else 0) for d in digits]
+    return int(np.array(word, np.uint8).view(np.uint32)[0])
+
+
+@pytest.mark.parametrize("execution", ["interpret", "emulate"])
+def test_bytes_are_chosen_by_a_function_of_the_header(execution: str) -> None:
+    @T.prim_func
+    def permuted(A: T.Tensor((64,), "uint32"), B: T.Tensor((64,), "uint32"), C: T.Tensor((64,), "uint32")):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(64):
+                C[i] = T.ptx("prmt.b32", A[i], B[i], C[i], dtype="uint32", meaning=chosen_bytes)
+
+    rng = np.random.default_rng(1)
+    args = [rng.integers(0, 2**32, 64, dtype=np.uint64).astype(np.uint32) for _ in range(3)]
+    got = run(permuted, execution, args)[2]
+    np.testing.assert_array_equal(got, [chosen_bytes(*words) for words in zip(*args)])
+    assert "tl::prmt(" in device_text(permuted)
+
+
 @pytest.mark.parametrize("execution", ["interpret", "emulate"])
 def test_an_unknown_opcode_is_inline_assembly_with_a_meaning(execution: str) -> None:
     @T.prim_func

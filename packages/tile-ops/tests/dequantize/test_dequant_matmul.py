@@ -108,8 +108,6 @@ def test_splits_fill_the_chip():
     for m, n, k in ((1, 16384, 16384), (1, 28672, 8192), (64, 28672, 8192), (1, 1024, 8192), (1, 64, 512)):
         problem = DequantProblem(m, n, k, "uint4", 128, "float16", "float16", True, False)
         splits[m, n] = dict(configs.plan(problem, Target("cuda", "sm_90a")).numbers)["splits"]
-    looked_up = DequantProblem(1, 16384, 16384, "nf4", 64, "float16", "float16", False, False)
-    assert dict(configs.plan(looked_up, Target("cuda", "sm_90a")).numbers)["splits"] == 2
     assert splits == {(1, 16384): 1, (1, 28672): 2, (64, 28672): 1, (1, 1024): 8, (1, 64): 1}
 
 
@@ -155,6 +153,69 @@ def test_int8_activations(ran, close, format):
         found = ran(tile_ops.dequant_matmul, x, w.packed, **arguments(w), bias=bias)
         assert found.dtype == torch.float32
         close(found, reference.dequant_matmul(x, w.packed, **arguments(w), bias=bias), 1e-6)
+
+
+IN_FULL = [pytest.param(8, format, marks=pytest.mark.full) for format in ("int4", "int2", "int1")]
+
+
+@pytest.mark.parametrize(("rows", "format"), [(1, "int2"), *IN_FULL])
+def test_one_token_of_int8(ran, monkeypatch, rows, format):
+    """Words that fill no tile, x from the middle of a word on, and the largest sum of all: exact, and by dp4a."""
+    monkeypatch.setitem(configs.ONE_INT8, 0, {**configs.ONE_INT8[0], "block_N": rows})  # unrolled: 1 compiles fast
+    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    n, k = 2 * rows + 2, 352
+    w = random_weight(n, k, format, -1, torch.float32)
+    w.packed[1] = {"int2": 0b10101010, "int4": 0x88, "int1": 255}[format]  # the least codes
+    w.scales.fill_(0.5)
+    for x in (
+        torch.randint(-128, 128, (k + 3,), dtype=torch.int8, generator=torch.Generator().manual_seed(0))[3:],
+        torch.full((1, k), -128, dtype=torch.int8),
+    ):
+        found = ran(tile_ops.dequant_matmul, x, w.packed, **arguments(w))
+        assert torch.equal(found.double(), reference.dequant_matmul(x, w.packed, **arguments(w)))
+    (kernel,) = tile_ops.explain(tile_ops.dequant_matmul, x, w.packed, **arguments(w)).kernels
+    assert kernel.spec.function == "one_int8"
+
+
+def test_one_token_of_int8_by_target():
+    """Words that a block reads are as many as a row has; other targets have no dp4a and take the matrix kernel."""
+    chosen = {}
+    for k, kind, arch in (
+        (8192, "cuda", "sm_80"),
+        (8160, "cuda", "sm_90a"),
+        (8192, "hip", "gfx942"),
+        (8192, "cpu", ""),
+    ):
+        problem = DequantProblem(1, 64, k, "int2", 0, "int8", "float32", False, False)
+        spec = dict(configs.plan(problem, Target(kind, arch)).kernels)["product"]
+        chosen[k, kind] = spec.function, dict(spec.arguments).get("block_W")
+    assert chosen == {
+        (8192, "cuda"): ("one_int8", 512),
+        (8160, "cuda"): ("one_int8", 128),
+        (8192, "hip"): ("product_int8", None),
+        (8192, "cpu"): ("product_int8", None),
+    }
+
+
+def test_every_copy_of_a_table_has_all_pairs(close):
+    """Tables of pairs, as Hopper takes them, on the CPU; rows and columns use each copy."""
+    problem = DequantProblem(8, 32, 128, "nf4", 64, "float16", "float32", False, True)
+    hopper = dict(dict(configs.plan(problem, Target("cuda", "sm_90a")).kernels)["product"].arguments)
+    assert hopper["copies"] == 32
+    w, x = random_weight(32, 128, "nf4", 64), torch.randn(8, 128, generator=torch.Generator().manual_seed(1)).half()
+    spec = KernelSpec.of("dequantize", "product", None, **{**hopper, "block_N": 16, "block_K": 64, "stages": 1})
+    bias, out = torch.arange(32).half(), torch.empty(1, 8, 32)
+    unused = torch.zeros(1, 1, dtype=torch.uint8)
+    resolve(spec, target_of(x))(x, w.packed, w.scales, unused, torch.tensor(FORMATS["nf4"].table), bias, out)
+    close(out[0], reference.dequant_matmul(x, w.packed, **arguments(w), bias=bias), reference.TOLERANCES["float16"])
+
+
+@pytest.mark.full
+def test_hopper_looks_up_pairs(ran, close, monkeypatch):
+    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    check(ran, close, 3, 72, 352, "nf4", 64)
 
 
 @pytest.mark.parametrize(("m", "group_size"), [(1, -1), (20, -1), (1, 256)])
@@ -248,6 +309,12 @@ S, Z = torch.ones(2, 8).half(), torch.zeros(2, 8, dtype=torch.uint8)
         ({"zeros": Z[:, :4], "format": "uint4"}, WrongShape, "zeros has shape (2, 4)"),
         ({"x": X.to(torch.int8)}, WrongValue, "group_size is 32 and x int8"),
         ({"x": X.to(torch.int8), "format": "nf4", "group_size": -1}, WrongValue, "format is nf4 and x int8"),
+        (
+            {"x": torch.zeros(1, 1 << 17, dtype=torch.int8), "weight": torch.zeros(8, 1 << 16, dtype=torch.uint8)}
+            | {"scales": torch.ones(1, 8), "group_size": -1},
+            WrongShape,
+            "x is int8 with 131072 columns; expected less than 131072",
+        ),
         ({"bias": torch.ones(4).half()}, WrongShape, "bias has shape (4,)"),
         ({"bias": torch.ones(8)}, WrongDtype, "bias is torch.float32"),
         ({"out_dtype": torch.int32}, WrongDtype, "out_dtype is torch.int32"),

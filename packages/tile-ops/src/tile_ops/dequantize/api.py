@@ -51,8 +51,8 @@ def dequant_matmul(
     | nf4, bnb_fp4 | tables of bitsandbytes, up to 1 |
     | fp4, mxfp4 | e2m1: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives; mxfp4 has group_size 32 |
 
-    x may be int8 too, with int4, int2 or int1, group_size -1, scales and bias float32: then sums are exact, in int32, and
-    the result is float32 unless `out_dtype` says otherwise.
+    x may be int8 too, with int4, int2 or int1, group_size -1, k below 131072, scales and bias float32: then sums are exact,
+    in int32, and the result is float32 unless `out_dtype` says otherwise.
 
     Products on matrix instructions round W to x's type, others do not (`explain` tells which run); for 1024 tokens and
     more W is decoded before, by rows that take at most 128 MB. Sums are in float32, the result is rounded once. Results
@@ -86,8 +86,10 @@ def _dequant_matmul(
     if not problem.k:
         return out.zero_() if bias is None else out.copy_(bias.expand_as(out))
     if problem.dtype == "int8":
-        offset = _bias(bias, torch.float32, x.device)
-        call["product"](x.reshape(m, -1).contiguous(), weight, scales, offset, out.view(m, n))
+        bytes_of_x, packed = x.reshape(m, -1).contiguous(), weight
+        if call["product"].spec.function == "one_int8":
+            bytes_of_x, packed = _words(bytes_of_x).view(-1, FORMATS[format].per_byte), weight.view(torch.uint32)
+        call["product"](bytes_of_x, packed, scales, _bias(bias, torch.float32, x.device), out.view(m, n))
         return out
     codes = (scales, _empty(x.device)[0] if zeros is None else zeros, _values(format, x.device))
     rows = x.reshape(m, problem.k).contiguous()
@@ -101,6 +103,11 @@ def _dequant_matmul(
     if splits > 1:
         call["sum"](sums, _bias(bias, x.dtype, x.device), out.view(m, n))
     return out
+
+
+def _words(x: torch.Tensor) -> torch.Tensor:
+    """Bytes as int32, copied if they begin in the middle of one."""
+    return (x.clone() if x.storage_offset() % 4 else x).view(torch.int32)
 
 
 def _multiply_panels(

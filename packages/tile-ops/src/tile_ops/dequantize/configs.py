@@ -45,8 +45,17 @@ INT8_TILES = {("sm_90a", 8): Tile(64, 512, 4)}
 #: Bytes of W that are read while a second kernel starts and adds the splits: 3 us, measured on the H200.
 SUM_BYTES = 7e6
 #: How much longer blocks take that have a multiprocessor for themselves (68 to 62 us on the H200: nothing hides their
-#: waits), or, where codes are looked up, share it with one other (95 to 88 us).
+#: waits).
 ALONE = 1.1
+#: Copies of the table of all pairs of codes, by architecture: one for each lane, where 32 KB of shared memory are to spare
+#: (16384 x 16384 in nf4 for one token on the H200: 59 us, with a table of single codes 86 us).
+COPIES = {"sm_90a": 32}
+#: For int8 activations of one token on CUDA, by words of a row from which it is taken: 16384 x 16384 in int2 took 23.1 us
+#: on the H200 with the first, 25.0 us with the second; by `product_int8` 31.2 us.
+ONE_INT8 = {
+    512: {"block_N": 8, "block_W": 512, "threads": 128},
+    0: {"block_N": 8, "block_W": 128, "threads": 32},
+}
 #: Tokens up to which a CPU multiplies by vectors of words: 2048 x 2048 in bfloat16 took 39.6 ms so, 38.8 ms by `product`
 #: at 16 tokens, and 7.7 ms against 84 ms at one token of 4096 x 4096 (one core of a shared EPYC, 22 November 2026).
 CPU_TOKENS = 16
@@ -60,6 +69,10 @@ SOURCE = "rule in dequantize/configs.py"
 
 def plan(problem: DequantProblem, target: Target) -> Plan:
     """Matrix instructions, also for one token: they leave the time to decoding. Along k in splits if n is small."""
+    if problem.dtype == "int8" and problem.m == 1 and target.kind == "cuda":
+        return Plan.of(
+            {"product": _one_int8(problem)}, "one token: four products at a time, W read at full width", SOURCE
+        )
     if problem.dtype == "int8":
         tokens = _tokens(problem.m, target)
         why = f"{tokens} tokens in a tile of integer matrix instructions, weights decoded in registers"
@@ -127,13 +140,11 @@ def _splits(problem: DequantProblem, target: Target, tokens: int) -> int:
     tile = _tile(target, tokens)
     blocks = -(-problem.n // tile.block_N) * -(-problem.m // tokens)
     steps = -(-problem.k // tile.block_K)
-    kind = FORMATS[problem.format]
-    packed = problem.n * problem.k * kind.bits / 8
-    few = 1 if kind.table is None else 2
+    packed = problem.n * problem.k * FORMATS[problem.format].bits / 8
 
     def bytes_with(splits: int) -> float:
         rounds = blocks * splits / PROCESSORS.get(target.arch, 108)
-        time = packed * ceil(rounds) / rounds * (ALONE if rounds <= few else 1)
+        time = packed * ceil(rounds) / rounds * (ALONE if rounds <= 1 else 1)
         return time + (4 * splits * problem.m * problem.n + SUM_BYTES if splits > 1 else 0)
 
     return min((s for s in (1, 2, 4, 8, 16) if s == 1 or steps >= 4 * s), key=bytes_with)
@@ -157,6 +168,7 @@ def _decode(problem: DequantProblem) -> KernelSpec:
 
 
 def _product(problem: DequantProblem, target: Target, tokens: int, split: bool) -> KernelSpec:
+    looked_up = FORMATS[problem.format].table is not None
     return KernelSpec.of(
         "dequantize",
         "product",
@@ -164,6 +176,7 @@ def _product(problem: DequantProblem, target: Target, tokens: int, split: bool) 
         **_common(problem),
         out_dtype="float32" if split else problem.out_dtype,
         bias=problem.bias and not split,
+        copies=COPIES.get(target.arch, 0) if looked_up else 0,
         **_arguments(target, tokens),
     )
 
@@ -177,6 +190,20 @@ def _product_int8(problem: DequantProblem, target: Target, tokens: int) -> Kerne
         bits=FORMATS[problem.format].bits,
         bias=problem.bias,
         **_arguments(target, tokens, integers=True),
+    )
+
+
+def _one_int8(problem: DequantProblem) -> KernelSpec:
+    bits = FORMATS[problem.format].bits
+    width = next(least for least in ONE_INT8 if problem.k * bits // 32 >= least)
+    return KernelSpec.of(
+        "dequantize",
+        "one_int8",
+        None,
+        out_dtype=problem.out_dtype,
+        bits=bits,
+        bias=problem.bias,
+        **ONE_INT8[width],
     )
 
 

@@ -8,11 +8,31 @@ Extents are dynamic. A tensor that a flag switches off is not read.
 
 import tilelang.language as T
 
+VECTOR = 4  # words that one load of 16 bytes brings
+
 
 def product(
-    dtype, out_dtype, scale_dtype, bits, signed, group, zeros, table, bias, block_M, block_N, block_K, stages, threads
+    *,
+    dtype,
+    out_dtype,
+    scale_dtype,
+    bits,
+    signed,
+    group,
+    zeros,
+    table,
+    bias,
+    block_M,
+    block_N,
+    block_K,
+    stages,
+    threads,
+    copies,
 ):
-    """On matrix instructions: weights are decoded in the registers where these want them, x stays as it is."""
+    """On matrix instructions: weights are decoded in the registers where these want them, x stays as it is.
+
+    copies: of a table of all pairs of codes, for tables of four bits; 0 for a table of single codes.
+    """
     per = 8 // bits
     rows = max(1, block_K // group) if group else 1
     m, n, row_bytes, groups, splits = (T.dynamic(name) for name in ("m", "n", "row_bytes", "groups", "splits"))
@@ -38,7 +58,14 @@ def product(
             acc = T.alloc_fragment((block_N, block_M), "float32")
             if zeros:
                 zero_tile = T.alloc_shared((rows, block_N), "uint8")
-            if table:
+            if table and copies:
+                # A thread reads its own copy: other banks of shared memory than its 31 neighbours, whatever the codes.
+                pair_of = T.alloc_shared((4**bits, copies), "uint32")
+                for codes, c in T.Parallel(4**bits, copies):
+                    low = T.reinterpret(T.cast(values[codes % 2**bits], dtype), "uint16")
+                    high = T.reinterpret(T.cast(values[codes // 2**bits], dtype), "uint16")
+                    pair_of[codes, c] = T.cast(low, "uint32") | (T.cast(high, "uint32") << T.uint32(16))
+            elif table:
                 value_of = T.alloc_shared((2**bits,), dtype)
                 T.copy(values, value_of)
             if not group:
@@ -61,7 +88,10 @@ def product(
                     code = T.cast(packed[i, 2 * j // per], "uint32") >> T.cast(2 * j % per * bits, "uint32")
                     scale = T.cast(scale_tile[2 * j // group if rows > 1 else 0, i], dtype)
                     zero = zero_tile[2 * j // group if rows > 1 else 0, i] if zeros else 0
-                    low, high = decode(code, zero, value_of if table else None)
+                    if table and copies:
+                        low, high = _halves(pair_of[T.cast(code, "int32"), i % 8 * 4 + j % 4], dtype)
+                    else:
+                        low, high = decode(code, zero, value_of if table else None)
                     decoded[i, 2 * j] = low * scale
                     decoded[i, 2 * j + 1] = high * scale
                 T.gemm(decoded, x_tile, acc, transpose_B=True)
@@ -125,10 +155,14 @@ def _pairs(dtype, bits, signed, table):
         pair = (byte * T.uint32(1 << (16 - bits) | 1)) & T.uint32(mask << 16 | mask)  # one code in each half
         pair = pair ^ T.uint32(flip << 16 | flip)
         less = T.reinterpret(T.cast(T.uint32(one + middle) + T.cast(zero, "uint32"), "uint16"), dtype)
-        low, high = pair & T.uint32(0xFFFF), pair >> T.uint32(16)
-        return [T.reinterpret(T.cast(half, "uint16"), dtype) - less for half in (low, high)]
+        return [half - less for half in _halves(pair, dtype)]
 
     return decode
+
+
+def _halves(word, dtype):
+    """The low and the high half of a word as numbers."""
+    return [T.reinterpret(T.cast(half, "uint16"), dtype) for half in (word & T.uint32(0xFFFF), word >> T.uint32(16))]
 
 
 def product_int8(out_dtype, bits, bias, block_M, block_N, block_K, stages, threads):
@@ -165,7 +199,7 @@ def product_int8(out_dtype, bits, bias, block_M, block_N, block_K, stages, threa
                         decoded[i, 4 * j + c] = T.reinterpret(T.cast(byte, "uint8"), "int8")
                 T.gemm(decoded, x_tile, acc, transpose_B=True)
             for i, j in T.Parallel(block_M, block_N):
-                y = T.cast(acc[j, i], "float32") * scales[0, bn * block_N + j]
+                y = T.cast(acc[j, i], "float32") * (scales[0, bn * block_N + j] * T.float32(2.0 ** (bits - 8)))
                 if bias:
                     y = y + offset[bn * block_N + j]
                 out[bm * block_M + i, bn * block_N + j] = y
@@ -174,22 +208,93 @@ def product_int8(out_dtype, bits, bias, block_M, block_N, block_K, stages, threa
 
 
 def _four_bytes(codes, bits):
-    """A word of four signed bytes: those of the four lowest codes, in two's complement."""
-
-    def everywhere(byte):
-        return T.uint32(byte * 0x01010101)
-
-    middle = 1 << (bits - 1)
+    """A word of four bytes, each of which has one of the four lowest codes in its highest bits."""
     if bits == 4:
         halves = (codes | (codes << T.uint32(8))) & T.uint32(0x00FF00FF)
-        spread = halves | (halves << T.uint32(4))
+        spread = (halves << T.uint32(4)) | (halves << T.uint32(8))
     elif bits == 2:
-        spread = ((codes * T.uint32(0x1001)) & T.uint32(0x000F000F)) * T.uint32(0x41)
+        spread = ((codes * T.uint32(0x1001)) & T.uint32(0x000F000F)) * T.uint32(0x1040)
     else:
-        spread = (codes & T.uint32(15)) * T.uint32(0x00204081)
-    # The highest bit turned round counts upwards from the least number; 128 keeps the difference from borrowing.
-    upwards = (spread & everywhere(2 * middle - 1)) ^ everywhere(128 | middle)
-    return (upwards - everywhere(middle)) ^ everywhere(128)
+        spread = (codes & T.uint32(15)) * T.uint32(0x10204080)
+    return spread & T.uint32(_highest(bits))
+
+
+def _highest(bits):
+    """The mask of the `bits` highest bits of four bytes."""
+    return (0x100 - (1 << (8 - bits))) * 0x01010101
+
+
+def _dealt(words):
+    """Words of bytes 0, 1, 2, ... as words of which number f has bytes f, f + len(words), ..."""
+    if len(words) == 1:
+        return words
+    pairs = list(zip(words[::2], words[1::2]))
+    even, odd = (
+        _dealt([T.ptx("prmt.b32", a, b, chosen, dtype="int32", meaning=_chosen_bytes) for a, b in pairs])
+        for chosen in (0x6420, 0x7531)
+    )
+    return [word for two in zip(even, odd) for word in two]
+
+
+def _chosen_bytes(a, b, chosen):
+    """PTX ISA, prmt: byte n of the result is the byte of b and a that digit n of `chosen` counts."""
+    bytes_of = ((int(b) & 0xFFFFFFFF) << 32 | int(a) & 0xFFFFFFFF).to_bytes(8, "little")
+    return int.from_bytes([bytes_of[int(chosen) >> 4 * n & 7] for n in range(4)], "little", signed=True)
+
+
+def _dot(a, b, c):
+    """PTX ISA, dp4a: c plus the products of four signed bytes."""
+    numbers = [[(int(x) >> 8 * n & 255 ^ 128) - 128 for n in range(4)] for x in (a, b)]
+    return int(c) + sum(x * y for x, y in zip(*numbers))
+
+
+def one_int8(out_dtype, bits, bias, block_N, block_W, threads):
+    """`product_int8` for one token, without matrix instructions: four products at a time, each thread for words of its own.
+
+    The codes that are the highest of their bytes are four bytes of integers by one mask, the next ones after a shift. x is
+    put in their order: its bytes are exchanged as a matrix is transposed.
+    """
+    fields = 8 // bits  # codes in a byte, and words of x for a word of W
+    places = tuple(range(fields))
+    n, length, bias_n = (T.dynamic(name) for name in ("n", "words", "bias_n"))
+
+    @T.prim_func
+    def one_int8(
+        X: T.Tensor((length, fields), "int32"),
+        W: T.Tensor((n, length), "uint32"),
+        scales: T.Tensor((1, n), "float32"),
+        offset: T.Tensor((n,) if bias else (bias_n,), "float32"),
+        out: T.Tensor((1, n), out_dtype),
+    ):
+        with T.Kernel(T.ceildiv(n, block_N), threads=threads) as bn:
+            packed = T.alloc_fragment((block_N, block_W), "uint32")
+            x = T.alloc_shared((block_W, fields), "int32")
+            sums = T.alloc_fragment((block_N, block_W // VECTOR), "int32")
+            total = T.alloc_fragment((block_N,), "int32")
+
+            T.clear(sums)
+            for step in T.serial(T.ceildiv(length, block_W)):
+                # Straight to registers: all loads of a step are under way before the first product needs one.
+                T.copy(W[bn * block_N, step * block_W], packed, eviction_policy="evict_first")
+                T.copy(X[step * block_W, 0], x)
+                for j in T.Parallel(block_W // VECTOR):
+                    for v in T.serial(VECTOR):
+                        of_x = _dealt([x[j * VECTOR + v, f] for f in places])
+                        for i in T.serial(block_N):
+                            for f, four_of_x in enumerate(of_x):
+                                codes = packed[i, j * VECTOR + v] << T.uint32(8 - bits - f * bits)
+                                four = T.reinterpret(codes & T.uint32(_highest(bits)), "int32")
+                                sums[i, j] = T.ptx(
+                                    "dp4a.s32.s32", four, four_of_x, sums[i, j], dtype="int32", meaning=_dot
+                                )
+            T.reduce_sum(sums, total, dim=1)
+            for i in T.Parallel(block_N):
+                y = T.cast(total[i], "float32") * (scales[0, bn * block_N + i] * T.float32(2.0 ** (bits - 8)))
+                if bias:
+                    y = y + offset[bn * block_N + i]
+                out[0, bn * block_N + i] = y
+
+    return one_int8
 
 
 def sum_splits(dtype, out_dtype, bias, block=1024):

@@ -14,6 +14,7 @@ from .formats import FORMATS, Format
 DTYPES = ("float16", "bfloat16", "int8")
 OUT_DTYPES = ("float16", "bfloat16", "float32")
 GROUPS = (32, 64, 128, 256, 512, 1024)
+LONGEST_INT8 = 1 << 17  # products of a byte and a code in its highest bits are up to 2**14, and are summed in int32
 WORD = 32  # bits of what kernels read weights in; a row of k weights is whole words for every format if k % 32 == 0
 
 
@@ -60,6 +61,10 @@ class DequantProblem:
         if x.dtype == torch.int8 and group < k:
             raise WrongValue(
                 f"dequant_matmul: group_size is {group_size} and x int8; expected -1, a scale for each row"
+            )
+        if x.dtype == torch.int8 and k >= LONGEST_INT8:
+            raise WrongShape(
+                f"dequant_matmul: x is int8 with {k} columns; expected less than {LONGEST_INT8}: add products of parts"
             )
         _check_dtypes(kind, x, weight, scales, zeros, bias, out_dtype)
         if k % WORD or weight.shape[1] * kind.per_byte != k:

@@ -51,7 +51,7 @@ def _first_lanes(
     columns = []
     for index, size in zip(access.indices, shape):
         expr = from_tir(index, variables)
-        if expr is None and any(n in variables for n in tile_ir.walk(tir.Evaluate(index))):
+        if expr is None and any(isinstance(n, tir.Var) and n in variables for n in tile_ir.walk(tir.Evaluate(index))):
             return None
         values = 0 if expr is None else np.asarray(expr.evaluate(points))
         columns.append(np.broadcast_to(values, (int((held >= 0).sum()),)) % size)

@@ -61,6 +61,15 @@ TL_DEVICE unsigned dp4a(unsigned a, unsigned b, unsigned c) {
   for (int i = 0; i < 32; i += 8) c += (a >> i & 255u) * (b >> i & 255u);
   return c;
 }
+TL_DEVICE unsigned prmt(unsigned a, unsigned b, unsigned chosen) {
+  const uint64_t bytes = (uint64_t)b << 32 | a;
+  unsigned word = 0;
+  for (int i = 0; i < 4; ++i) {
+    const unsigned digit = chosen >> 4 * i, byte = bytes >> 8 * (digit & 7) & 255u;
+    word |= (digit & 8 ? (byte & 128u ? 255u : 0u) : byte) << 8 * i;
+  }
+  return word;
+}
 #define TL_DOT4(name, a_type, b_type)                                                              \
   TL_DEVICE void name(void* c, const void* a, const void* b) {                                     \
     unsigned sum = *(unsigned*)c;                                                                  \

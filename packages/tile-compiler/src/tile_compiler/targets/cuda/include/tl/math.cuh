@@ -6,7 +6,13 @@ namespace tl {
 // c + the sum of the four products of signed bytes (PTX ISA, "Integer Arithmetic Instructions: dp4a").
 TL_DEVICE int dp4a(int a, int b, int c) { return __dp4a(a, b, c); }
 TL_DEVICE unsigned dp4a(unsigned a, unsigned b, unsigned c) { return __dp4a(a, b, c); }
-// The same on arrays of four bytes, which may differ in sign: *c += a[0] * b[0] + ... + a[3] * b[3].
+// Each digit of `chosen` takes a byte of b and a, or eight of its sign (PTX ISA, "Data Movement Instructions: prmt").
+TL_DEVICE unsigned prmt(unsigned a, unsigned b, unsigned chosen) {
+  unsigned word;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(word) : "r"(a), "r"(b), "r"(chosen));
+  return word;
+}
+// dp4a on arrays of four bytes, which may differ in sign: *c += a[0] * b[0] + ... + a[3] * b[3].
 #define TL_DOT4(name, text)                                                                   \
   TL_DEVICE void name(void* c, const void* a, const void* b) {                                \
     asm(text " %0, %1, %2, %0;" : "+r"(*(int*)c) : "r"(*(const int*)a), "r"(*(const int*)b)); \
