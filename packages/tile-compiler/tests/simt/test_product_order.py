@@ -91,3 +91,27 @@ def test_one_tile_for_both_products_in_three_versions() -> None:
     # Q K of the next iteration and P V of this one, before either is waited for.
     assert order.index("kv_empty") > order.index("scores[c] = ") > order.index("wgmma_wait<1>")
     agrees(kernel)
+
+
+def test_long_product_whose_first_operand_registers_hold_is_whole() -> None:
+    @T.prim_func
+    def halved(A: T.Tensor((64, 1024), "float16"), B: T.Tensor((16, 1024), "float16"), C: T.Tensor((64, 16))):  # type: ignore[no-untyped-def]
+        with T.Kernel(1, threads=128):
+            a, b = T.alloc_shared((64, 256), "float16"), T.alloc_shared((16, 256), "float16")
+            half, c = T.alloc_fragment((64, 256), "float16"), T.alloc_fragment((64, 16), "float32")
+            T.clear(c)
+            for k in T.Pipelined(4, num_stages=2):
+                T.copy(A[0, k * 256], a)
+                T.copy(B[0, k * 256], b)
+                for i, j in T.Parallel(64, 256):
+                    half[i, j] = a[i, j] * T.float16(0.5)
+                T.gemm(half, b, c, transpose_B=True)
+            T.copy(c, C)
+
+    kernel = tilelang.compile(halved, target="cuda -arch=sm_90a", execution="emulate")
+    assert kernel.get_kernel_source().count("wgmma_commit") == 1
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((rows, 1024)).astype(np.float16) for rows in (64, 16))
+    got = np.zeros((64, 16), np.float32)
+    kernel(a, b, got)
+    np.testing.assert_allclose(got, a.astype(np.float64) @ b.T.astype(np.float64) / 2, atol=1e-3)

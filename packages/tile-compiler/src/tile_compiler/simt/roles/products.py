@@ -56,9 +56,12 @@ def result_of(piece: Piece) -> Any:
 
 
 def head_and_rest(stmt: Any) -> list[Any]:
-    """A product that is long along k as two, the first of which takes a few matrix instructions; else `stmt` alone."""
+    """A product that is long along k as two, the first of which takes a few matrix instructions; else `stmt` alone, as
+    where registers hold A."""
     product = product_of(stmt)
     assert product is not None
+    if is_fragment(product.a.source):
+        return [stmt]
     size = dtype_of(tile_ir.dtype_name(product.a.source)).bits // 8
     if product.k * size < LONG:
         return [stmt]
