@@ -161,6 +161,77 @@ def attention(batch, heads, heads_kv, tokens, dim, causal, dtype, block_M, block
     return main
 
 
+def attention_persistent(  # type: ignore[no-untyped-def]
+    batch, heads, heads_kv, tokens, dim, causal, dtype, block_M, block_N, stages, threads, blocks, section, staged
+):
+    """As many blocks as multiprocessors, which never leave: the queries and keys of a tile come beside the end of the one
+    before. `section` heads at a time, whose keys and values stay in the L2 cache."""
+    group, rows = heads // heads_kv, -(-tokens // block_M)
+    scale, tiles, sections = math.log2(math.e) / math.sqrt(dim), batch * heads * rows, batch * heads // section
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((batch, heads, tokens, dim), dtype),
+        K: T.Tensor((batch, heads_kv, tokens, dim), dtype),
+        V: T.Tensor((batch, heads_kv, tokens, dim), dtype),
+        O: T.Tensor((batch, heads, tokens, dim), dtype),
+    ):
+        with T.Kernel(blocks, threads=threads) as block:
+            Q_shared = T.alloc_shared((block_M, dim), dtype)
+            K_shared, V_shared = (T.alloc_shared((block_N, dim), dtype) for _ in range(2))
+            scores = T.alloc_fragment((block_M, block_N), "float32")
+            weights = T.alloc_fragment((block_M, block_N), dtype)
+            out = T.alloc_fragment((block_M, dim), "float32")
+            largest, before, rescale, tile_sum, total = (T.alloc_fragment((block_M,), "float32") for _ in range(5))
+            if staged:
+                O_shared = T.alloc_shared((block_M, dim), dtype)
+
+            # Tiles become longer and shorter by turns from section to section, ending with the shortest, and every second
+            # turn gives them to the blocks in reverse: all blocks have as much work, without asking each other.
+            final = blocks - 1 - block if tiles // blocks % 2 else block  # this block's tile in the last turn
+            for turn in T.serial(T.ceildiv(tiles - final, blocks)):
+                tile = turn * blocks + T.if_then_else(turn % 2 == 0, block, blocks - 1 - block)
+                part, place = tile // (section * rows), tile // section % rows
+                head = part * section + tile % section
+                bz, by = head // heads, head % heads
+                row = T.if_then_else((sections - part) % 2 == 0, place, rows - 1 - place) * block_M
+                T.copy(Q[bz, by, row : row + block_M, :], Q_shared)
+                T.clear(out)
+                T.clear(total)
+                T.fill(largest, -T.infinity("float32"))
+                end = T.min(row + block_M, tokens) if causal else tokens
+                for k in T.Pipelined(T.ceildiv(end, block_N), num_stages=stages):
+                    T.copy(K[bz, by // group, k * block_N : (k + 1) * block_N, :], K_shared)
+                    T.clear(scores)
+                    T.gemm(Q_shared, K_shared, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
+                    if causal or tokens % block_N:
+                        if (k + 1) * block_N > (row if causal else tokens):  # the diagonal or the end crosses the tile
+                            for i, j in T.Parallel(block_M, block_N):
+                                seen = k * block_N + j <= row + i if causal else k * block_N + j < tokens
+                                scores[i, j] = T.if_then_else(seen, scores[i, j], -T.infinity("float32"))
+                    T.copy(largest, before)
+                    T.reduce_max(scores, largest, dim=1, clear=False)
+                    for i in T.Parallel(block_M):
+                        rescale[i] = T.exp2((before[i] - largest[i]) * scale)
+                    for i, j in T.Parallel(block_M, block_N):
+                        scores[i, j] = T.exp2(scores[i, j] * scale - largest[i] * scale)
+                    T.reduce_sum(scores, tile_sum, dim=1)
+                    for i in T.Parallel(block_M):
+                        total[i] = total[i] * rescale[i] + tile_sum[i]
+                    T.copy(scores, weights)
+                    for i, j in T.Parallel(block_M, dim):
+                        out[i, j] *= rescale[i]
+                    T.copy(V[bz, by // group, k * block_N : (k + 1) * block_N, :], V_shared)
+                    T.gemm(weights, V_shared, out, policy=T.GemmWarpPolicy.FullRow)
+                for i, j in T.Parallel(block_M, dim):
+                    out[i, j] /= total[i]
+                if staged:
+                    T.copy(out, O_shared)
+                T.copy(O_shared if staged else out, O[bz, by, row : row + block_M, :])
+
+    return main
+
+
 def mla(batch, heads, tokens, dim, pe_dim, dtype, block_H, block_N, stages, threads):  # type: ignore[no-untyped-def]
     """As appendix B.3 of the TileLang paper prints it, for one latent that all heads share; whole tiles of keys."""
     scale = math.log2(math.e) / math.sqrt(dim + pe_dim)
@@ -305,7 +376,7 @@ def mla_pairs(batch, heads, tokens, dim, pe_dim, dtype, block_H, block_N, stages
 
 
 # The texts, and the lines that each may have.
-TEXTS = {gemm: 25, gemm_persistent: 35, gemv: 30, attention: 70, mla: 80, mla_pairs: 80}
+TEXTS = {gemm: 25, gemm_persistent: 35, gemv: 30, attention: 70, attention_persistent: 70, mla: 80, mla_pairs: 80}
 
 
 def kernel(case: Case, config: Config) -> Any:
@@ -326,7 +397,10 @@ def kernel(case: Case, config: Config) -> Any:
     if isinstance(case, Attention):
         assert isinstance(config, AttentionConfig)
         shape = (case.batch, case.heads, case.heads_kv, case.tokens, case.dim, case.causal, case.dtype)
-        return attention(*shape, config.block_m, config.block_n, config.stages, config.threads)
+        tile = (config.block_m, config.block_n, config.stages, config.threads)
+        if config.blocks:
+            return attention_persistent(*shape, *tile, config.blocks, config.section, config.staged)
+        return attention(*shape, *tile)
     assert isinstance(case, Mla)
     assert isinstance(config, MlaConfig)
     text = mla_pairs if config.pairs else mla

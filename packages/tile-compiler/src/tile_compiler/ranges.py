@@ -98,7 +98,7 @@ class Ranges:
 
     def define(self, var: Any, value: Any) -> None:
         if ir.is_prim_expr(value) and is_integer(value) and not reads_memory(value):
-            self.analyzer.bind(var, self._known(value), True)
+            self.analyzer.bind(var, _selected(self._known(value)), True)
 
     @contextmanager
     def given(self, *conditions: Any) -> Iterator[None]:
@@ -118,7 +118,7 @@ class Ranges:
         self._all_inside = before
 
     def proves(self, condition: Any) -> bool:
-        return bool(self.analyzer.can_prove(self._known(condition)))
+        return bool(self.analyzer.can_prove(_selected(self._known(condition))))
 
     def simplify(self, value: Any) -> Any:
         """The value in fewer operations: what `define` bound a variable to may take its place, unless that names a
@@ -126,7 +126,7 @@ class Ranges:
         found = self.analyzer.simplify(value)
         if self._quotients and any(n in self._quotients for n in tile_ir.walk(found, ir.Var)):
             return value
-        return found
+        return value if any(True for _ in tile_ir.walk(found, ir.prim.Select)) else found
 
     def outside(self, buffer: Any, indices: Sequence[Any]) -> list[Any]:
         """The conditions that `buffer[indices]` needs to be in bounds and that cannot be proven here."""
@@ -207,6 +207,14 @@ class RangeRewriter(Rewriter):
                 with self.ranges.given(s.value.args[0]):
                     return [*head, *self.statements(stmts[position + 1 :])]
         return super().statements(stmts)
+
+
+def _selected(value: Any) -> Any:
+    """The value in which the analyzer looks at both ways of every condition; of a call it knows nothing."""
+    if isinstance(value, int) or not any(is_call(n, "prim.if_then_else") for n in tile_ir.walk(value, ir.Call)):
+        return value
+    choose = lambda node: tir.Select(*node.args) if is_call(node, "prim.if_then_else") else node  # noqa: E731
+    return tile_ir.map_nodes(value, (ir.Call, choose))
 
 
 def assumed_multiples(func: tir.PrimFunc, kernel: tile_ir.Kernel) -> dict[Any, int]:

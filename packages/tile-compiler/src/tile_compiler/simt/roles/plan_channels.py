@@ -8,7 +8,7 @@ from typing import Any
 from tvm import tirx as tir
 
 from tile_compiler.passes.bounds import safe_values
-from tile_compiler.passes.lower_tile_ops import alias_roots, is_tile_operator
+from tile_compiler.passes.lower_tile_ops import alias_roots
 from tile_compiler.passes.plan_pipeline import KEYS
 from tile_compiler.ranges import RangeRewriter, Ranges
 from tile_compiler.rewrite import map_kernels, remake_loop
@@ -16,12 +16,13 @@ from tile_compiler.simt.annotations import settled
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.layout.equations import Unknown
 from tile_compiler.simt.multicast import in_parts
-from tile_compiler.simt.operators.nests import int32, is_global, is_shared, static_shape, store
-from tile_compiler.simt.pipeline_schedule import Piece, Schedule, Scheduler, inlined, mentions, touched
+from tile_compiler.simt.operators.nests import int32, static_shape, store
+from tile_compiler.simt.pipeline_schedule import Piece, Schedule, Scheduler, inlined, mentions
 from tile_compiler.simt.plan_clusters import Cluster
 from tile_compiler.simt.plan_pipeline import Rename
 from tile_compiler.simt.roles.channels import Channel
 from tile_compiler.simt.roles.independence import Alike, Independence
+from tile_compiler.simt.roles.single import Single
 from tile_compiler.simt.roles.specialize_loop import SpecializedLoop, versions_of
 from tile_compiler.simt.tensor_maps import Plan, tma_able
 from tilelang import ops
@@ -55,7 +56,8 @@ def plan_channels(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     Of the tiles of a kernel that runs in clusters, those that are the same in all blocks of a cluster come once for all of
     them, in parts (`multicast`).
 
-    In a kernel that has channels, tiles that are brought once from global memory before they are used come by them too.
+    In a kernel that has channels, tiles that are brought once from global memory before they are used come by them too;
+    so do those that are brought once in each iteration of a loop around a pipelined one (`roles.single`).
     """
     if not ctx.arch.has_tma or ctx.options.get(NO_TMA) or ctx.options.get(NO_ROLES):
         return func
@@ -63,12 +65,12 @@ def plan_channels(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
         if any(tile_ir.as_thread_group(n) is not None for n in tile_ir.walk(kernel.body)):
             return kernel  # the user has given the roles
-        planner = _Plan(func, kernel, ctx)
+        planner = Planner(func, kernel, ctx)
         body = planner.body(kernel.body)
         if not planner.channels:
             return kernel
         planner.uneven = ""
-        body = planner.brought_once(body)
+        body = Single(planner).of_kernel(body)
         body = Rename(planner.versions).body(body)
         consumers = int(kernel.num_threads or 1)
         barriers = [b for channel in planner.channels for b in channel.barriers(consumers)]
@@ -78,7 +80,7 @@ def plan_channels(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     return map_kernels(func, rule)
 
 
-class _Plan(RangeRewriter):
+class Planner(RangeRewriter):
     def __init__(self, func: tir.PrimFunc, kernel: tile_ir.Kernel, ctx: SimtContext) -> None:
         super().__init__(Ranges.of_kernel(func, kernel))
         self.kernel, self.ctx = kernel, ctx
@@ -119,9 +121,12 @@ class _Plan(RangeRewriter):
         self.around.append(node)
         unknown = next((w for n in self.around if (w := self.independence.fault_of(n))), "")
         uneven = next((w for n in self.around if self.alike and (w := self.alike.fault_of(n))), "")
+        original, channels = node, len(self.channels)
         node = super().loop(node)
         self.around.pop()
         self.uneven = uneven
+        if len(self.channels) > channels and not unknown:
+            return Single(self).of_loop(node, original)
         notes = {str(k): tile_ir.plain(v) for k, v in (node.annotations or {}).items()}
         count = int(notes.get(tile_ir.PIPELINED) or 0)
         if not count or notes.get(tile_ir.PIPELINE_ORDER) or notes.get(tile_ir.PIPELINE_STAGE):
@@ -136,12 +141,12 @@ class _Plan(RangeRewriter):
             if piece.copy is None or not self._is_used(piece, schedule):
                 continue
             conditions = [inlined(c, schedule.values) for c in piece.conditions]
-            plan = self._plan(piece.copy, piece.span, count, conditions)
+            plan = self.plan(piece.copy, piece.span, count, conditions)
             if plan is not None:
                 able[piece.place] = plan
         if not able:
             return node
-        counter = self._counter()
+        counter = self.counter()
         made = SpecializedLoop(plain, schedule, able, count, counter, self.rank, self.kernel, self.ctx, self.roots)
         self.channels += made.channels
         self.last += made.last_waits()
@@ -153,7 +158,7 @@ class _Plan(RangeRewriter):
             p is not piece and piece.copy.dst.source in mentions(p) for p in schedule.pieces
         )
 
-    def _plan(self, copy: ops.Copy, span: Any, versions: int = 1, conditions: Sequence[Any] = ()) -> Plan | None:
+    def plan(self, copy: ops.Copy, span: Any, versions: int = 1, conditions: Sequence[Any] = ()) -> Plan | None:
         """How a producer brings a copy's tile, which gets so many versions."""
         if len(self.kernel.threads) > 1 or copy.disable_tma:
             return None
@@ -194,7 +199,7 @@ class _Plan(RangeRewriter):
         known = settled(self.kernel, {tile.source: unknown}, int(self.kernel.num_threads or 1), views)
         return region, known.values.get(unknown)
 
-    def _counter(self) -> Any | None:
+    def counter(self) -> Any | None:
         """What holds the number of uses before the present loop begins, if the loop itself is repeated."""
         if not self.around:
             return None
@@ -202,62 +207,8 @@ class _Plan(RangeRewriter):
         self.counts.append(made)
         return made
 
-    # -- tiles that are brought once -----------------------------------------------------------------------------
-
-    def brought_once(self, body: Any) -> Any:
-        """Copies among the kernel's own statements to tiles that nothing else writes."""
-        out: list[Any] = []
-        waits: dict[Any, Any] = {}
-        stmts = tile_ir.statements(body)
-        for position, stmt in enumerate(stmts):
-            for tile in [t for t in waits if _mentions(stmt, t)]:
-                out.append(waits.pop(tile))
-            channel = self._once(stmt, stmts[:position], stmts[position + 1 :])
-            if channel is None:
-                out.append(stmt)
-                continue
-            self.channels.append(channel)
-            copy = ops.parse(stmt.value)
-            assert isinstance(copy, ops.Copy)
-            out.append(channel.bring([(copy, stmt.value.span or stmt.span, channel.blocks > 1)], int32(0), []))
-            waits[copy.dst.source] = channel.wait(int32(0))
-        return tile_ir.sequence([*out, *waits.values()])
-
-    def _once(self, stmt: Any, before: Sequence[Any], after: Sequence[Any]) -> Channel | None:
-        copy = _brings(stmt)
-        if copy is None or self.roots.get(copy.src.source, copy.src.source) in self.scheduler.written:
-            return None
-        tile = copy.dst.source
-        if tile in self.roots or tile in self.roots.values() or tile in self.versions.values():
-            return None
-        if any(_mentions(s, tile) for s in before) or any(_writes(s, tile) for s in after):
-            return None
-        if not self.scheduler.stable(copy.src, set()):
-            return None
-        span = stmt.value.span or stmt.span
-        plan = self._plan(copy, span)
-        if plan is None:
-            return None
-        self.ctx.report.note(span, f"T.copy: {tile.name} by TMA from a producer warp, {plan.bytes} bytes, once")
-        return Channel.of([tile], 1, plan.bytes, once=True, span=span, blocks=plan.blocks, rank=self.rank)
-
 
 def _along_one_axis(kernel: tile_ir.Kernel, ctx: SimtContext) -> Cluster | None:
     """The cluster of a kernel, if its blocks lie along one axis: those of others bring tiles for themselves."""
     cluster = ctx.clusters.get(kernel.index)
     return None if cluster is None or cluster.axis is None else cluster
-
-
-def _brings(stmt: Any) -> ops.Copy | None:
-    """The copy from global to shared memory that a statement is."""
-    op = ops.parse(stmt.value) if is_tile_operator(stmt) else None
-    fits = isinstance(op, ops.Copy) and is_global(op.src.source) and is_shared(op.dst.source)
-    return op if fits and isinstance(op, ops.Copy) else None
-
-
-def _mentions(stmt: Any, tile: Any) -> bool:
-    return any(tile in found for found in touched(stmt))
-
-
-def _writes(stmt: Any, tile: Any) -> bool:
-    return tile in touched(stmt)[1]

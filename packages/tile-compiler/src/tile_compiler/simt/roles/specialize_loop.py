@@ -89,7 +89,7 @@ class SpecializedLoop:
 
     def last_waits(self) -> list[Any]:
         """What the producer waits for at the kernel's end."""
-        count = _as32(self.loop.extent) if self.counter is None else load(self.counter, 0)
+        count = as_int32(self.loop.extent) if self.counter is None else load(self.counter, 0)
         return [s for u in self.uses for s in u.channel.last_waits(count)]
 
     @property
@@ -154,12 +154,12 @@ class SpecializedLoop:
                 _under(some, final, loop.span),
             ]
         if self.counter is not None:
-            out.append(store(self.counter, load(self.counter, 0) + _as32(loop.extent), 0))
+            out.append(store(self.counter, load(self.counter, 0) + as_int32(loop.extent), 0))
         return tile_ir.sequence([s for o in out for s in tile_ir.statements(o)])
 
     def _number(self, iteration: Any) -> Any:
         """Of the use that `iteration` makes of each channel."""
-        turn = _as32(substitute(self.turn, {self.loop.loop_var: iteration}))
+        turn = as_int32(substitute(self.turn, {self.loop.loop_var: iteration}))
         return turn if self.counter is None else load(self.counter, 0) + turn
 
     def _let_go(self) -> list[Any]:
@@ -298,7 +298,7 @@ def _same(a: Sequence[Any], b: Sequence[Any]) -> bool:
     return len(a) == len(b) and all(x == y if isinstance(x, int) else x.same_as(y) for x, y in zip(a, b))
 
 
-def _as32(value: Any) -> Any:
+def as_int32(value: Any) -> Any:
     return value if str(value.ty) == "int32" else tir.Cast("int32", value)
 
 

@@ -1,0 +1,138 @@
+"""Tiles that one statement of a kernel, or of a loop, brings before the pipelined loops that use them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tvm import tirx as tir
+
+from tile_compiler.passes.lower_tile_ops import is_tile_operator
+from tile_compiler.rewrite import is_call, remake_loop
+from tile_compiler.simt.operators.nests import int32, is_global, is_shared, load, run, store
+from tile_compiler.simt.pipeline_schedule import touched
+from tile_compiler.simt.roles.channels import Channel
+from tile_compiler.simt.roles.products import holds_asynchronous
+from tile_compiler.simt.roles.specialize_loop import as_int32
+from tilelang import ops
+from tilelang.ir import tile_ir
+
+if TYPE_CHECKING:
+    from tile_compiler.simt.roles.plan_channels import Planner
+
+
+class Single:
+    """The copies among the statements of a kernel, or of a loop's body, to tiles that nothing else writes.
+
+    before:     for t in T: copy(Q[t], q);  for k in pipelined(K): ... gemm(q, ...);  C(t)
+    after:      for t in T:
+                    producer: wait(empty);  expect(full);  tma_copy(Q[t], q, full)
+                    wait(full);  for k in K: ... gemm(q, ...)
+                    wgmma_wait<0>;  arrive(empty)
+                    C(t)
+
+    So the tile of the next iteration comes while consumers do what follows the last use of this one. In a kernel's own
+    statements, which run once, nobody has to let go of a tile.
+    """
+
+    def __init__(self, planner: Planner) -> None:
+        self.planner = planner
+
+    def of_kernel(self, body: Any) -> Any:
+        """The kernel's own statements."""
+        stmts = tile_ir.statements(body)
+        found = {n: c for n in range(len(stmts)) if (c := self._channel(stmts, n, once=True))}
+        return self._rewritten(stmts, found, int32(0))
+
+    def of_loop(self, loop: tir.For, original: tir.For) -> Any:
+        """A loop around pipelined ones, after these were rewritten; `original` is the loop as it stands in the kernel."""
+        stmts = tile_ir.statements(loop.body)
+        if any(is_call(n, "tirx.break_loop", "tirx.continue_loop") for n in tile_ir.walk(loop.body)):
+            return loop  # an iteration could end before the tile is let go of
+        found = {}
+        for position in range(len(stmts)):
+            copy = _brings(stmts[position])
+            if copy is not None and self.planner.scheduler.alone(copy.dst.source, original):
+                channel = self._channel(stmts, position, once=False)
+                if channel is not None:
+                    found[position] = channel
+        if not found:
+            return loop
+        counter = self.planner.counter()
+        turn = loop.loop_var if tile_ir.static(loop.min) == 0 else loop.loop_var - loop.min
+        number = as_int32(turn) if counter is None else load(counter, 0) + as_int32(turn)
+        new = remake_loop(loop, body=self._rewritten(stmts, found, number))
+        count = as_int32(loop.extent) if counter is None else load(counter, 0)
+        self.planner.last += [s for channel in found.values() for s in channel.last_waits(count)]
+        if counter is None:
+            return new
+        return tile_ir.sequence([new, store(counter, load(counter, 0) + as_int32(loop.extent), 0)])
+
+    def _channel(self, stmts: Sequence[Any], position: int, *, once: bool) -> Channel | None:
+        """What brings the tile of the statement at `position`, if that is such a copy."""
+        planner, stmt = self.planner, stmts[position]
+        copy = _brings(stmt)
+        if copy is None or planner.roots.get(copy.src.source, copy.src.source) in planner.scheduler.written:
+            return None
+        tile = copy.dst.source
+        if tile in planner.roots or tile in planner.roots.values() or tile in planner.versions.values():
+            return None
+        before, after = stmts[:position], stmts[position + 1 :]
+        if any(_mentions(s, tile) for s in before) or any(_writes(s, tile) for s in after):
+            return None
+        if not planner.scheduler.stable(copy.src, set()):
+            return None
+        span = stmt.value.span or stmt.span
+        plan = planner.plan(copy, span)
+        if plan is None:
+            return None
+        often = "once" if once else "once in each iteration of the loop around"
+        planner.ctx.report.note(span, f"T.copy: {tile.name} by TMA from a producer warp, {plan.bytes} bytes, {often}")
+        return Channel.of([tile], 1, plan.bytes, once=once, span=span, blocks=plan.blocks, rank=planner.rank)
+
+    def _rewritten(self, stmts: Sequence[Any], found: dict[int, Channel], number: Any) -> Any:
+        """`stmts`, of which those in `found` are the producer's: use `number` of their channels."""
+        planner = self.planner
+        planner.channels += found.values()
+        thread = planner.kernel.threads[0][0]
+        out: list[Any] = []
+        waiting: dict[Any, Channel] = {}
+        used: dict[Any, Channel] = {}
+        for position, stmt in enumerate(stmts):
+            for tile in [t for t in waiting if _mentions(stmt, t)]:
+                used[tile] = waiting.pop(tile)
+                out.append(used[tile].wait(number))
+            channel = found.get(position)
+            if channel is None:
+                out.append(stmt)
+            else:
+                copy = ops.parse(stmt.value)
+                assert isinstance(copy, ops.Copy)
+                span = stmt.value.span or stmt.span
+                out.append(channel.bring([(copy, span, channel.blocks > 1)], number, []))
+                waiting[copy.dst.source] = channel
+            for tile in [t for t in used if not any(_mentions(s, t) for s in stmts[position + 1 :])]:
+                last = used.pop(tile)
+                if last.empty is None:
+                    continue
+                if any(holds_asynchronous(s, planner.kernel, planner.ctx) for s in stmts if _mentions(s, tile)):
+                    out.append(run("tl::wgmma_wait<0>", span=last.span))
+                out += last.release(number, thread)
+        for channel in waiting.values():  # nobody uses the tile
+            out += [channel.wait(number), *(channel.release(number, thread) if channel.empty is not None else ())]
+        return tile_ir.sequence(out)
+
+
+def _brings(stmt: Any) -> ops.Copy | None:
+    """The copy from global to shared memory that a statement is."""
+    op = ops.parse(stmt.value) if is_tile_operator(stmt) else None
+    fits = isinstance(op, ops.Copy) and is_global(op.src.source) and is_shared(op.dst.source)
+    return op if fits and isinstance(op, ops.Copy) else None
+
+
+def _mentions(stmt: Any, tile: Any) -> bool:
+    return any(tile in found for found in touched(stmt))
+
+
+def _writes(stmt: Any, tile: Any) -> bool:
+    return tile in touched(stmt)[1]
