@@ -99,6 +99,12 @@ BEST: dict[str | tuple[str, str], tuple[Config, ...]] = {
     "gemv": (GemvConfig(2, 2048, 256), GemvConfig(2, 2048, 256, once=False)),
     ("gemv", "V5"): (GemvConfig(1, 9216, 128), GemvConfig(1, 9216, 128, once=False)),
     "attention": (AttentionConfig(128, 128, 2),),
+    ("attention", "FA2"): (AttentionConfig(128, 128, 2), AttentionConfig(128, 128, 2, blocks=132, section=32)),
+    ("attention", "FA4"): (AttentionConfig(128, 128, 2), AttentionConfig(128, 128, 2, blocks=132, section=8)),
+    **{
+        ("attention", label): (AttentionConfig(128, 128, 2), AttentionConfig(128, 128, 2, blocks=132))
+        for label in ("L", "GQA", "D64")
+    },
     ("attention", "D256"): (AttentionConfig(128, 64, 2),),
     "mla": (MlaConfig(64, 64, 2), MlaConfig(64, 64, 1, 384, pairs=True)),  # the paper's, and two tiles at once
 }
@@ -155,9 +161,8 @@ SWEEPS: dict[str, tuple[Config, ...]] = {
     ),
     "attention": (
         AttentionConfig(128, 128, 2, blocks=132, section=8),
-        AttentionConfig(128, 128, 2, blocks=132, section=16),
         AttentionConfig(128, 128, 2, blocks=132, section=32),
-        AttentionConfig(128, 128, 2, blocks=132, section=16, staged=True),
+        AttentionConfig(128, 128, 2, blocks=132, staged=True),
         AttentionConfig(128, 176, 2),
         AttentionConfig(192, 128, 2, 384),
         AttentionConfig(128, 64, 2),

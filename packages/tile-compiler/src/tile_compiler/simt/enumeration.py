@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from tile_compiler.simt.checker.replay import WHOLE
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.errors import SharedMemoryRace
 from tile_compiler.simt.operators.nests import REGISTERS
+from tile_compiler.simt.recall import Recall
 from tile_compiler.simt.repetition import Repetition
 from tile_compiler.simt.shadow import Flight, Shadow
 from tile_compiler.simt.thread_values import Array, Unknown
@@ -49,6 +51,7 @@ class Block(Asynchronous):
         self.loops: list[_Loop] = []
         self.repetitions: dict[Any, Repetition] = {}
         self.either: set[Any] = set()
+        self.recall = Recall(self)
 
     def run(self, chosen: dict[Any, Any], host: list[Any]) -> None:
         """Walk the kernel from its beginning to its end, after the Binds of the `host`."""
@@ -244,10 +247,12 @@ class Block(Asynchronous):
                 text = f"iterations {number} to {extent} of a loop do as those before (walked: {LONGEST})"
                 self.ctx.report.assume(node.span, text)
                 break
-            key = self._key(repetition.counters)
+            state_key = self.state.key()
+            key = self._key(state_key, repetition.counters)
             before = {b: self.private[b].copy() for b in repetition.counters if b in self.private}
             outer_trace, self.trace = self.trace, []
-            self._iteration(node, np.asarray([low + number]))
+            self.values[node.loop_var] = np.asarray([low + number])
+            self.recall.walk(node.body, functools.partial(self._statement, node.body), state_key)
             self.trace, trace = outer_trace, hash(tuple(self.trace))
             outer_trace.append(trace)
             seen.append((key, trace))
@@ -259,10 +264,9 @@ class Block(Asynchronous):
                 seen = []
         self._joined(self.loops.pop().exits)
 
-    def _key(self, counters: Collection[Any]) -> int:
-        assert self.state is not None
+    def _key(self, state: int, counters: Collection[Any]) -> int:
         private = tuple(v.tobytes() for b, v in self.private.items() if b not in counters)
-        return hash((self.state.key(), private, tuple(sorted(map(hash, self.unknown.items())))))
+        return hash((state, private, tuple(sorted(map(hash, self.unknown.items())))))
 
     def _unknown_for(self, node: Any, varying: bool) -> None:
         """A trip count that memory decides: left after any number of iterations, until nothing new happens."""
@@ -342,6 +346,12 @@ class Block(Asynchronous):
         self.mask = outer
         self._joined(self.loops.pop().exits)
 
+    def _branch(self, node: Any) -> None:
+        if any(not self._is_quiet(n) for n in tile_ir.walk(node, tir.For)):
+            self.recall.walk(node, functools.partial(self._if, node))
+        else:
+            self._if(node)
+
     def _if(self, node: Any) -> None:
         self._reads(node.condition, node)
         if self._is_quiet(node) and not any(self._registers_in(node)):
@@ -411,5 +421,5 @@ _STATEMENTS: dict[str, Any] = {
     "Evaluate": Block._evaluate,
     "For": Block._for,
     "While": Block._while,
-    "IfThenElse": Block._if,
+    "IfThenElse": Block._branch,
 }

@@ -58,6 +58,7 @@ CUDA: tuple[tuple[str, Pass], ...] = (
     ("split_addresses", split_addresses),  # what a thread computes once of a swizzled address stands before the loops
     ("rasterize_grid", rasterize_grid),  # from here on the kernel's block is not the one that the hardware numbers
     ("longest_first", longest_first),  # from here on the longest of unequal blocks have the first numbers
+    ("check_synchronization", check_synchronization),  # changes nothing: a race is an error
     ("split_roles", split_roles),  # the producer's statements have threads of their own
     ("lower_atomics", lower_atomics),  # from here on no calls of ours but those of the device header
 )

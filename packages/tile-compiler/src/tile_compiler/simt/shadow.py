@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -143,11 +144,12 @@ class Shadow:
             mine = thread // wave == number
             self.loads.setdefault(int(number), []).append([Flight(place[mine], thread[mine], site)])
 
-    def copy(self) -> Shadow:
-        new = Shadow(0, None if self.engines is None else self.engines.copy())
-        new.thread = {k: v.copy() for k, v in self.thread.items()}
-        new.site = {k: v.copy() for k, v in self.site.items()}
-        new.flying = self.flying.copy()
+    def copy(self, table: Callable[[Any], Any] = np.copy) -> Shadow:
+        """`table` copies what has a number for each place; `Runs.of` and `Runs.whole` make it small and large again."""
+        new = Shadow(0, None if self.engines is None else self.engines.copy(table))
+        new.thread = {k: table(v) for k, v in self.thread.items()}
+        new.site = {k: table(v) for k, v in self.site.items()}
+        new.flying = table(self.flying)
         new.groups, new.open = [list(g) for g in self.groups], list(self.open)
         new.loads = {wave: [list(g) for g in queue] for wave, queue in self.loads.items()}
         return new

@@ -104,8 +104,10 @@ class ThreadValues:
         if isinstance(node, ir.prim.Not):
             negated = self._closure(node.a)
             return lambda: ~negated().astype(bool)
-        if isinstance(node, ir.prim.Select):
-            condition, one, other = (self._closure(p) for p in (node.condition, node.true_value, node.false_value))
+        chosen = isinstance(node, ir.prim.Select)
+        if chosen or is_call(node, "prim.if_then_else"):
+            parts = (node.condition, node.true_value, node.false_value) if chosen else node.args
+            condition, one, other = map(self._closure, parts)
             return lambda: np.where(condition(), one(), other())
         if isinstance(node, ir.TensorLoad):
             return lambda: self._private(node)
@@ -115,7 +117,7 @@ class ThreadValues:
         if operation is None or not hasattr(node, "a"):
             return lambda: _raise(self._varies(node))
         a, b = self._closure(node.a), self._closure(node.b)
-        if type(node).__name__ in ("FloorDiv", "FloorMod"):
+        if type(node).__name__ in ("FloorDiv", "FloorMod", "Div", "Mod"):
             return lambda: np.asarray(operation(a(), _not_zero(b())))
         return lambda: np.asarray(operation(a(), b()))
 
@@ -164,6 +166,8 @@ _OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "Mul": np.multiply,
     "FloorDiv": np.floor_divide,
     "FloorMod": np.mod,
+    "Div": lambda a, b: (a - np.fmod(a, b)) // b,  # truncated, as in C
+    "Mod": np.fmod,
     "Min": np.minimum,
     "Max": np.maximum,
     "BitwiseXor": np.bitwise_xor,

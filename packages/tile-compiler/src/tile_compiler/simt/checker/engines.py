@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,10 +84,11 @@ class Engines:
         self.acted = np.zeros(agents.count, np.int32)  # when each agent last did something
         self.remote = Remote.none(blocks, agents.lanes)
 
-    def copy(self) -> Engines:
+    def copy(self, table: Callable[[Any], Any] = np.copy) -> Engines:
+        """`table`: see `Shadow.copy`."""
         new = Engines(0, self.agents, [b.copy() for b in self.barriers])
         new.knowledge, new.fences = self.knowledge.copy(), self.fences.copy()
-        new.footprints = self.footprints.copy()
+        new.footprints = self.footprints.copy(table)
         new.products = {k: q.copy() for k, q in self.products.items()}
         new.stores = {k: q.copy() for k, q in self.stores.items()}
         new.remote = self.remote.copy()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -40,9 +41,10 @@ class Track:
     def _tables(self) -> list[Array]:
         return [self.agent, self.members, self.time, self.site, self.fence]
 
-    def copy(self) -> Track:
+    def copy(self, table: Callable[[Any], Any] = np.copy) -> Track:
+        """`table`: see `Shadow.copy`."""
         new = Track(0)
-        new.agent, new.members, new.time, new.site, new.fence = (t.copy() for t in self._tables())
+        new.agent, new.members, new.time, new.site, new.fence = map(table, self._tables())
         new.used = self.used
         return new
 
@@ -94,9 +96,10 @@ class Footprints:
         self.agents = agents
         self.tracks = {kind: Track(size) for kind in KINDS}
 
-    def copy(self) -> Footprints:
+    def copy(self, table: Callable[[Any], Any] = np.copy) -> Footprints:
+        """`table`: see `Shadow.copy`."""
         new = Footprints(0, self.agents)
-        new.tracks = {kind: t.copy() for kind, t in self.tracks.items()}
+        new.tracks = {kind: t.copy(table) for kind, t in self.tracks.items()}
         return new
 
     @property

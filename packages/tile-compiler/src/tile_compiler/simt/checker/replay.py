@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,9 +35,11 @@ class Replay:
         self.met: dict[tuple[int, Any], int] = {}  # by warp: how often it has waited at a hardware barrier
         self.sizes: dict[tuple[int, int], int] = {}  # of hardware barriers
         self.turns = False  # whether there are others than the barrier of all
+        self.told: list[tuple[Any, ...]] = []  # what was written down, as it was asked for
 
     def mbarrier(self, threads: Array, lane: Array, number: int, arrives: int, waits: int, site: int) -> None:
         """Each of the threads arrives so often, or waits until there have been so many arrivals."""
+        self.told.append((threads, lane, number, arrives, waits, site))
         for warp, count in _warps(threads, lane):
             self._add(warp, Event(("mbarrier", number), arrives * count, waits, site))
 
@@ -45,12 +48,23 @@ class Replay:
     ) -> None:
         """Warps come to a barrier of `size` threads of their block; they wait for the round that they are a part of, or
         go on."""
+        self.told.append((threads, lane, number, size, waits, site, block))
         self.turns |= number not in (WHOLE, CLUSTER)
         barrier = (number, block)
         self.sizes[barrier] = size
         for warp, _ in _warps(threads, lane):
             rounds = self.met[warp, barrier] = self.met.get((warp, barrier), 0) + 1
             self._add(warp, Event(("hardware", barrier), WARP, rounds * size if waits else 0, site))
+
+    def again(self, told: Sequence[tuple[Any, ...]], later: Mapping[int, int]) -> None:
+        """The same once more, where each mbarrier has had so many more arrivals than it had then."""
+        for threads, lane, number, *rest in told:
+            if len(rest) == 4:
+                size, waits, site, block = rest
+                self.hardware(threads, lane, number, size, waits, site, block)
+            else:
+                arrives, waits, site = rest
+                self.mbarrier(threads, lane, number, arrives, waits and waits + later.get(number, 0), site)
 
     def _add(self, warp: int, event: Event) -> None:
         self.events.setdefault(warp, deque()).append(event)
