@@ -58,6 +58,7 @@ def test_the_texts_are_short(benchmark: Any) -> None:
         "gemm": 25,
         "gemm_persistent": 35,
         "attention": 70,
+        "attention_persistent": 70,
         "mla": 80,
         "mla_pairs": 80,
     }
@@ -130,6 +131,18 @@ def test_attention(benchmark: Any, tokens: int, causal: bool) -> None:
     scores = Q.astype(float) @ K.astype(float).swapaxes(-1, -2) / math.sqrt(64)
     if causal:
         scores = np.where(np.tri(tokens, dtype=bool), scores, -np.inf)
+    close(emulated(function, Q, K, V), softmax(scores) @ V.astype(float))
+
+
+@pytest.mark.parametrize(("tokens", "staged"), [(128, False), (80, True)])
+def test_attention_of_blocks_that_stay(benchmark: Any, tokens: int, staged: bool) -> None:
+    """Eight tiles of two sequences for three blocks, in sections of two heads."""
+    rng = np.random.default_rng(0)
+    Q, K, V = halves(rng, 2, 2, tokens, 64), halves(rng, 2, 1, tokens, 64), halves(rng, 2, 1, tokens, 64)
+    shape = (2, 2, 1, tokens, 64, True, "float16", 64, 32, 2, 128)
+    function = benchmark.kernels.attention_persistent(*shape, 3, 2, staged)
+    scores = Q.astype(float) @ K.astype(float).swapaxes(-1, -2) / math.sqrt(64)
+    scores = np.where(np.tri(tokens, dtype=bool), scores, -np.inf)
     close(emulated(function, Q, K, V), softmax(scores) @ V.astype(float))
 
 

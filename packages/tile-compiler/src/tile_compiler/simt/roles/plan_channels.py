@@ -125,12 +125,11 @@ class Planner(RangeRewriter):
         node = super().loop(node)
         self.around.pop()
         self.uneven = uneven
-        if len(self.channels) > channels and not unknown:
-            return Single(self).of_loop(node, original)
         notes = {str(k): tile_ir.plain(v) for k, v in (node.annotations or {}).items()}
         count = int(notes.get(tile_ir.PIPELINED) or 0)
         if not count or notes.get(tile_ir.PIPELINE_ORDER) or notes.get(tile_ir.PIPELINE_STAGE):
-            return node
+            around = len(self.channels) > channels and not unknown
+            return Single(self).of_loop(node, original) if around else node
         if unknown:
             self.ctx.report.note(node.span, f"no warp roles: how often the loop runs hangs on {unknown}")
             return node
