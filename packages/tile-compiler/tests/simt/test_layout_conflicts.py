@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 from test_emulated import agree
+from tvm import ir
 
 import tilelang.language as T
+from tile_compiler.simt.distribution import Distribution, linear
 from tile_compiler.simt.errors import LayoutConflict, SharedMemoryRace
+from tile_compiler.simt.layout.equations import Level, Rule, Unknown
+from tile_compiler.simt.layout.solve import solve
 from tilelang.layout import Fragment
 
 
@@ -144,13 +149,50 @@ def test_an_annotation_that_a_product_cannot_live_with(lower: Any) -> None:
     with pytest.raises(LayoutConflict) as caught:
         lower(product)
     text = str(caught.value)
-    assert "T.gemm and T.annotate_layout need different layouts of c" in text
-    assert re.search(r"test_layout_conflicts.py:\d+", text)
+    assert re.search(r"T.gemm and T.annotate_layout at .*py:\d+ need different layouts of c", text)
+    assert re.search(r"--> .*test_layout_conflicts.py:\d+ +T.gemm\(a, a, c, clear_accum=True\)", text)
     # Both maps, drawn: the annotation gives rows to pairs of threads, the instruction pairs of columns to lanes.
-    assert "T.annotate_layout:" in text
+    assert re.search(r"T.annotate_layout, line \d+: +T.gemm, line \d+:", text)
     assert re.search(r"t0 +t0 +t0 +t0 +t0 +t0 +t0 +t0 +\.\. +t0 +t0 +t1 +t1 +t2 +t2 +t3 +t3 +\.\.", text)
     assert re.search(r"t2 +t2 +t2 +t2 +t2 +t2 +t2 +t2 +\.\. +t4 +t4 +t5 +t5 +t6 +t6 +t7 +t7 +\.\.", text)
     assert "drop the annotation of c, or T.copy c to another fragment for T.gemm" in text
+
+
+@dataclass
+class Demand(Rule):
+    """An operator that insists on one distribution of a tile."""
+
+    tile: Unknown
+    dist: Distribution
+
+    def propose(self, level: Level, known: Any) -> Any:
+        if level == Level.STRICT:
+            yield self.tile, self.dist
+
+    def fault(self, known: Any) -> tuple[Unknown, str] | None:
+        return None if known[self.tile] is self.dist else (self.tile, self.dist.describe())
+
+
+def test_two_operators_are_named_by_their_lines() -> None:
+    """Without the repair by copies: what an operator says that cannot take one."""
+    line = lambda n: ir.Span(ir.SourceName("attention.py"), n, n, 1, 1)  # noqa: E731
+    acc = Unknown("acc", (8, 8))
+    rules = [
+        Demand("T.gemm", line(41), acc, linear((8, 8), 32, 2)),
+        Demand("T.reduce", line(52), acc, linear((8, 8), 32, 2, (1, 0))),
+    ]
+    with pytest.raises(LayoutConflict) as caught:
+        solve(rules)
+    lines = [text.strip() for text in str(caught.value).splitlines()]
+    assert lines[0] == "[TL204] T.reduce and T.gemm at attention.py:41 need different layouts of acc"
+    assert lines[1] == "--> attention.py:52"
+    assert re.fullmatch(r"found: +T.gemm at attention.py:41 gives acc \(i, j\) -> thread .*, register j % 2", lines[2])
+    assert re.fullmatch(r"T.reduce wants \(i, j\) -> thread .*, register i % 2", lines[3])
+    assert re.fullmatch(r"T.gemm, line 41: +T.reduce, line 52:", lines[4])
+    assert re.fullmatch(r"(t0 ){2}( *t1 ){2}.* t3 +(t0 +)t4 +t8 .* t28", " ".join(lines[5].split()))
+    assert lines[-1] == (
+        "try:      write acc in one T.Parallel loop and read it in the next, or use a shared buffer for it"
+    )
 
 
 def test_a_loop_that_reads_what_other_iterations_write(lower: Any) -> None:

@@ -11,7 +11,7 @@ from tvm import ir
 from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.rewrite import is_call
 from tile_compiler.simt.distribution import of_fragment
-from tile_compiler.simt.layout.equations import Solution, Unknown
+from tile_compiler.simt.layout.equations import Annotation, Solution, Unknown
 from tile_compiler.simt.operators.nests import is_fragment, is_shared
 from tile_compiler.simt.terms import names
 from tilelang.ir import tile_ir
@@ -43,11 +43,12 @@ def _annotated(kernel: tile_ir.Kernel, buffers: dict[Any, Unknown], threads: int
         unknown = buffers.get(buffer)
         if unknown is None:  # a tensor of the caller lies as its shape and strides say
             continue
+        origin = Annotation("T.annotate_layout", node.span)
         if is_fragment(buffer):
             fragment = Fragment.from_json(data)
             if fragment.shape != unknown.shape or fragment.thread_extent > threads or not fragment.covers():
                 raise UnsupportedOnTarget(f"the fragment annotated for {buffer.name} does not fit it", at=node.span)
-            solution.values[unknown] = of_fragment(fragment, threads)
+            solution.set(unknown, of_fragment(fragment, threads), origin)
         elif is_shared(buffer):
             layout = Layout.from_json(data)
             if layout.shape == unknown.shape[1:]:
@@ -55,7 +56,7 @@ def _annotated(kernel: tile_ir.Kernel, buffers: dict[Any, Unknown], threads: int
             if layout.shape != unknown.shape:
                 shape = f"{layout.shape}, the buffer {unknown.shape}"
                 raise UnsupportedOnTarget(f"the layout annotated for {buffer.name} has shape {shape}", at=node.span)
-            solution.values[unknown] = layout
+            solution.set(unknown, layout, origin)
     return solution
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from tile_compiler.errors import CompileError, where
 from tile_compiler.simt.distribution import Distribution
 from tile_compiler.simt.layout.drawing import beside, drawn
+from tile_compiler.simt.layout.equations import Annotation
+from tilelang.location import of_span
 
 if TYPE_CHECKING:
     from tile_compiler.instructions import MatrixMultiply
@@ -30,33 +32,39 @@ class LayoutConflict(CompileError, ValueError):
     def between(cls, rule: Rule, unknown: Unknown, solution: Solution, why: str) -> LayoutConflict:
         """The error of `rule`, which says `why` it needs something else than `solution` has for `unknown`."""
         giver = solution.origin.get(unknown)
-        other = f"{giver.text} at {where(giver.span)}" if giver is not None else "T.annotate_layout"
-        name = unknown.name
+        other = f"{giver.text} at {where(giver.span)}" if giver is not None else "row-major order"
+        annotated, name = giver is None or isinstance(giver, Annotation), unknown.name
         by_hand = f"drop the annotation of {name}, or T.copy {name} to another fragment for {rule.text}"
         error = cls(
             f"{rule.text} and {other} need different layouts of {name}",
             at=rule.span,
-            found=_maps(rule, unknown, solution, other),
+            found=_maps(rule, giver, unknown, solution, other),
             expected=why,
             repair=by_hand
-            if giver is None
+            if annotated
             else f"write {name} in one T.Parallel loop and read it in the next, or use a shared buffer for it",
         )
-        error.unknown, error.rule, error.other, error.annotated = unknown, rule, other, giver is None
+        error.unknown, error.rule, error.other, error.annotated = unknown, rule, other, annotated
         return error
 
 
-def _maps(rule: Rule, unknown: Unknown, solution: Solution, other: str) -> str:
+def _maps(rule: Rule, giver: Rule | None, unknown: Unknown, solution: Solution, other: str) -> str:
     """What both sides want: as formulas, and drawn side by side."""
     given, mine = solution.values.get(unknown), rule.wanted(unknown, solution.values)
     if not isinstance(given, Distribution):
         return f"{other} lays {unknown.name} out as {given}"
     lines = [f"{other} gives {unknown.name} {given.describe()}"]
-    left = [f"{other}:", *drawn(given)]
+    left = [f"{other if giver is None else _briefly(giver)}:", *drawn(given)]
     if mine is None:
         return "\n            ".join([*lines, *left])
     lines.append(f"{rule.text} wants {mine.describe()}")
-    return "\n            ".join([*lines, *beside(left, [f"{rule.text}:", *drawn(mine)])])
+    return "\n            ".join([*lines, *beside(left, [f"{_briefly(rule)}:", *drawn(mine)])])
+
+
+def _briefly(rule: Rule) -> str:
+    """Over a drawing: two products differ by their lines alone."""
+    location = of_span(rule.span)
+    return rule.text if location is None else f"{rule.text}, line {location.line}"
 
 
 class SharedMemoryRace(CompileError, ValueError):

@@ -68,6 +68,11 @@ class Rule:
 
 
 @dataclass
+class Annotation(Rule):
+    """The user's own word: no copy may get round it."""
+
+
+@dataclass
 class Solution:
     """The value of each unknown, and the rule that gave it."""
 
