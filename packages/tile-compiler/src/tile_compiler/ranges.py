@@ -107,8 +107,36 @@ class Ranges:
         if not parts:
             yield
             return
-        with self.analyzer.constraint_scope(self._known(conjunction(parts))):
+        known = self._known(conjunction(parts))
+        implied = [bound for part in conjuncts(known) for bound in self._implied(part)]
+        with self.analyzer.constraint_scope(conjunction([known, *implied])):
             yield
+
+    def _implied(self, condition: Any) -> Iterator[Any]:
+        """What a linear comparison of several variables says of each of them alone, given the ranges of the others: where
+        i is below 31, `k + 2 * i < 64` says `k < 64`. The analyzer itself takes bounds from single variables only."""
+        if not isinstance(condition, (ir.prim.LT, ir.prim.LE, ir.prim.GT, ir.prim.GE)) or not is_integer(condition.a):
+            return
+        low, high = condition.a, condition.b
+        if isinstance(condition, (ir.prim.GT, ir.prim.GE)):
+            low, high = high, low
+        rest = high - low if isinstance(condition, (ir.prim.LE, ir.prim.GE)) else high - low - 1  # not negative
+        variables = list(dict.fromkeys(n for n in tile_ir.walk(rest) if isinstance(n, ir.Var)))
+        found = sym.detect_linear_equation(rest, variables) if len(variables) > 1 else []
+        factors = [tile_ir.static(f) for f in found]
+        if not factors or None in factors:
+            return
+        most = [_largest(self.analyzer.const_int_bound(v), f) for v, f in zip(variables, factors)]
+        for n, (variable, factor) in enumerate(zip(variables, factors)):
+            others = [*most[:n], *most[n + 1 :]]
+            if None in others or not factor:
+                continue
+            room = factors[-1] + sum(others)
+            kind = str(variable.ty)
+            if factor < 0:
+                yield variable <= tir.const(room // -factor, kind)
+            else:
+                yield variable >= tir.const(-(room // factor), kind)
 
     @contextmanager
     def all_inside(self) -> Iterator[None]:
@@ -162,6 +190,12 @@ class Ranges:
             self.proves(r.min >= 0) and self.below(r.min + r.extent - 1, size)
             for r, size in zip(region.region, region.source.ty.shape)
         )
+
+
+def _largest(bound: Any, factor: Any) -> int | None:
+    """The largest value of factor * v, where it is known that v is of any use in a bound."""
+    value = int(bound.max_value if factor > 0 else bound.min_value)
+    return factor * value if abs(value) < LARGEST_DIM else None
 
 
 class RangeRewriter(Rewriter):

@@ -82,3 +82,29 @@ def test_simplified_values_name_no_variable_of_proofs() -> None:
 
 def _variables(value: Any) -> list[Any]:
     return [node for node in tile_ir.walk(value) if isinstance(node, ir.Var)]
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("turned", [True, False])
+def test_a_comparison_of_two_variables_bounds_each_of_them(strict: bool, turned: bool) -> None:
+    """k + 2 * i < 64 says k < 64 where i is not negative, and i < 32 where k is not."""
+    ranges = Ranges()
+    k, i = tir.Var("k", "int32"), tir.Var("i", "int32")
+    for var in (k, i):
+        ranges.iterate(var, 0, 1000)
+    sides = (k + 2 * i, tir.const(64 if strict else 63, "int32"))
+    if turned:
+        condition = sides[1] > sides[0] if strict else sides[1] >= sides[0]
+    else:
+        condition = sides[0] < sides[1] if strict else sides[0] <= sides[1]
+    with ranges.given(condition):
+        assert ranges.proves(k < 64)
+        assert ranges.proves(i < 32)
+        assert not ranges.proves(k < 63)
+        assert not ranges.proves(i < 31)
+    assert not ranges.proves(k < 64)
+    with ranges.given(k * 3 - i > 10):
+        assert ranges.proves(k >= 4)
+        assert not ranges.proves(k >= 5)
+    with ranges.given(k - i * tir.Var("n", "int32") > 10):  # not linear, or of any size
+        assert not ranges.proves(k >= 1)

@@ -91,6 +91,22 @@ def test_transposing_loops(rng: Any, check: Any) -> None:
     check(transpose, [rng.standard_normal((19, 37)).astype("float32"), np.zeros((37, 19), "float32")])
 
 
+def test_rows_of_a_shared_tile_that_shared_memory_names(rng: Any, check: Any) -> None:
+    @T.prim_func
+    def gather(P: T.Tensor((8,), "int32"), A: T.Tensor((8, 64), "float32"), B: T.Tensor((8, 64), "float32")):
+        with T.Kernel(1, threads=64):
+            rows = T.alloc_shared((8,), "int32")
+            s = T.alloc_shared((8, 64), "float32")
+            T.copy(P, rows)
+            T.copy(A, s)
+            for k in T.serial(8):
+                for j in T.Parallel(64):
+                    B[k, j] = s[rows[k], 63 - j]
+
+    order = rng.permutation(8).astype("int32")
+    check(gather, [order, rng.standard_normal((8, 64)).astype("float32"), np.zeros((8, 64), "float32")])
+
+
 def test_conditions_and_inner_loops_inside_a_nest(rng: Any, check: Any) -> None:
     @T.prim_func
     def rows(A: T.Tensor((32, 16), "float32"), B: T.Tensor((32,), "float32")):

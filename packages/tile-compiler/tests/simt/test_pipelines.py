@@ -6,10 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tvm import tirx as tir
 
 import tilelang
 import tilelang.language as T
 from tile_compiler.errors import PipelineOrderError
+from tile_compiler.rewrite import is_call
+from tilelang.ir import tile_ir
 
 n = T.dynamic("n")
 
@@ -126,6 +129,30 @@ def test_bound_that_depends_on_the_block(rng: Any, proved: Any, arch: str) -> No
             T.copy(total, C[bx, :])
 
     proved(triangle, [*halves(rng, (5, 64)), np.zeros((5, 64), "float32")], arch=arch)
+
+
+def test_a_bound_of_the_block_is_no_question_of_each_copy(lower: Any) -> None:
+    """Causal: the copy ahead happens where k + 1 < 2 * bx + 2 <= 8, which says that its rows exist; and there is always a
+    first tile."""
+
+    @T.prim_func
+    def triangle(A: T.Tensor((4, 256, 64), "float16"), C: T.Tensor((4, 32, 64), "float32")):
+        with T.Kernel(4, 4, threads=64) as (bx, by):
+            s = T.alloc_shared((32, 64), "float16")
+            total = T.alloc_fragment((32, 64), "float32")
+            T.clear(total)
+            for k in T.Pipelined(2 * bx + 2, num_stages=2):
+                T.copy(A[by, k * 32, 0], s)
+                for i, j in T.Parallel(32, 64):
+                    total[i, j] += s[31 - i, j]
+            T.copy(total, C[by, 0, 0])
+
+    trace, _ = lower(triangle)
+    found = [n.condition for n in tile_ir.walk(trace.steps[-1].after.body) if isinstance(n, tir.IfThenElse)]
+    assert len(found) == 1, found
+    asynchronous = [n for n in tile_ir.walk(trace.steps[-1].after.body) if is_call(n, "tirx.call_extern")]
+    copies = [n for n in asynchronous if str(n.args[0].value) == "tl::cp_async<16>"]
+    assert [tile_ir.static(n.args[-1]) for n in copies] == [1, 1]  # the predicate is true
 
 
 @pytest.mark.parametrize("arch", ONE_OR_BOTH)

@@ -9,6 +9,8 @@ import pytest
 import threads as simt
 
 import tilelang.language as T
+from tile_compiler.rewrite import is_call
+from tilelang.ir import tile_ir
 
 
 @pytest.mark.parametrize("threads", [32, 48, 128])
@@ -83,6 +85,36 @@ def test_softmax(rng: Any, check: Any, cols: int) -> None:
 
     args = [rng.standard_normal((8, cols)).astype("float32"), np.zeros((8, cols), "float32")]
     check(softmax, args, passes=cols == 64)
+
+
+def test_rows_follow_the_tile_and_not_their_statistics(rng: Any, check: Any) -> None:
+    """16 running maxima would give each row to one thread: the tile that they describe lies over all threads instead."""
+
+    @T.prim_func
+    def shifted(A: T.Tensor((16, 256), "float32"), B: T.Tensor((16, 256), "float32")):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((16, 128), "float32")
+            x = T.alloc_fragment((16, 128), "float32")
+            top = T.alloc_fragment((16,), "float32")
+            T.fill(top, -9)
+            for k in T.serial(2):
+                T.copy(A[0, k * 128], a)
+                T.reduce_max(a, top, dim=1, clear=False)
+                for i, j in T.Parallel(16, 128):
+                    x[i, j] = a[i, j] - top[i]
+                T.copy(x, B[0, k * 128])
+
+    trace, ctx = check(shifted, [rng.standard_normal((16, 256)).astype("float32"), np.zeros((16, 256), "float32")])
+    found = [n for n in tile_ir.walk(trace.steps[-1].after.body) if is_call(n, "tirx.call_extern")]
+    called = [str(n.args[0].value) for n in found]
+    assert "tl::shfl_xor" in called
+    assert "tl::sync_threads" not in called
+    (layouts,) = ctx.layouts.values()
+    fragments = {u.name: v for u, v in layouts.solution.values.items() if u.name in ("x", "top")}
+    assert fragments["x"].describe() == (
+        "(i, j) -> thread (i * 32 + j // 4) % 128, register (i * 128 + j) // 512 * 4 + j % 4"
+    )
+    assert "held 32 times" in fragments["top"].describe()
 
 
 def test_shared_operands_are_staged(rng: Any, check: Any) -> None:

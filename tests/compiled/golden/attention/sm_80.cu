@@ -43,25 +43,23 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
   for (int c = 0; c < 4; ++c) {
     largest[c] = -INFINITY;
   }
-  if (0 < 64 - gy * 2) {
-    // T.copy (line 29)
-    const int K_shared_place = ((tx % 16) >> 3) * 4096 + (tx / 16) * 64 + (tx % 8) * 8;
-    const int K_shared_at = K_shared_place ^ ((K_shared_place >> 3) & 56);
-    #pragma unroll
-    for (int c = 0; c < 8; ++c) {
-      tl::cp_async<16>(
-          &K_shared[K_shared_at + c * 512],
-          &K[bz * 16777216 + gx * 524288 + (c * 8 + tx / 16) * 128 + (tx % 16) * 8]);
-    }
-    // T.copy (line 49)
-    const int V_shared_place = ((tx % 16) >> 3) * 4096 + (tx / 16) * 64 + (tx % 8) * 8;
-    const int V_shared_at = V_shared_place ^ ((V_shared_place >> 3) & 56);
-    #pragma unroll
-    for (int c = 0; c < 8; ++c) {
-      tl::cp_async<16>(
-          &V_shared[V_shared_at + c * 512],
-          &V[bz * 16777216 + gx * 524288 + (c * 8 + tx / 16) * 128 + (tx % 16) * 8]);
-    }
+  // T.copy (line 29)
+  const int K_shared_place = ((tx % 16) >> 3) * 4096 + (tx / 16) * 64 + (tx % 8) * 8;
+  const int K_shared_at = K_shared_place ^ ((K_shared_place >> 3) & 56);
+  #pragma unroll
+  for (int c = 0; c < 8; ++c) {
+    tl::cp_async<16>(
+        &K_shared[K_shared_at + c * 512],
+        &K[bz * 16777216 + gx * 524288 + (c * 8 + tx / 16) * 128 + (tx % 16) * 8]);
+  }
+  // T.copy (line 49)
+  const int V_shared_place = ((tx % 16) >> 3) * 4096 + (tx / 16) * 64 + (tx % 8) * 8;
+  const int V_shared_at = V_shared_place ^ ((V_shared_place >> 3) & 56);
+  #pragma unroll
+  for (int c = 0; c < 8; ++c) {
+    tl::cp_async<16>(
+        &V_shared[V_shared_at + c * 512],
+        &V[bz * 16777216 + gx * 524288 + (c * 8 + tx / 16) * 128 + (tx % 16) * 8]);
   }
   tl::cp_async_commit();
   for (int k = 0; k < 64 - gy * 2; ++k) {
@@ -69,42 +67,22 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
     tl::sync_threads();
     if (k + 1 < 64 - gy * 2) {
       // T.copy (line 29)
-      const int K_shared_place = ((tx % 16) >> 3) * 4096 + (tx / 16) * 64 + (tx % 8) * 8;
-      const int K_shared_at = K_shared_place ^ ((K_shared_place >> 3) & 56);
-      if (k < 63) {
-        #pragma unroll
-        for (int c = 0; c < 8; ++c) {
-          tl::cp_async<16>(
-              &K_shared[K_shared_at + ((k + 1) & 1) * 8192 + c * 512],
-              &K[bz * 16777216 + gx * 524288 + (k * 64 + c * 8 + tx / 16 + 64) * 128 + (tx % 16) * 8]);
-        }
-      } else {
-        #pragma unroll
-        for (int c = 0; c < 8; ++c) {
-          tl::cp_async<16>(
-              &K_shared[K_shared_at + ((k + 1) & 1) * 8192 + c * 512],
-              &K[bz * 16777216 + gx * 524288 + (k * 64 + c * 8 + tx / 16 + 64) * 128 + (tx % 16) * 8],
-              k < 63);
-        }
+      const int K_shared_place_1 = ((tx % 16) >> 3) * 4096 + (tx / 16) * 64 + (tx % 8) * 8;
+      const int K_shared_at_1 = K_shared_place_1 ^ ((K_shared_place_1 >> 3) & 56);
+      #pragma unroll
+      for (int c = 0; c < 8; ++c) {
+        tl::cp_async<16>(
+            &K_shared[K_shared_at_1 + ((k + 1) & 1) * 8192 + c * 512],
+            &K[bz * 16777216 + gx * 524288 + (k * 64 + c * 8 + tx / 16 + 64) * 128 + (tx % 16) * 8]);
       }
       // T.copy (line 49)
-      const int V_shared_place = ((tx % 16) >> 3) * 4096 + (tx / 16) * 64 + (tx % 8) * 8;
-      const int V_shared_at = V_shared_place ^ ((V_shared_place >> 3) & 56);
-      if (k < 63) {
-        #pragma unroll
-        for (int c = 0; c < 8; ++c) {
-          tl::cp_async<16>(
-              &V_shared[V_shared_at + ((k + 1) & 1) * 8192 + c * 512],
-              &V[bz * 16777216 + gx * 524288 + (k * 64 + c * 8 + tx / 16 + 64) * 128 + (tx % 16) * 8]);
-        }
-      } else {
-        #pragma unroll
-        for (int c = 0; c < 8; ++c) {
-          tl::cp_async<16>(
-              &V_shared[V_shared_at + ((k + 1) & 1) * 8192 + c * 512],
-              &V[bz * 16777216 + gx * 524288 + (k * 64 + c * 8 + tx / 16 + 64) * 128 + (tx % 16) * 8],
-              k < 63);
-        }
+      const int V_shared_place_1 = ((tx % 16) >> 3) * 4096 + (tx / 16) * 64 + (tx % 8) * 8;
+      const int V_shared_at_1 = V_shared_place_1 ^ ((V_shared_place_1 >> 3) & 56);
+      #pragma unroll
+      for (int c = 0; c < 8; ++c) {
+        tl::cp_async<16>(
+            &V_shared[V_shared_at_1 + ((k + 1) & 1) * 8192 + c * 512],
+            &V[bz * 16777216 + gx * 524288 + (k * 64 + c * 8 + tx / 16 + 64) * 128 + (tx % 16) * 8]);
       }
     }
     tl::cp_async_commit();
@@ -118,8 +96,8 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
     // T.gemm (line 31)
     const int Q_shared_place_1 = (tx / 32) * 2048 + (tx % 16) * 64 + ((tx % 32) >> 4) * 8;
     const int Q_shared_at_1 = Q_shared_place_1 ^ ((Q_shared_place_1 >> 3) & 56);
-    const int K_shared_place = ((tx % 32) >> 4) * 512 + (tx % 8) * 64 + ((tx % 16) >> 3) * 8;
-    const int K_shared_at = K_shared_place ^ ((K_shared_place >> 3) & 56);
+    const int K_shared_place_1 = ((tx % 32) >> 4) * 512 + (tx % 8) * 64 + ((tx % 16) >> 3) * 8;
+    const int K_shared_at_1 = K_shared_place_1 ^ ((K_shared_place_1 >> 3) & 56);
     #pragma unroll
     for (int ki = 0; ki < 8; ++ki) {
       #pragma unroll
@@ -132,7 +110,7 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
       for (int j = 0; j < 4; ++j) {
         tl::ldmatrix_x4(
             &K_shared_frag[j * 8],
-            &K_shared[(K_shared_at ^ ((ki & 3) * 16)) + (k & 1) * 8192 + (ki >> 2) * 4096 + j * 1024]);
+            &K_shared[(K_shared_at_1 ^ ((ki & 3) * 16)) + (k & 1) * 8192 + (ki >> 2) * 4096 + j * 1024]);
       }
       #pragma unroll
       for (int i = 0; i < 2; ++i) {
@@ -234,15 +212,15 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
     }
     alignas(16) tl::half_t V_shared_frag[64];
     // T.gemm (line 50)
-    const int V_shared_place = (tx % 16) * 64 + ((tx % 32) >> 4) * 8;
-    const int V_shared_at = V_shared_place ^ ((V_shared_place >> 3) & 56);
+    const int V_shared_place_1 = (tx % 16) * 64 + ((tx % 32) >> 4) * 8;
+    const int V_shared_at_1 = V_shared_place_1 ^ ((V_shared_place_1 >> 3) & 56);
     #pragma unroll
     for (int ki = 0; ki < 4; ++ki) {
       #pragma unroll
       for (int j = 0; j < 8; ++j) {
         tl::ldmatrix_x4_trans(
             &V_shared_frag[j * 8],
-            &V_shared[(V_shared_at ^ ((j & 3) * 16)) + (k & 1) * 8192 + (j >> 2) * 4096 + ki * 1024]);
+            &V_shared[(V_shared_at_1 ^ ((j & 3) * 16)) + (k & 1) * 8192 + (j >> 2) * 4096 + ki * 1024]);
       }
       #pragma unroll
       for (int i = 0; i < 2; ++i) {

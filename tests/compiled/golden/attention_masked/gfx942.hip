@@ -57,23 +57,21 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
   largest = -INFINITY;
   alignas(16) tl::half_t K_tile_next[32];
   alignas(16) tl::half_t V_tile_next[32];
-  if (0 < bx + 1) {
-    // T.copy (line 30)
-    const int K_tile_place = tx * 8;
-    const int K_tile_at = K_tile_place ^ ((K_tile_place >> 3) & 56);
-    #pragma unroll
-    for (int c = 0; c < 4; ++c) {
-      *(tl::vec<tl::half_t, 8> *)&K_tile[K_tile_at + c * 1024] =
-          *(const tl::vec<tl::half_t, 8> *)&K[bz * 2048000 + (c * 16 + tx / 8) * 512 + (by >> 2) * 64 + (tx % 8) * 8];
-    }
-    // T.copy (line 52)
-    const int V_tile_place = tx * 8;
-    const int V_tile_at = V_tile_place ^ ((V_tile_place >> 3) & 56);
-    #pragma unroll
-    for (int c = 0; c < 4; ++c) {
-      *(tl::vec<tl::half_t, 8> *)&V_tile[V_tile_at + c * 1024] =
-          *(const tl::vec<tl::half_t, 8> *)&V[bz * 2048000 + (c * 16 + tx / 8) * 512 + (by >> 2) * 64 + (tx % 8) * 8];
-    }
+  // T.copy (line 30)
+  const int K_tile_place = tx * 8;
+  const int K_tile_at = K_tile_place ^ ((K_tile_place >> 3) & 56);
+  #pragma unroll
+  for (int c = 0; c < 4; ++c) {
+    *(tl::vec<tl::half_t, 8> *)&K_tile[K_tile_at + c * 1024] =
+        *(const tl::vec<tl::half_t, 8> *)&K[bz * 2048000 + (c * 16 + tx / 8) * 512 + (by >> 2) * 64 + (tx % 8) * 8];
+  }
+  // T.copy (line 52)
+  const int V_tile_place = tx * 8;
+  const int V_tile_at = V_tile_place ^ ((V_tile_place >> 3) & 56);
+  #pragma unroll
+  for (int c = 0; c < 4; ++c) {
+    *(tl::vec<tl::half_t, 8> *)&V_tile[V_tile_at + c * 1024] =
+        *(const tl::vec<tl::half_t, 8> *)&V[bz * 2048000 + (c * 16 + tx / 8) * 512 + (by >> 2) * 64 + (tx % 8) * 8];
   }
   for (int k = 0; k < bx + 1; ++k) {
     if (k + 1 < bx + 1) {
@@ -138,8 +136,8 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
     // T.gemm (line 37)
     const int Q_tile_place_1 = (tx / 64) * 2048 + (tx % 32) * 64 + ((tx % 64) >> 5) * 4;
     const int Q_tile_at_1 = Q_tile_place_1 ^ ((Q_tile_place_1 >> 3) & 56);
-    const int K_tile_place = (tx % 32) * 64 + ((tx % 64) >> 5) * 4;
-    const int K_tile_at = K_tile_place ^ ((K_tile_place >> 3) & 56);
+    const int K_tile_place_1 = (tx % 32) * 64 + ((tx % 64) >> 5) * 4;
+    const int K_tile_at_1 = K_tile_place_1 ^ ((K_tile_place_1 >> 3) & 56);
     tl::sync_threads();
     #pragma unroll
     for (int ki = 0; ki < 8; ++ki) {
@@ -148,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
       #pragma unroll
       for (int b = 0; b < 2; ++b) {
         *(tl::vec<tl::half_t, 4> *)&K_tile_frag[b * 4] =
-            *(const tl::vec<tl::half_t, 4> *)&K_tile[(K_tile_at ^ (ki * 8)) + (k & 1) * 4096 + b * 2048];
+            *(const tl::vec<tl::half_t, 4> *)&K_tile[(K_tile_at_1 ^ (ki * 8)) + (k & 1) * 4096 + b * 2048];
       }
       #pragma unroll
       for (int j = 0; j < 2; ++j) {
@@ -198,8 +196,8 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
     }
     alignas(16) tl::half_t V_tile_frag[8];
     // T.gemm (line 54)
-    const int V_tile_place = ((tx % 64) >> 5) * 256 + tx % 32;
-    const int V_tile_at = V_tile_place ^ ((V_tile_place >> 3) & 56);
+    const int V_tile_place_1 = ((tx % 64) >> 5) * 256 + tx % 32;
+    const int V_tile_at_1 = V_tile_place_1 ^ ((V_tile_place_1 >> 3) & 56);
     #pragma unroll
     for (int ki = 0; ki < 8; ++ki) {
       #pragma unroll
@@ -207,7 +205,7 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
         #pragma unroll
         for (int r = 0; r < 4; ++r) {
           V_tile_frag[b * 4 + r] =
-              V_tile[(V_tile_at ^ (((r * 64 + b * 32) ^ (((r * 64 + b * 32) >> 3) & 56)) & 56)) + (((r * 64 + b * 32) ^ (((r * 64 + b * 32) >> 3) & 56)) & 192) + (k & 1) * 4096 + ki * 512];
+              V_tile[(V_tile_at_1 ^ (((r * 64 + b * 32) ^ (((r * 64 + b * 32) >> 3) & 56)) & 56)) + (((r * 64 + b * 32) ^ (((r * 64 + b * 32) >> 3) & 56)) & 192) + (k & 1) * 4096 + ki * 512];
         }
       }
       #pragma unroll
@@ -217,19 +215,19 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
     }
     if (k + 1 < bx + 1) {
       // T.copy (line 30)
-      const int K_tile_place_1 = tx * 8;
-      const int K_tile_at_1 = K_tile_place_1 ^ ((K_tile_place_1 >> 3) & 56);
+      const int K_tile_place_2 = tx * 8;
+      const int K_tile_at_2 = K_tile_place_2 ^ ((K_tile_place_2 >> 3) & 56);
       #pragma unroll
       for (int c = 0; c < 4; ++c) {
-        *(tl::vec<tl::half_t, 8> *)&K_tile[K_tile_at_1 + ((k + 1) & 1) * 4096 + c * 1024] =
+        *(tl::vec<tl::half_t, 8> *)&K_tile[K_tile_at_2 + ((k + 1) & 1) * 4096 + c * 1024] =
             *(const tl::vec<tl::half_t, 8> *)&K_tile_next[c * 8];
       }
       // T.copy (line 52)
-      const int V_tile_place_1 = tx * 8;
-      const int V_tile_at_1 = V_tile_place_1 ^ ((V_tile_place_1 >> 3) & 56);
+      const int V_tile_place_2 = tx * 8;
+      const int V_tile_at_2 = V_tile_place_2 ^ ((V_tile_place_2 >> 3) & 56);
       #pragma unroll
       for (int c = 0; c < 4; ++c) {
-        *(tl::vec<tl::half_t, 8> *)&V_tile[V_tile_at_1 + ((k + 1) & 1) * 4096 + c * 1024] =
+        *(tl::vec<tl::half_t, 8> *)&V_tile[V_tile_at_2 + ((k + 1) & 1) * 4096 + c * 1024] =
             *(const tl::vec<tl::half_t, 8> *)&V_tile_next[c * 8];
       }
     }

@@ -61,25 +61,23 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
   for (int c = 0; c < 2; ++c) {
     largest[c] = -INFINITY;
   }
-  if (0 < bx + 1) {
-    // T.copy (line 30)
-    const int K_tile_place = tx * 8;
-    const int K_tile_at = K_tile_place ^ ((K_tile_place >> 3) & 56);
-    #pragma unroll
-    for (int c = 0; c < 4; ++c) {
-      tl::cp_async<16>(
-          &K_tile[K_tile_at + c * 1024],
-          &K[bz * 2048000 + (c * 16 + tx / 8) * 512 + (by >> 2) * 64 + (tx % 8) * 8]);
-    }
-    // T.copy (line 52)
-    const int V_tile_place = tx * 8;
-    const int V_tile_at = V_tile_place ^ ((V_tile_place >> 3) & 56);
-    #pragma unroll
-    for (int c = 0; c < 4; ++c) {
-      tl::cp_async<16>(
-          &V_tile[V_tile_at + c * 1024],
-          &V[bz * 2048000 + (c * 16 + tx / 8) * 512 + (by >> 2) * 64 + (tx % 8) * 8]);
-    }
+  // T.copy (line 30)
+  const int K_tile_place = tx * 8;
+  const int K_tile_at = K_tile_place ^ ((K_tile_place >> 3) & 56);
+  #pragma unroll
+  for (int c = 0; c < 4; ++c) {
+    tl::cp_async<16>(
+        &K_tile[K_tile_at + c * 1024],
+        &K[bz * 2048000 + (c * 16 + tx / 8) * 512 + (by >> 2) * 64 + (tx % 8) * 8]);
+  }
+  // T.copy (line 52)
+  const int V_tile_place = tx * 8;
+  const int V_tile_at = V_tile_place ^ ((V_tile_place >> 3) & 56);
+  #pragma unroll
+  for (int c = 0; c < 4; ++c) {
+    tl::cp_async<16>(
+        &V_tile[V_tile_at + c * 1024],
+        &V[bz * 2048000 + (c * 16 + tx / 8) * 512 + (by >> 2) * 64 + (tx % 8) * 8]);
   }
   tl::cp_async_commit();
   for (int k = 0; k < bx + 1; ++k) {
@@ -87,39 +85,39 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
     tl::sync_threads();
     if (k + 1 < bx + 1) {
       // T.copy (line 30)
-      const int K_tile_place = tx * 8;
-      const int K_tile_at = K_tile_place ^ ((K_tile_place >> 3) & 56);
+      const int K_tile_place_1 = tx * 8;
+      const int K_tile_at_1 = K_tile_place_1 ^ ((K_tile_place_1 >> 3) & 56);
       if (k < 61) {
         #pragma unroll
         for (int c = 0; c < 4; ++c) {
           tl::cp_async<16>(
-              &K_tile[K_tile_at + ((k + 1) & 1) * 4096 + c * 1024],
+              &K_tile[K_tile_at_1 + ((k + 1) & 1) * 4096 + c * 1024],
               &K[bz * 2048000 + (k * 64 + c * 16 + tx / 8 + 64) * 512 + (by >> 2) * 64 + (tx % 8) * 8]);
         }
       } else {
         #pragma unroll
         for (int c = 0; c < 4; ++c) {
           tl::cp_async<16>(
-              &K_tile[K_tile_at + ((k + 1) & 1) * 4096 + c * 1024],
+              &K_tile[K_tile_at_1 + ((k + 1) & 1) * 4096 + c * 1024],
               &K[bz * 2048000 + (k * 64 + c * 16 + tx / 8 + 64) * 512 + (by >> 2) * 64 + (tx % 8) * 8],
               k * 4 + c < 246);
         }
       }
       // T.copy (line 52)
-      const int V_tile_place = tx * 8;
-      const int V_tile_at = V_tile_place ^ ((V_tile_place >> 3) & 56);
+      const int V_tile_place_1 = tx * 8;
+      const int V_tile_at_1 = V_tile_place_1 ^ ((V_tile_place_1 >> 3) & 56);
       if (k < 61) {
         #pragma unroll
         for (int c = 0; c < 4; ++c) {
           tl::cp_async<16>(
-              &V_tile[V_tile_at + ((k + 1) & 1) * 4096 + c * 1024],
+              &V_tile[V_tile_at_1 + ((k + 1) & 1) * 4096 + c * 1024],
               &V[bz * 2048000 + (k * 64 + c * 16 + tx / 8 + 64) * 512 + (by >> 2) * 64 + (tx % 8) * 8]);
         }
       } else {
         #pragma unroll
         for (int c = 0; c < 4; ++c) {
           tl::cp_async<16>(
-              &V_tile[V_tile_at + ((k + 1) & 1) * 4096 + c * 1024],
+              &V_tile[V_tile_at_1 + ((k + 1) & 1) * 4096 + c * 1024],
               &V[bz * 2048000 + (k * 64 + c * 16 + tx / 8 + 64) * 512 + (by >> 2) * 64 + (tx % 8) * 8],
               k * 4 + c < 246);
         }
@@ -140,14 +138,14 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
     // T.gemm (line 37)
     const int Q_tile_place_1 = (tx / 32) * 1024 + (tx % 16) * 64 + ((tx % 32) >> 4) * 8;
     const int Q_tile_at_1 = Q_tile_place_1 ^ ((Q_tile_place_1 >> 3) & 56);
-    const int K_tile_place = ((tx % 32) >> 4) * 512 + (tx % 8) * 64 + ((tx % 16) >> 3) * 8;
-    const int K_tile_at = K_tile_place ^ ((K_tile_place >> 3) & 56);
+    const int K_tile_place_1 = ((tx % 32) >> 4) * 512 + (tx % 8) * 64 + ((tx % 16) >> 3) * 8;
+    const int K_tile_at_1 = K_tile_place_1 ^ ((K_tile_place_1 >> 3) & 56);
     #pragma unroll
     for (int ki = 0; ki < 4; ++ki) {
       tl::ldmatrix_x4(Q_tile_frag, &Q_tile[Q_tile_at_1 ^ (ki * 16)]);
       #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        tl::ldmatrix_x4(&K_tile_frag[j * 8], &K_tile[(K_tile_at ^ (ki * 16)) + (k & 1) * 4096 + j * 1024]);
+        tl::ldmatrix_x4(&K_tile_frag[j * 8], &K_tile[(K_tile_at_1 ^ (ki * 16)) + (k & 1) * 4096 + j * 1024]);
       }
       #pragma unroll
       for (int j = 0; j < 8; ++j) {
@@ -234,13 +232,13 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
     }
     alignas(16) tl::half_t V_tile_frag[32];
     // T.gemm (line 54)
-    const int V_tile_place = (tx % 16) * 64 + ((tx % 32) >> 4) * 8;
-    const int V_tile_at = V_tile_place ^ ((V_tile_place >> 3) & 56);
+    const int V_tile_place_1 = (tx % 16) * 64 + ((tx % 32) >> 4) * 8;
+    const int V_tile_at_1 = V_tile_place_1 ^ ((V_tile_place_1 >> 3) & 56);
     #pragma unroll
     for (int ki = 0; ki < 4; ++ki) {
       #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        tl::ldmatrix_x4_trans(&V_tile_frag[j * 8], &V_tile[(V_tile_at ^ (j * 16)) + (k & 1) * 4096 + ki * 1024]);
+        tl::ldmatrix_x4_trans(&V_tile_frag[j * 8], &V_tile[(V_tile_at_1 ^ (j * 16)) + (k & 1) * 4096 + ki * 1024]);
       }
       #pragma unroll
       for (int j = 0; j < 8; ++j) {

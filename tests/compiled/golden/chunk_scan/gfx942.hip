@@ -74,76 +74,38 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
   for (int c = 0; c < 32; ++c) {
     acc[c] *= expf(s_row);
   }
-  if (0 < bx * 2 + 2) {
-    // T.copy (line 41)
-    tl::sync_threads();
-    #pragma unroll
-    for (int c = 0; c < 8; ++c) {
-      tl::load_to_lds<4>(
-          &cb_tile[c * 256 + (tx / 64) * 64 * 2],
-          &cb[(by >> 4) * 1048576 + (by & 15) * 65536 + (bx * 64 + ((((c * 256 + tx * 2) ^ (((c * 256 + tx * 2) >> 3) & 24)) & 2047) >> 5)) * 256 + (((c * 256 + tx * 2) ^ (((c * 256 + tx * 2) >> 3) & 24)) & 31)]);
-    }
-    // T.copy (line 44)
-    #pragma unroll
-    for (int c = 0; c < 8; ++c) {
-      tl::load_to_lds<4>(
-          &x_tile[c * 256 + (tx / 64) * 64 * 2],
-          &x[(by >> 4) * 20971520 + ((by & 15) * 256 + ((((c * 256 + tx * 2) ^ (((c * 256 + tx * 2) >> 3) & 56)) & 2047) >> 6)) * 5120 + head * 64 + (((c * 256 + tx * 2) ^ (((c * 256 + tx * 2) >> 3) & 56)) & 63)]);
-    }
+  // T.copy (line 41)
+  tl::sync_threads();
+  #pragma unroll
+  for (int c = 0; c < 8; ++c) {
+    tl::load_to_lds<4>(
+        &cb_tile[c * 256 + (tx / 64) * 64 * 2],
+        &cb[(by >> 4) * 1048576 + (by & 15) * 65536 + (bx * 64 + ((((c * 256 + tx * 2) ^ (((c * 256 + tx * 2) >> 3) & 24)) & 2047) >> 5)) * 256 + (((c * 256 + tx * 2) ^ (((c * 256 + tx * 2) >> 3) & 24)) & 31)]);
+  }
+  // T.copy (line 44)
+  #pragma unroll
+  for (int c = 0; c < 8; ++c) {
+    tl::load_to_lds<4>(
+        &x_tile[c * 256 + (tx / 64) * 64 * 2],
+        &x[(by >> 4) * 20971520 + ((by & 15) * 256 + ((((c * 256 + tx * 2) ^ (((c * 256 + tx * 2) >> 3) & 56)) & 2047) >> 6)) * 5120 + head * 64 + (((c * 256 + tx * 2) ^ (((c * 256 + tx * 2) >> 3) & 56)) & 63)]);
   }
   for (int k = 0; k < bx * 2 + 2; ++k) {
     tl::wait_loads<0>();
     tl::sync_threads();
     if (k + 1 < bx * 2 + 2) {
       // T.copy (line 41)
-      const int cb_tile_place = tx * 8;
-      const int cb_tile_at = cb_tile_place ^ ((cb_tile_place >> 3) & 24);
-      if (k < 7) {
-        #pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          *(tl::vec<tl::half_t, 8> *)&cb_tile[cb_tile_at + ((k + 1) & 1) * 2048 + c * 1024] =
-              *(const tl::vec<tl::half_t, 8> *)&cb[(by >> 4) * 1048576 + (by & 15) * 65536 + (bx * 64 + c * 32 + tx / 4) * 256 + k * 32 + (tx % 4) * 8 + 32];
-        }
-      } else {
-        #pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          tl::vec<tl::half_t, 8> cb_tile_row;
-          if (k * 32 + (tx % 4) * 8 + 32 < 256) {
-            cb_tile_row =
-                *(const tl::vec<tl::half_t, 8> *)&cb[(by >> 4) * 1048576 + (by & 15) * 65536 + (bx * 64 + c * 32 + tx / 4) * 256 + k * 32 + (tx % 4) * 8 + 32];
-          } else {
-            #pragma unroll
-            for (int lane = 0; lane < 8; ++lane) {
-              cb_tile_row[lane] = tl::half_t(0.0f);
-            }
-          }
-          *(tl::vec<tl::half_t, 8> *)&cb_tile[cb_tile_at + ((k + 1) & 1) * 2048 + c * 1024] = cb_tile_row;
-        }
+      #pragma unroll
+      for (int c = 0; c < 8; ++c) {
+        tl::load_to_lds<4>(
+            &cb_tile[((k + 1) & 1) * 2048 + c * 256 + (tx / 64) * 64 * 2],
+            &cb[(by >> 4) * 1048576 + (by & 15) * 65536 + (bx * 64 + ((((c * 256 + tx * 2) ^ (((c * 256 + tx * 2) >> 3) & 24)) & 2047) >> 5)) * 256 + k * 32 + (((c * 256 + tx * 2) ^ (((c * 256 + tx * 2) >> 3) & 24)) & 31) + 32]);
       }
       // T.copy (line 44)
-      const int x_tile_place = tx * 8;
-      const int x_tile_at = x_tile_place ^ ((x_tile_place >> 3) & 56);
-      if ((by & 15) * 256 + k * 32 < 4033) {
-        #pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          *(tl::vec<tl::half_t, 8> *)&x_tile[x_tile_at + ((k + 1) & 1) * 2048 + c * 1024] =
-              *(const tl::vec<tl::half_t, 8> *)&x[(by >> 4) * 20971520 + ((by & 15) * 256 + k * 32 + c * 16 + tx / 8 + 32) * 5120 + head * 64 + (tx % 8) * 8];
-        }
-      } else {
-        #pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          tl::vec<tl::half_t, 8> x_tile_row;
-          if ((by & 15) * 256 + k * 32 + c * 16 + tx / 8 + 32 < 4096) {
-            x_tile_row =
-                *(const tl::vec<tl::half_t, 8> *)&x[(by >> 4) * 20971520 + ((by & 15) * 256 + k * 32 + c * 16 + tx / 8 + 32) * 5120 + head * 64 + (tx % 8) * 8];
-          } else {
-            #pragma unroll
-            for (int lane = 0; lane < 8; ++lane) {
-              x_tile_row[lane] = tl::half_t(0.0f);
-            }
-          }
-          *(tl::vec<tl::half_t, 8> *)&x_tile[x_tile_at + ((k + 1) & 1) * 2048 + c * 1024] = x_tile_row;
-        }
+      #pragma unroll
+      for (int c = 0; c < 8; ++c) {
+        tl::load_to_lds<4>(
+            &x_tile[((k + 1) & 1) * 2048 + c * 256 + (tx / 64) * 64 * 2],
+            &x[(by >> 4) * 20971520 + ((by & 15) * 256 + k * 32 + ((((c * 256 + tx * 2) ^ (((c * 256 + tx * 2) >> 3) & 56)) & 2047) >> 6) + 32) * 5120 + head * 64 + (((c * 256 + tx * 2) ^ (((c * 256 + tx * 2) >> 3) & 56)) & 63)]);
       }
     }
     // T.copy (line 42)

@@ -84,26 +84,24 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
   for (int c = 0; c < 32; ++c) {
     acc[c] *= expf(s_row[(c >> 4) * 2 + ((c & 3) >> 1)]);
   }
-  if (0 < bx * 2 + 2) {
-    // T.copy (line 41)
-    const int cb_tile_place = tx * 8;
-    const int cb_tile_at = cb_tile_place ^ ((cb_tile_place >> 3) & 24);
-    tl::sync_threads();
-    #pragma unroll
-    for (int c = 0; c < 2; ++c) {
-      tl::cp_async<16>(
-          &cb_tile[cb_tile_at + c * 1024],
-          &cb[(by >> 4) * 1048576 + (by & 15) * 65536 + (bx * 64 + c * 32 + tx / 4) * 256 + (tx % 4) * 8]);
-    }
-    // T.copy (line 44)
-    const int x_tile_place = tx * 8;
-    const int x_tile_at = x_tile_place ^ ((x_tile_place >> 3) & 56);
-    #pragma unroll
-    for (int c = 0; c < 2; ++c) {
-      tl::cp_async<16>(
-          &x_tile[x_tile_at + c * 1024],
-          &x[(by >> 4) * 20971520 + ((by & 15) * 256 + c * 16 + tx / 8) * 5120 + head * 64 + (tx % 8) * 8]);
-    }
+  // T.copy (line 41)
+  const int cb_tile_place = tx * 8;
+  const int cb_tile_at = cb_tile_place ^ ((cb_tile_place >> 3) & 24);
+  tl::sync_threads();
+  #pragma unroll
+  for (int c = 0; c < 2; ++c) {
+    tl::cp_async<16>(
+        &cb_tile[cb_tile_at + c * 1024],
+        &cb[(by >> 4) * 1048576 + (by & 15) * 65536 + (bx * 64 + c * 32 + tx / 4) * 256 + (tx % 4) * 8]);
+  }
+  // T.copy (line 44)
+  const int x_tile_place = tx * 8;
+  const int x_tile_at = x_tile_place ^ ((x_tile_place >> 3) & 56);
+  #pragma unroll
+  for (int c = 0; c < 2; ++c) {
+    tl::cp_async<16>(
+        &x_tile[x_tile_at + c * 1024],
+        &x[(by >> 4) * 20971520 + ((by & 15) * 256 + c * 16 + tx / 8) * 5120 + head * 64 + (tx % 8) * 8]);
   }
   tl::cp_async_commit();
   for (int k = 0; k < bx * 2 + 2; ++k) {
@@ -111,42 +109,22 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
     tl::sync_threads();
     if (k + 1 < bx * 2 + 2) {
       // T.copy (line 41)
-      const int cb_tile_place = tx * 8;
-      const int cb_tile_at = cb_tile_place ^ ((cb_tile_place >> 3) & 24);
-      if (k < 7) {
-        #pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          tl::cp_async<16>(
-              &cb_tile[cb_tile_at + ((k + 1) & 1) * 2048 + c * 1024],
-              &cb[(by >> 4) * 1048576 + (by & 15) * 65536 + (bx * 64 + c * 32 + tx / 4) * 256 + k * 32 + (tx % 4) * 8 + 32]);
-        }
-      } else {
-        #pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          tl::cp_async<16>(
-              &cb_tile[cb_tile_at + ((k + 1) & 1) * 2048 + c * 1024],
-              &cb[(by >> 4) * 1048576 + (by & 15) * 65536 + (bx * 64 + c * 32 + tx / 4) * 256 + k * 32 + (tx % 4) * 8 + 32],
-              k < 7);
-        }
+      const int cb_tile_place_1 = tx * 8;
+      const int cb_tile_at_1 = cb_tile_place_1 ^ ((cb_tile_place_1 >> 3) & 24);
+      #pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        tl::cp_async<16>(
+            &cb_tile[cb_tile_at_1 + ((k + 1) & 1) * 2048 + c * 1024],
+            &cb[(by >> 4) * 1048576 + (by & 15) * 65536 + (bx * 64 + c * 32 + tx / 4) * 256 + k * 32 + (tx % 4) * 8 + 32]);
       }
       // T.copy (line 44)
-      const int x_tile_place = tx * 8;
-      const int x_tile_at = x_tile_place ^ ((x_tile_place >> 3) & 56);
-      if ((by & 15) * 256 + k * 32 < 4033) {
-        #pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          tl::cp_async<16>(
-              &x_tile[x_tile_at + ((k + 1) & 1) * 2048 + c * 1024],
-              &x[(by >> 4) * 20971520 + ((by & 15) * 256 + k * 32 + c * 16 + tx / 8 + 32) * 5120 + head * 64 + (tx % 8) * 8]);
-        }
-      } else {
-        #pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          tl::cp_async<16>(
-              &x_tile[x_tile_at + ((k + 1) & 1) * 2048 + c * 1024],
-              &x[(by >> 4) * 20971520 + ((by & 15) * 256 + k * 32 + c * 16 + tx / 8 + 32) * 5120 + head * 64 + (tx % 8) * 8],
-              (by & 15) * 8 + k < 127);
-        }
+      const int x_tile_place_1 = tx * 8;
+      const int x_tile_at_1 = x_tile_place_1 ^ ((x_tile_place_1 >> 3) & 56);
+      #pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        tl::cp_async<16>(
+            &x_tile[x_tile_at_1 + ((k + 1) & 1) * 2048 + c * 1024],
+            &x[(by >> 4) * 20971520 + ((by & 15) * 256 + k * 32 + c * 16 + tx / 8 + 32) * 5120 + head * 64 + (tx % 8) * 8]);
       }
     }
     tl::cp_async_commit();
@@ -163,15 +141,15 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
           *(const tl::vec<tl::half_t, 2> *)&dt[(by >> 4) * 327680 + head * 4096 + (by & 15) * 256 + k * 32 + c * 8 + (tx % 4) * 2];
     }
     // T.Parallel (line 45)
-    const int cb_tile_place = ((tx % 64) >> 5) * 1024 + ((tx % 32) >> 2) * 32 + (tx % 4) * 2;
-    const int cb_tile_at = cb_tile_place ^ ((cb_tile_place >> 3) & 24);
+    const int cb_tile_place_1 = ((tx % 64) >> 5) * 1024 + ((tx % 32) >> 2) * 32 + (tx % 4) * 2;
+    const int cb_tile_at_1 = cb_tile_place_1 ^ ((cb_tile_place_1 >> 3) & 24);
     #pragma unroll
     for (int c = 0; c < 16; ++c) {
       const int i_1 = ((tx % 64) >> 5) * 32 + (c >> 3) * 16 + (c & 1) * 8 + ((tx % 32) >> 2);
       const int j_1 = ((c & 7) >> 1) * 8 + (tx % 4) * 2;
       alignas(4) tl::half_t cb_tile_part[2];
       *(tl::vec<tl::half_t, 2> *)cb_tile_part =
-          *(const tl::vec<tl::half_t, 2> *)&cb_tile[(cb_tile_at ^ (((c & 7) >> 1) * 8)) + (k & 1) * 2048 + (c >> 3) * 512 + (c & 1) * 256];
+          *(const tl::vec<tl::half_t, 2> *)&cb_tile[(cb_tile_at_1 ^ (((c & 7) >> 1) * 8)) + (k & 1) * 2048 + (c >> 3) * 512 + (c & 1) * 256];
       #pragma unroll
       for (int u = 0; u < 2; ++u) {
         const float decayed =
@@ -181,13 +159,13 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
     }
     alignas(16) tl::half_t x_tile_frag[16];
     // T.gemm (line 48)
-    const int x_tile_place = (tx % 16) * 64 + (tx / 64) * 32 + ((tx % 32) >> 4) * 8;
-    const int x_tile_at = x_tile_place ^ ((x_tile_place >> 3) & 56);
+    const int x_tile_place_1 = (tx % 16) * 64 + (tx / 64) * 32 + ((tx % 32) >> 4) * 8;
+    const int x_tile_at_1 = x_tile_place_1 ^ ((x_tile_place_1 >> 3) & 56);
     #pragma unroll
     for (int ki = 0; ki < 2; ++ki) {
       #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        tl::ldmatrix_x4_trans(&x_tile_frag[j * 8], &x_tile[(x_tile_at ^ (j * 16)) + (k & 1) * 2048 + ki * 1024]);
+        tl::ldmatrix_x4_trans(&x_tile_frag[j * 8], &x_tile[(x_tile_at_1 ^ (j * 16)) + (k & 1) * 2048 + ki * 1024]);
       }
       #pragma unroll
       for (int i = 0; i < 2; ++i) {

@@ -300,6 +300,7 @@ class _Emit:
         _, _, exists = self._iteration(piece, prologue)
         if prologue is None and not piece.lead:
             return list(piece.conditions)
+        exists = [c for c in exists if not self.plan.ranges.proves(c)]
         return [*exists, *(self._moved(c, piece, prologue) for c in piece.conditions)]
 
     def _piece(self, piece: Piece, prologue: int | None) -> tuple[list[Any], Any]:

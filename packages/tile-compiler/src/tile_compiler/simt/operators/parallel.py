@@ -52,8 +52,10 @@ class NestRule(Rule):
 
     @property
     def demand(self) -> int:
-        """Elements of less than a byte need neighbours in one thread; other nests can follow that."""
-        return self.accesses.least_width - 1
+        """Elements of less than a byte need neighbours in one thread; other nests can follow that. A nest with fewer
+        iterations than the block has threads (statistics of rows) follows the others: led by it, rows of a tile would
+        lie in one thread each, and most threads would idle."""
+        return self.accesses.least_width - 1 if math.prod(self.shape) >= self.threads else -1
 
     @cached_property
     def _flat(self) -> dict[int, Ints | None]:
