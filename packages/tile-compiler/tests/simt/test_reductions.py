@@ -10,7 +10,9 @@ import threads as simt
 
 import tilelang.language as T
 from tile_compiler.rewrite import is_call
+from tile_compiler.simt.distribution import Distribution, linear, pushed_forward
 from tilelang.ir import tile_ir
+from tilelang.layout import Fragment
 
 
 @pytest.mark.parametrize("threads", [32, 48, 128])
@@ -115,6 +117,43 @@ def test_rows_follow_the_tile_and_not_their_statistics(rng: Any, check: Any) -> 
         "(i, j) -> thread (i * 32 + j // 4) % 128, register (i * 128 + j) // 512 * 4 + j % 4"
     )
     assert "held 32 times" in fragments["top"].describe()
+
+
+@pytest.mark.parametrize(
+    ("rows", "cols", "threads", "first"),
+    [
+        (16, 128, 128, (64, 1, 128)),  # a row in 64 threads: tx % 64 == 0
+        (64, 8, 128, (4, 1, 128)),
+        (8, 8, 64, (4, 1, 32)),  # and half of the block holds nothing
+        (6, 6, 96, (3, 1, 18)),
+    ],
+)
+def test_which_of_the_threads_with_a_row_store_it(
+    rng: Any, check: Any, rows: int, cols: int, threads: int, first: tuple[int, int, int]
+) -> None:
+    held = linear((rows, cols), threads, 2)
+    of_rows = pushed_forward(held, np.repeat(np.arange(rows), cols).reshape(rows, cols), (rows,))
+    assert of_rows.first_of == first
+    period, count, end = first
+    stores = [t for t in range(threads) if t % period < count and t < end]
+    assert stores == sorted(set(of_rows.thread_of[0].ravel()))
+
+    @T.prim_func
+    def sums(A: T.Tensor((rows, cols), "float32"), S: T.Tensor((rows,), "float32")):
+        with T.Kernel(1, threads=threads):
+            a = T.alloc_fragment((rows, cols), "float32")
+            s = T.alloc_fragment((rows,), "float32")
+            T.copy(A, a)
+            T.reduce_sum(a, s, dim=1)
+            T.copy(s, S)
+
+    check(sums, [rng.standard_normal((rows, cols)).astype("float32"), np.zeros(rows, "float32")], passes=False)
+
+
+def test_copies_that_are_not_apart_have_no_first_threads() -> None:
+    """Thread 1 holds the first copy of one element and the second one of another."""
+    overlapping = Distribution(Fragment((2,), lambda i, rep: (i + rep, 0), replicate=2), 4)
+    assert overlapping.first_of is None
 
 
 def test_shared_operands_are_staged(rng: Any, check: Any) -> None:

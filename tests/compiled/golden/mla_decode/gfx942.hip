@@ -185,13 +185,13 @@ extern "C" __global__ void __launch_bounds__(256) main_kernel_0(
       acc[c] *= rescale;
     }
     // T.copy (line -40)
-    if (tx == tx % 64) {
+    if (tx < 64) {
       tl::vec<tl::half_t, 4> weights_row;
       #pragma unroll
       for (int lane = 0; lane < 4; ++lane) {
         weights_row[lane] = tl::half_t(scores[lane]);
       }
-      const int weights_place = (tx % 16) * 16 + ((tx % 64) >> 4) * 4;
+      const int weights_place = (tx % 16) * 16 + (tx / 16) * 4;
       *(tl::vec<tl::half_t, 4> *)&weights[weights_place ^ ((weights_place >> 3) & 8)] = weights_row;
     }
     alignas(8) tl::half_t weights_frag[4];
@@ -229,7 +229,7 @@ extern "C" __global__ void __launch_bounds__(256) main_kernel_0(
   }
   // T.Parallel (line 23)
   const int i_6 = tx % 16;
-  if (tx == tx % 16) {
+  if (tx < 16) {
     logs[bx * 512 + (by * 16 + i_6) * 4 + bz] = largest + log2f(total);
   }
 }

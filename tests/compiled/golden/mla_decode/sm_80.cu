@@ -238,11 +238,11 @@ extern "C" __global__ void __launch_bounds__(256) main_kernel_0(
       acc[c] *= rescale[(c & 3) >> 1];
     }
     // T.copy (line -40)
-    const int weights_place = ((tx % 32) >> 2) * 32 + ((tx % 128) >> 5) * 8 + (tx % 4) * 2;
+    const int weights_place = ((tx % 32) >> 2) * 32 + (tx / 32) * 8 + (tx % 4) * 2;
     const int weights_at = weights_place ^ ((weights_place >> 3) & 24);
     #pragma unroll
     for (int c = 0; c < 2; ++c) {
-      if (tx == tx % 128) {
+      if (tx < 128) {
         tl::vec<tl::half_t, 2> weights_row;
         #pragma unroll
         for (int lane = 0; lane < 2; ++lane) {

@@ -73,6 +73,22 @@ class Distribution:
         return table
 
     @cached_property
+    def first_of(self) -> tuple[int, int, int] | None:
+        """(period, count, end) if those threads hold the first copy of all their elements for which thread % period < count
+        and thread < end; None for other patterns."""
+        first, others = np.unique(self.thread_of[0]), np.unique(self.thread_of[1:])
+        if np.isin(first, others).any():
+            return None
+        end = int(self.thread_of.max()) + 1
+        mask = np.zeros(end, bool)
+        mask[first] = True
+        for period in (p for p in range(1, end + 1) if end % p == 0):
+            count = int(mask[:period].sum())
+            if np.array_equal(mask, np.tile(np.arange(period) < count, end // period)):
+                return period, count, end
+        return None
+
+    @cached_property
     def is_full(self) -> bool:
         """Whether every thread of the block has an element in every step."""
         return bool((self.held >= 0).all())

@@ -189,6 +189,12 @@ class _Nest:
         """The condition that this thread is the first of those that repeat the iteration."""
         if self.loop.replicas == 1:
             return []
+        every = self.loop.first_of
+        if every is not None:  # whichever the iteration: a question of the thread alone
+            period, count, end = every
+            place = self.low.tx if period == end else tir.floormod(self.low.tx, int32(period))
+            found = [place < int32(count) if count > 1 else place == int32(0)]
+            return found if period == end or end == self.loop.threads else [*found, self.low.tx < int32(end)]
         thread = self.loop.fragment.thread_expr
         if not is_formula(thread):
             raise UnsupportedOnTarget(f"{self.rule.text} repeated over irregular threads", at=self.rule.span)
