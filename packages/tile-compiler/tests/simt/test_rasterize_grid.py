@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tvm import ir
 from tvm import tirx as tir
 
 import tilelang.language as T
@@ -20,8 +21,11 @@ _BX, _BY, _W, _H = (tir.Var(name, "int32") for name in ("bx", "by", "w", "h"))
 M, N = T.dynamic("M"), T.dynamic("N")
 
 
-def numbers(width: int, height: int, panels: Panels, dims: tuple[int, int] = (1, 1)) -> np.ndarray:
-    """The new (column, row) of the blocks, in the order in which they run; in clusters of `dims`."""
+def numbers(
+    width: int, height: int, panels: Panels, dims: tuple[int, int] = (1, 1), sizes: tuple[Any, Any] = (_W, _H)
+) -> np.ndarray:
+    """The new (column, row) of the blocks, in the order in which they run; in clusters of `dims`. `sizes`: of the grid, as
+    the compiler knows them."""
     values = ThreadValues(width * height)
     values.values = {
         _BX: values.lane % width,
@@ -29,7 +33,7 @@ def numbers(width: int, height: int, panels: Panels, dims: tuple[int, int] = (1,
         _W: np.asarray([width]),
         _H: np.asarray([height]),
     }
-    parts = [np.broadcast_to(values.value(e), (width * height,)) for e in clustered(_BX, _BY, _W, _H, panels, dims)]
+    parts = [np.broadcast_to(values.value(e), (width * height,)) for e in clustered(_BX, _BY, *sizes, panels, dims)]
     return np.stack(parts, axis=1)
 
 
@@ -43,6 +47,18 @@ def numbers(width: int, height: int, panels: Panels, dims: tuple[int, int] = (1,
 def test_each_block_runs_once(width: int, height: int, size: int, order: str) -> None:
     found = {(int(x), int(y)) for x, y in numbers(width, height, Panels(size, order))}
     assert found == {(x, y) for x in range(width) for y in range(height)}
+
+
+@pytest.mark.parametrize("order", ["row", "column"])
+@pytest.mark.parametrize(("width", "height"), [(5, 12), (12, 4), (8, 8), (3, 5)])
+def test_a_grid_of_whole_panels_is_walked_in_the_same_order_with_constants(width: int, height: int, order: str) -> None:
+    """Known sizes: where panels divide the grid, no division by what is left of it."""
+    panels, sizes = Panels(4, order), (tir.const(width, "int32"), tir.const(height, "int32"))
+    np.testing.assert_array_equal(numbers(width, height, panels, sizes=sizes), numbers(width, height, panels))
+    made = clustered(_BX, _BY, *sizes, panels, (1, 1))
+    nodes = [n for e in made for n in tile_ir.walk(tir.Evaluate(e))]
+    whole = (height if order == "row" else width) % 4 == 0
+    assert any(isinstance(n, (ir.prim.Max, ir.prim.Min)) for n in nodes) is not whole
 
 
 def test_blocks_walk_along_panels() -> None:

@@ -8,9 +8,8 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
   const int block_y = blockIdx.y;
   const int tx = threadIdx.x;
   const int bx =
-      ((block_y >> 3) & 1) == 0 ? ((block_y & 7) * 32 + block_x) / max(min(8, 32 - (block_y >> 3) * 8), 1) : max(31 - ((block_y & 7) * 32 + block_x) / max(min(8, 32 - (block_y >> 3) * 8), 1), 0);
-  const int by =
-      (block_y >> 3) * 8 + ((block_y & 7) * 32 + block_x) % max(min(8, 32 - (block_y >> 3) * 8), 1);
+      ((block_y >> 3) & 1) == 0 ? ((block_y & 7) * 32 + block_x) >> 3 : 31 - (((block_y & 7) * 32 + block_x) >> 3);
+  const int by = (block_y >> 3) * 8 + (((block_y & 7) * 32 + block_x) & 7);
   float *A_shared = (float *)tl::shared_memory();
   float *B_shared = (float *)(tl::shared_memory() + 24576);
   alignas(16) float C_local[128];

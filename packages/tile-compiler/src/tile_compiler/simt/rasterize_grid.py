@@ -86,9 +86,13 @@ def rasterized(column: Any, row: Any, width: Any, height: Any, panels: Panels) -
         return turned[1], turned[0]
     size = tir.const(panels.size, str(row.ty))
     panel = tir.floordiv(row, size)
-    rows = tir.max(tir.min(size, height - panel * size), tir.const(1, str(row.ty)))  # 1: no panel is empty
+    count = tile_ir.static(height)
+    rows, first = size, None
+    if count is None or count % panels.size:  # the last panel has fewer
+        rows = tir.max(tir.min(size, height - panel * size), tir.const(1, str(row.ty)))  # 1: no panel is empty
+        first = tir.const(0, str(row.ty))  # no column is outside
     number = tir.floormod(row, size) * width + column
     along = tir.floordiv(number, rows)
-    back = tir.max(width - 1 - along, tir.const(0, str(row.ty)))  # 0: no column is outside
+    back = width - 1 - along if first is None else tir.max(width - 1 - along, first)
     new_column = tir.Select(tir.floormod(panel, 2) == 0, along, back)
     return new_column, panel * size + tir.floormod(number, rows)
