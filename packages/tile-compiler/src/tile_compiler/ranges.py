@@ -123,20 +123,19 @@ class Ranges:
         rest = high - low if isinstance(condition, (ir.prim.LE, ir.prim.GE)) else high - low - 1  # not negative
         variables = list(dict.fromkeys(n for n in tile_ir.walk(rest) if isinstance(n, ir.Var)))
         found = sym.detect_linear_equation(rest, variables) if len(variables) > 1 else []
-        factors = [tile_ir.static(f) for f in found]
-        if not factors or None in factors:
+        factors = [f for f in map(tile_ir.static, found) if f is not None]
+        if not factors or len(factors) < len(found):
             return
         most = [_largest(self.analyzer.const_int_bound(v), f) for v, f in zip(variables, factors)]
         for n, (variable, factor) in enumerate(zip(variables, factors)):
-            others = [*most[:n], *most[n + 1 :]]
-            if None in others or not factor:
+            others = [m for m in (*most[:n], *most[n + 1 :]) if m is not None]
+            if len(others) < len(variables) - 1 or not factor:
                 continue
             room = factors[-1] + sum(others)
-            kind = str(variable.ty)
-            if factor < 0:
-                yield variable <= tir.const(room // -factor, kind)
-            else:
-                yield variable >= tir.const(-(room // factor), kind)
+            bound = room // -factor if factor < 0 else -(room // factor)
+            if abs(bound) < LARGEST_DIM:
+                value = tir.const(bound, str(variable.ty))
+                yield variable <= value if factor < 0 else variable >= value
 
     @contextmanager
     def all_inside(self) -> Iterator[None]:

@@ -9,7 +9,7 @@ from tvm import ir
 from tvm import tirx as tir
 
 import tilelang.language as T
-from tile_compiler.ranges import Ranges
+from tile_compiler.ranges import LARGEST_DIM, Ranges
 from tile_compiler.variants import whole_rows, whole_tiles
 from tilelang.ir import tile_ir
 
@@ -106,5 +106,9 @@ def test_a_comparison_of_two_variables_bounds_each_of_them(strict: bool, turned:
     with ranges.given(k * 3 - i > 10):
         assert ranges.proves(k >= 4)
         assert not ranges.proves(k >= 5)
-    with ranges.given(k - i * tir.Var("n", "int32") > 10):  # not linear, or of any size
+    dimension = tir.Var("n", "int32")
+    with ranges.given(k - i * dimension > 10):  # not linear
         assert not ranges.proves(k >= 1)
+    ranges.iterate(dimension, 0, LARGEST_DIM)
+    with ranges.given(k < dimension * 64):  # bounds that no int32 holds say nothing
+        assert not ranges.proves(k < 999)

@@ -25,6 +25,7 @@ from tvm import tirx as tir
 from tile_compiler.errors import where
 from tile_compiler.ranges import shape_variables
 from tile_compiler.rewrite import is_call
+from tile_compiler.simt.memory_turns import BANK_BYTES, BANKS, SECTOR, collapsed, distinct, wavefronts
 from tile_compiler.simt.operators.nests import is_global, is_shared
 from tile_compiler.simt.thread_values import Array, ThreadValues, Unknown
 from tile_compiler.simt.wgmma_calls import wgmma_call
@@ -33,7 +34,6 @@ from tilelang.ir.dtypes import dtype_of
 
 MANY_BLOCKS, MANY_ITERATIONS = 64, 512  # of more, the first and the last stand for all
 DYNAMIC = 1024  # what a dynamic dimension is taken to be
-SECTOR, BANKS, BANK_BYTES = 32, 32, 4
 _SHAPE = re.compile(r"_m?(\d+)[nx](\d+)[kx](\d+)_")
 
 
@@ -414,11 +414,11 @@ class _Counter(ThreadValues):
         access.bytes += threads * width
         if not known:
             return access
-        place = _collapsed(place, SECTOR if space == "global" else BANKS * BANK_BYTES)
+        place = collapsed(place, SECTOR if space == "global" else BANKS * BANK_BYTES)
         if space == "global":
-            access.sectors += self._sums(place, lambda at, active: (_distinct(at // SECTOR, active),))[0]
+            access.sectors += self._sums(place, lambda at, active: (distinct(at // SECTOR, active),))[0]
             return access
-        turns, least = self._sums(place, lambda at, active: _wavefronts(at, active, width))
+        turns, least = self._sums(place, lambda at, active: wavefronts(at, active, width))
         access.wavefronts += turns
         access.conflict_free += least
         return access
@@ -433,44 +433,6 @@ class _Counter(ThreadValues):
             factors = [strides[axis]] if strides else list(buffer.ty.shape[axis + 1 :])
             total = total + self.value(index) * math.prod(int(self.value(f).max()) for f in factors)
         return total
-
-
-def _collapsed(place: Array, period: int) -> Array:
-    """`place` without the axes along which all threads move by one multiple of `period` bytes: the cost is the same."""
-    for axis in range(place.ndim - 1):
-        moved = place - place.take([0], axis)
-        same = moved == moved.reshape(*moved.shape[: axis + 1], -1)[..., :1].reshape(
-            *moved.shape[: axis + 1], *[1] * (place.ndim - axis - 1)
-        )
-        if place.shape[axis] > 1 and bool(same.all()) and not (moved % period).any():
-            place = place.take([0], axis)
-    return place
-
-
-def _distinct(values: Array, active: Array) -> Array:
-    """For each row the number of different values among the active ones."""
-    ordered = np.sort(np.where(active, values, np.iinfo(np.int64).max), axis=1)
-    new = np.ones(ordered.shape, bool)
-    new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
-    counted: Array = (new & (ordered != np.iinfo(np.int64).max)).sum(axis=1)
-    return counted
-
-
-def _wavefronts(address: Array, active: Array, width: int) -> tuple[Array, Array]:
-    """(turns, turns without conflicts) of each request. Accesses of 8 and 16 bytes are made by half and quarter warps;
-    in each part a bank serves one word of 4 bytes at a time, to all lanes that want it."""
-    lanes = 32 if width <= 4 else 16 if width == 8 else 8
-    words = max(1, width // BANK_BYTES)
-    parts = address.reshape(-1, lanes, 1) // BANK_BYTES + np.arange(words)
-    on = np.broadcast_to(active.reshape(-1, lanes, 1), parts.shape).reshape(len(parts), -1)
-    nowhere = np.iinfo(np.int64).max
-    ordered = np.sort(np.where(on, parts.reshape(len(parts), -1), nowhere), axis=1)
-    new = ordered != nowhere
-    new[:, 1:] &= ordered[:, 1:] != ordered[:, :-1]
-    row, column = np.nonzero(new)
-    bank = row * BANKS + ordered[row, column] % BANKS
-    turns = np.bincount(bank, minlength=len(parts) * BANKS).reshape(-1, BANKS).max(axis=1)
-    return turns.reshape(len(address), -1).sum(axis=1), on.any(axis=1).reshape(len(address), -1).sum(axis=1)
 
 
 def _itemsize(buffer: Any) -> int:
