@@ -165,8 +165,7 @@ class SpecializedLoop:
     def _let_go(self) -> list[Any]:
         """After the loop: what its last iteration still used.
 
-        The wait stands under no condition: registers of products that meet another way to the
-        same place before they were waited for make ptxas put products one after the other (its remark C7514).
+        The wait stands under no condition, as in `_later`.
         """
         if not self.carried:
             return []
@@ -226,11 +225,15 @@ class SpecializedLoop:
 
     def _later(self, late: list[Use]) -> list[Guarded]:
         """When an iteration has issued the first instructions of its first product: let go of what the iteration before
-        it used. Not behind a long product, whose instructions are issued as the tensor cores take them."""
+        it used. Not behind a long product, whose instructions are issued as the tensor cores take them.
+
+        The wait stands under no condition: registers of products that were waited for on one of two ways only make ptxas
+        put products one after the other (its remarks C7512 and C7514).
+        """
         self.carried = late
         number = self._number(self.loop.loop_var - 1)
         before = [self.turn > 0]
-        out: list[Guarded] = [(before, run("tl::wgmma_wait<1>", span=self.loop.span))]
+        out: list[Guarded] = [([], run("tl::wgmma_wait<1>", span=self.loop.span))]
         for use in late:
             out += [(before, s) for s in use.channel.release(number, self.thread)]
         return out
