@@ -121,6 +121,50 @@ def test_blocks_that_stay_load_the_next_tile_while_they_store(listing: Any) -> N
     assert not any(n.startswith(("R2UR", "SHFL", "IMAD", "MOV")) for n in body)
 
 
+@T.prim_func
+def gradients(
+    K: T.Tensor((128, 128), "float16"),
+    V: T.Tensor((128, 128), "float16"),
+    Q: T.Tensor((1024, 128), "float16"),
+    dO: T.Tensor((1024, 128), "float16"),
+    dK: T.Tensor((128, 128), "float32"),
+    dV: T.Tensor((128, 128), "float32"),
+):
+    with T.Kernel(1, threads=256):
+        k, v = (T.alloc_shared((128, 128), "float16") for _ in range(2))
+        q, do = (T.alloc_shared((64, 128), "float16") for _ in range(2))
+        scores, slopes = (T.alloc_fragment((128, 64), "float32") for _ in range(2))
+        weights, rounded = (T.alloc_fragment((128, 64), "float16") for _ in range(2))
+        of_keys, of_values = (T.alloc_fragment((128, 128), "float32") for _ in range(2))
+        T.copy(K, k)
+        T.copy(V, v)
+        T.clear(of_keys)
+        T.clear(of_values)
+        for step in T.Pipelined(16, num_stages=2):
+            T.copy(Q[step * 64, 0], q)
+            T.gemm(k, q, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
+            T.copy(dO[step * 64, 0], do)
+            T.gemm(v, do, slopes, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
+            for i, j in T.Parallel(128, 64):
+                scores[i, j] = T.exp2(scores[i, j])
+            T.copy(scores, weights)
+            T.gemm(weights, do, of_values, policy=T.GemmWarpPolicy.FullRow)
+            for i, j in T.Parallel(128, 64):
+                slopes[i, j] *= scores[i, j]
+            T.copy(slopes, rounded)
+            T.gemm(rounded, q, of_keys, policy=T.GemmWarpPolicy.FullRow)
+        T.copy(of_keys, dK)
+        T.copy(of_values, dV)
+
+
+def test_products_that_are_waited_for_an_iteration_later_are_not_serialized() -> None:
+    """224 registers of tiles in each thread. With the wait under a condition ptxas gave up (C7512)."""
+    source = text(gradients)
+    loop = source.split("for (int step = 0")[1]
+    assert loop.index("wgmma_wait<1>") < loop.index("if (step > 0)") < loop.index("wgmma_wait<0>")
+    compiled(source)
+
+
 def test_the_log_tells_of_products_that_cannot() -> None:
     """The note has the line of the text that the loop's first statement is on."""
     source = text(gemm(128, 128, 64, 256, (False, False), 0))
