@@ -60,7 +60,7 @@ def compiled(stages: int) -> tuple[Any, list[str]]:
     """For the emulator, and what the consumers' loop does, in order."""
     kernel = tilelang.compile(latent_attention(stages), target="cuda -arch=sm_90a", execution="emulate")
     loop = kernel.get_kernel_source().split("for (int k = 0")[1].split("\n    }\n")[0]
-    steps = r"wgmma_commit|wgmma_wait<\d>|kv_full|kv_empty|out\[c\] \*= |part_part\w*\[|scores\[c\] = |sync_threads"
+    steps = r"wgmma_commit|if \(k > 0\)|wgmma_wait<\d>|kv_full|kv_empty|out\[c\] \*= |part_part\w*\[|scores\[c\] = |sync_threads"
     return kernel, re.findall(steps, loop)
 
 
@@ -79,7 +79,8 @@ def agrees(kernel: Any) -> None:
 def test_one_tile_for_both_products_in_two_versions() -> None:
     kernel, order = compiled(2)
     # The first instructions of Q K are issued behind P V of the iteration before; when that is done, its tile comes next.
-    assert order[:4] == ["kv_full", "wgmma_commit", "wgmma_wait<1>", "kv_empty"]
+    # (Outside of the condition the wait would make ptxas serialize products, as the output is scaled in the loop: C7514.)
+    assert order[:5] == ["kv_full", "wgmma_commit", "if (k > 0)", "wgmma_wait<1>", "kv_empty"]
     # Weights and the scaled output are what P V needs; the sum of the weights is computed beside it.
     assert order.index("out[c] *= ") < order.index("part_part[")
     assert order.count("sync_threads") == 3

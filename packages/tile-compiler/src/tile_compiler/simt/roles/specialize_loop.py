@@ -165,7 +165,8 @@ class SpecializedLoop:
     def _let_go(self) -> list[Any]:
         """After the loop: what its last iteration still used.
 
-        The wait stands under no condition, as in `_later`.
+        The wait stands under no condition: registers of products that meet another way to the
+        same place before they were waited for make ptxas put products one after the other (its remark C7514).
         """
         if not self.carried:
             return []
@@ -227,13 +228,17 @@ class SpecializedLoop:
         """When an iteration has issued the first instructions of its first product: let go of what the iteration before
         it used. Not behind a long product, whose instructions are issued as the tensor cores take them.
 
-        The wait stands under no condition: registers of products that were waited for on one of two ways only make ptxas
-        put products one after the other (its remarks C7512 and C7514).
+        The wait stands under the arrivals' condition only if other statements of the loop touch the results as well: so it
+        is that ptxas (13) keeps products beside each other. The other way round it puts them one after the other, with its
+        remarks C7512 (gradients of attention) and C7514 (an output that is scaled in each iteration).
         """
         self.carried = late
         number = self._number(self.loop.loop_var - 1)
         before = [self.turn > 0]
-        out: list[Guarded] = [([], run("tl::wgmma_wait<1>", span=self.loop.span))]
+        results = {result_of(use.users[-1]) for use in late}
+        others = [p for p in self.rest if p.place not in self.products]
+        shared = any(mentions(p) & results for p in others)
+        out: list[Guarded] = [(before if shared else [], run("tl::wgmma_wait<1>", span=self.loop.span))]
         for use in late:
             out += [(before, s) for s in use.channel.release(number, self.thread)]
         return out
