@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 # the latter with something fixed; in another way.
 FIXED, PERIODIC, AFFINE, GUARD, OTHER = range(5)
 
+_DECIDING = (tir.IfThenElse, tir.While, tir.For, tir.BufferStore, ir.TensorLoad, ir.Call)  # what is looked at in a loop
 _ORDERED = ("LT", "LE", "GT", "GE")
 _EQUAL = ("EQ", "NE")
 
@@ -75,7 +76,7 @@ class Repetition:
         self._count(loop, [])
         self._count(loop, [n for n in tile_ir.walk(loop.body, tir.IfThenElse) if self._guards(n)])
         inner = {n.loop_var for n in tile_ir.walk(loop.body, tir.For)}
-        for node in tile_ir.walk(loop.body):
+        for node in tile_ir.walk(loop.body, *_DECIDING):
             if not self.regular:
                 return
             self._visit(node, is_quiet)
@@ -88,8 +89,8 @@ class Repetition:
         self.counters = set(_counters(loop, guards))
         self.moving = {self.var, *self.counters}
         self.derived = {}
-        for node in tile_ir.walk(loop.body):
-            if isinstance(node, tir.Bind) and depends(node.value, {*self.moving, *self.derived}):
+        for node in tile_ir.walk(loop.body, tir.Bind):
+            if depends(node.value, {*self.moving, *self.derived}):
                 self.derived[node.var] = substitute(node.value, self.derived)
 
     def _guards(self, node: tir.IfThenElse) -> bool:

@@ -7,6 +7,8 @@ the tile. They keep the maps that `repeat`, `compose` and `reshape` build short 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TypeAlias
 
 from tilelang.layout.expr import Const, IndexExpr, Op, Placeholder, Table, apply, lookup
@@ -68,13 +70,27 @@ def _combine(op: str, a: tuple[int, int], b: tuple[int, int]) -> Bounds:
     return None
 
 
+@dataclass(frozen=True)
+class _Structure:
+    """An expression that is equal to those of the same structure."""
+
+    key: tuple[object, ...]
+    expr: IndexExpr = field(compare=False)
+
+
 def simplify(expr: IndexExpr, extents: Mapping[str, int]) -> IndexExpr:
     """An equal, usually shorter expression for placeholders in `[0, extents[name])`; the same if applied again."""
+    return _simplified(_Structure(expr.key, expr), tuple(extents.items()))
+
+
+@lru_cache(maxsize=4096)  # layouts of a kernel are proposed again and again, and those of other kernels are alike
+def _simplified(structure: _Structure, sizes: tuple[tuple[str, int], ...]) -> IndexExpr:
+    extents, expr, key = dict(sizes), structure.expr, structure.key
     while True:
-        simple = _simplify_once(expr, extents)
-        if simple.key == expr.key:
-            return simple
-        expr = simple
+        expr = _simplify_once(expr, extents)
+        before, key = key, expr.key
+        if key == before:
+            return expr
 
 
 def _simplify_once(expr: IndexExpr, extents: Mapping[str, int]) -> IndexExpr:
