@@ -170,6 +170,7 @@ SWEEPS: dict[str, tuple[Config, ...]] = {
         AttentionConfig(128, 80, 2),
         AttentionConfig(64, 64, 2, 128),
         AttentionConfig(128, 64, 2, 128),  # the best one of mma.sync
+        AttentionConfig(128, 48, 2, 128),  # mma.sync without spills: 252 registers
     ),
     "mla": (
         MlaConfig(64, 32, 2),
