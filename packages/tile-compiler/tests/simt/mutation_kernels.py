@@ -1,6 +1,7 @@
 """The kernels of the mutation sweep, by name: products, attention, pipelines, reductions, thread-level code, examples.
 
-The same ones for CUDA and for HIP, where waves have 64 threads, matrix products are MFMA and tiles go through registers.
+The same ones for CUDA and for HIP, where waves have 64 threads, matrix products are MFMA and tiles go through registers;
+and Hopper's: mbarriers, bulk copies, products of warpgroups, roles of warps, clusters, and programs that users write.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import hopper_programs
 import numpy as np
+import test_clusters
 from test_attention import attention
 from test_pipelines import SCHEDULES, scaled
 from test_pipelines import attention as scheduled_attention
@@ -179,4 +182,21 @@ _HIP = [
     for arch in ["gfx90a" if number % 4 == 3 else "gfx942"]
 ]
 
-SUBJECTS = [*_CUDA, *_HIP]
+_HOPPER = [
+    *(Subject(f"product_{stages}_stages", _of(product, 100, 72, 80, stages, (64, 64, 32))) for stages in (1, 3)),
+    Subject("product_of_whole_tiles", _of(product, 64, 64, 96, 3)),
+    Subject("product_staged_epilogue", _of(staged, 2)),
+    Subject("attention_causal", _of(attention, 100, 70, 32, 64, 32, True, 2)),
+    Subject("attention_in_turns", _of(attention, 128, 128, 64, 128, 64, False, 2, 256)),
+    Subject("persistent_gemm", _example("persistent_gemm", "persistent_matmul", 70, 64, 64, 2)),
+    Subject("cluster", _of(test_clusters.product, 128, 64, 96, (1, 2))),
+    Subject("cluster_that_stays", _of(test_clusters.persistent, 128, 128, 64, 2)),
+    Subject("ring", _of(hopper_programs.ring, 7, 3)),
+    Subject("weights", _of(hopper_programs.weights, 3)),
+    Subject("shared_out", _of(hopper_programs.shared_out, 16)),
+    Subject("turns", _of(hopper_programs.turns, 5)),
+    Subject("bulk", _of(hopper_programs.bulk, 64)),
+]
+_HOPPER = [replace(subject, name=f"{subject.name}_sm_90a", arch="sm_90a") for subject in _HOPPER]
+
+SUBJECTS = [*_CUDA, *_HIP, *_HOPPER]

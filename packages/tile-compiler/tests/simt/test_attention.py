@@ -12,7 +12,9 @@ from mutants import all_needed
 import tilelang.language as T
 
 
-def attention(seq_q: int, seq_kv: int, dim: int, rows: int, cols: int, causal: bool, stages: int) -> Any:
+def attention(
+    seq_q: int, seq_kv: int, dim: int, rows: int, cols: int, causal: bool, stages: int, threads: int = 128
+) -> Any:
     scale = math.log2(math.e) / math.sqrt(dim)
     past = seq_kv - seq_q
 
@@ -23,7 +25,7 @@ def attention(seq_q: int, seq_kv: int, dim: int, rows: int, cols: int, causal: b
         V: T.Tensor((seq_kv, dim), "float16"),
         O: T.Tensor((seq_q, dim), "float16"),
     ):
-        with T.Kernel(T.ceildiv(seq_q, rows), threads=128) as bx:
+        with T.Kernel(T.ceildiv(seq_q, rows), threads=threads) as bx:
             Q_tile = T.alloc_shared((rows, dim), "float16")
             K_tile = T.alloc_shared((cols, dim), "float16")
             V_tile = T.alloc_shared((cols, dim), "float16")

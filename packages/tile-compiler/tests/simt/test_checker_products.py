@@ -138,11 +138,17 @@ def test_a_product_stays_under_way_into_the_next_iteration(versions: int, extent
         assert "while a product may still read it" in refutation(made(versions))
 
 
-def test_other_warps_may_still_read_without_a_barrier_after_the_wait() -> None:
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_warp_waits_for_the_product_of_all_warps(waits: bool) -> None:
+    """Groups of products are the warpgroup's (PTX ISA, wgmma.commit_group): no barrier is needed after the wait."""
     program = Products()
-    turn = lambda k: [call("wgmma_wait<0>"), *program.fill(k), FENCE, SYNC, *program.multiply(k)]  # noqa: E731
+    wait = [call("wgmma_wait<0>")] if waits else []
+    turn = lambda k: [*wait, *program.fill(k), FENCE, SYNC, *program.multiply(k)]  # noqa: E731
     func = program.function([loop("k", 5, turn), call("wgmma_wait<0>"), program.result()])
-    assert "while a product may still read it" in refutation(func)
+    if waits:
+        assert not assumed(func)
+    else:
+        assert "while a product may still read it" in refutation(func)
 
 
 def test_registers_between_products() -> None:

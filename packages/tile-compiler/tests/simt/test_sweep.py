@@ -22,6 +22,10 @@ SAMPLE = {
     "product_2_stages_gfx942": 4,
     "reversal_in_turns_gfx942": 4,
     "row_sums_gfx90a": 4,
+    "product_3_stages_sm_90a": 5,
+    "cluster_sm_90a": 4,
+    "weights_sm_90a": 5,
+    "bulk_sm_90a": 4,
 }
 #: Verdicts on mutants that may stay: each of their entries carries its proof.
 HARMLESS = {"redundant", "always true", "same function"}
@@ -44,7 +48,10 @@ def test_mutants_are_found(name: str) -> None:
 def test_there_are_enough_kernels_of_both_vendors() -> None:
     names = [s.name for s in SUBJECTS]
     assert len(set(names)) == len(names)
-    assert len([n for n in names if "gfx" in n]) >= 30 <= len([n for n in names if "gfx" not in n])
+    assert (
+        len([n for n in names if "gfx" in n]) >= 30 <= len([n for n in names if "gfx" not in n and "sm_90a" not in n])
+    )
+    assert len([n for n in names if "sm_90a" in n]) >= 14
 
 
 def test_recorded_sweep_has_every_kernel_and_no_gap() -> None:

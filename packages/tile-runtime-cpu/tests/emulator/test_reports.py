@@ -296,3 +296,43 @@ def test_without_a_compiler(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(emulator.NoCompilerError, match="no-such-compiler"):
         emulator.host_compiler()
+
+
+@pytest.mark.parametrize("arrivals", [1, 2])
+def test_a_barrier_that_some_arrive_at_and_that_never_lets_others_pass(run_body, watched, arrivals):
+    """One warp of two arrives, or both: nobody has to wait."""
+    y = np.zeros(1, "f4")
+    body = f"if (threadIdx.x < {32 * arrivals}) tl::arrive_barrier(3, 64);\nif (threadIdx.x == 0) O[0] = 1;"
+    report = run_body("float* O", body, [y], 64, buffers=watched(O=y))
+    if arrivals == 2:
+        report.check()
+        return
+    finding = only(report, "incomplete-barrier")
+    assert "arrives at barrier 3, which never has all its arrivals" in finding.message
+    assert finding.text == "if (threadIdx.x < 32) tl::arrive_barrier(3, 64);"
+
+
+def test_a_warp_may_come_late_to_its_wait(run_body, watched):
+    """It lets another one go on, then waits for the wrong phase: in time it passes, late it waits for one that never ends."""
+    body = """uint64_t* bar = (uint64_t*)tl::shared_memory();
+if (threadIdx.x == 0) {
+  tl::mbarrier_init(bar, 1);
+  tl::mbarrier_init(bar + 1, 1);
+}
+tl::sync_threads();
+if (threadIdx.x == 0) {
+  tl::mbarrier_arrive(bar + 1);
+  tl::mbarrier_wait(bar, 1);
+  O[0] = 1;
+}
+if (threadIdx.x == 32) {
+  tl::mbarrier_wait(bar + 1, 0);
+  tl::mbarrier_arrive(bar);
+}"""
+    found = []
+    for seed in range(1, 40):
+        y = np.zeros(1, "f4")
+        report = run_body("float* O", body, [y], 64, 64, buffers=watched(O=y), seed=seed)
+        found += [f.kind for f in report.errors]
+    assert found == ["deadlock"] * len(found)
+    assert 0 < len(found) < 39

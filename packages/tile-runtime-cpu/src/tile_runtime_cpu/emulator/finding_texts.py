@@ -136,6 +136,11 @@ KINDS: list[tuple[str, str, str]] = [
         "gives a bulk copy {coordinate}",
         "begin boxes at multiples of 16 bytes, and those that are written inside the tensor; copy others without it",
     ),
+    (
+        "incomplete-barrier",
+        "arrives at barrier {code}, which never has all its arrivals",
+        "let every thread that the barrier counts come by, to wait or to arrive, as often as the others",
+    ),
 ]
 
 #: What to do about it in a program of which the text was generated.

@@ -74,8 +74,10 @@ class Products(BlockMemory):
                 queue.commit()
             else:
                 done = queue.wait(int(name[15:-1]))
-                for warp in range(group * 4, group * 4 + 4):
-                    mine = threads & (self.lane // WARP == warp)
+                mine = threads & (self.lane // WARPGROUP == group)
+                for warp in range(
+                    group * 4, group * 4 + 4
+                ):  # groups of products are the warpgroup's (PTX, commit_group)
                     engines.knowledge.learn(mine, engines.agents.products(warp), done)
 
     def _multiply(self, name: str, node: Any, stmt: Any, groups: list[int], engines: Engines) -> None:

@@ -118,6 +118,7 @@ void end_asynchronous_work() {
 
 void end_block() {
   check_nothing_under_way();
+  check_barriers();
   if (settings.checks && block.size > 1) check_lifetimes();
 }
 

@@ -8,6 +8,7 @@ namespace emu {
 struct Barrier {
   int count, arrived;  // arrived: without waiting
   Row* past;           // of those
+  const void* pc;      // of the last of them
   std::vector<Thread*> members;
 };
 static Barrier barriers[kMaxBlocks][16];
@@ -19,6 +20,15 @@ void reset_barriers() {
       b.arrived = 0;
       drop_row(b.past);
       b.past = nullptr;
+    }
+  }
+}
+
+// The last thread of a block has ended: a barrier that some have arrived at must have let others pass.
+void check_barriers() {
+  for (auto& of_block : barriers) {
+    for (Barrier& b : of_block) {
+      if (b.arrived) fail(kIncompleteBarrier, b.pc, -1, (int)(&b - of_block));
     }
   }
 }
@@ -170,6 +180,7 @@ void tl_emu_arrive_threads(int number, int count) {
   current->pc = TL_EMU_PC;
   Barrier& b = barrier_of(number, count);
   ++b.arrived;
+  b.pc = current->pc;
   if (!b.past) {
     b.past = new_row();
     b.past->references = 1;

@@ -38,6 +38,7 @@ bool worth_a_crew(u64 done, u64 all, double seconds_so_far);
 bool run_crew(const std::vector<u64>& order, u64 done, BlockRunner run_one);
 void forget_last_hit();
 void reset_barriers();
+void check_barriers();
 void record_traffic(const Space& space, const void* address, u32 size, const void* pc, bool copy = false);
 void finish_traffic();
 void multiply_accumulate(MmaOperands* const* lanes, tl_emu_element a_type, tl_emu_element b_type, int depth, int form);

@@ -270,6 +270,10 @@ int tl_emu_mbarrier_wait(void* address, unsigned parity, int mode) {  // 0: test
     give_way();  // so that a loop of tests comes to an end
     if (!ended(*b, parity)) return 0;
   }
+  // A warp may come late to its wait: others go far meanwhile, and perhaps end the phase, or the one after it.
+  if (mode == 2 && settings.seed && current->lane == 0 && random_number() % 8 == 0) {
+    for (u32 turns = random_number() & 255; turns; --turns) give_way();
+  }
   ++counters.mbarrier_waits;
   return await(*b, parity, mode == 1);
 }

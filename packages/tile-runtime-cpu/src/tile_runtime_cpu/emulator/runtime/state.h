@@ -30,6 +30,7 @@ enum Kind : int {
   kNotUniform, kPartialWave,
   kNoMbarrier, kOverArrival, kMbarrierAsData, kTransactionCount, kProxyFence, kWriteUnderRead, kRegisterInFlight,
   kWgmmaFence, kBadDescriptor, kRegisterLimit, kExitInFlight, kBlockHasEnded, kBadTensorMap, kBadCoordinates,
+  kIncompleteBarrier,
   kKinds
 };
 
