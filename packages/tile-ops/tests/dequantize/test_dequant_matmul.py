@@ -155,7 +155,7 @@ def test_int8_activations(ran, close, format):
         close(found, reference.dequant_matmul(x, w.packed, **arguments(w), bias=bias), 1e-6)
 
 
-IN_FULL = [pytest.param(8, format, marks=pytest.mark.full) for format in ("int4", "int2", "int1")]
+IN_FULL = [pytest.param(*case, marks=pytest.mark.full) for case in ((1, "int4"), (8, "int2"), (1, "int1"))]
 
 
 @pytest.mark.parametrize(("rows", "format"), [(1, "int2"), *IN_FULL])
