@@ -74,6 +74,9 @@ def product(
                     T.copy(zero_points[0:1, bn * block_N : (bn + 1) * block_N], zero_tile)
 
             T.clear(acc)
+            # 0, which only the run tells: with it the mask of a pair stays in a register, where the device's compiler would
+            # copy a constant for each pair (LOP3 takes one constant, the exponent).
+            nothing = T.cast(splits >> 31, "uint32")
             share = T.ceildiv(T.ceildiv(k, block_K), splits)  # of the steps; beyond the last one x reads 0
             for step in T.Pipelined(share, num_stages=stages):
                 at = split * share + step
@@ -91,7 +94,7 @@ def product(
                     if table and copies:
                         low, high = _halves(pair_of[T.cast(code, "int32"), i % 8 * 4 + j % 4], dtype)
                     else:
-                        low, high = decode(code, zero, value_of if table else None)
+                        low, high = decode(code, zero, value_of if table else None, nothing)
                     decoded[i, 2 * j] = low * scale
                     decoded[i, 2 * j + 1] = high * scale
                 T.gemm(decoded, x_tile, acc, transpose_B=True)
@@ -140,7 +143,8 @@ def decode(dtype, scale_dtype, bits, signed, group, zeros, table, block_W, threa
 
 
 def _pairs(dtype, bits, signed, table):
-    """`decode(byte, zero, values)`: the two numbers of a byte's lowest codes, less `zero`, or looked up in `values`.
+    """`decode(byte, zero, values)`: the two numbers of a byte's lowest codes, less `zero`, or looked up in `values`. A
+    mask is a constant, or that with the bits of `nothing`.
 
     A code in the mantissa of 1024 (bfloat16: 128), where the last bit counts 1, is that number plus the code: two codes
     become two floating numbers by one operation of bits, and the difference of two such numbers is exact.
@@ -149,11 +153,11 @@ def _pairs(dtype, bits, signed, table):
     mask, middle = 2**bits - 1, 2 ** (bits - 1) if signed else 0
     flip = one ^ middle  # of two's complement, the highest bit turned round counts upwards from the least number
 
-    def decode(byte, zero, values):
+    def decode(byte, zero, values, nothing=0):
         if table:
             return [values[T.cast(code & T.uint32(mask), "int32")] for code in (byte, byte >> T.uint32(bits))]
-        pair = (byte * T.uint32(1 << (16 - bits) | 1)) & T.uint32(mask << 16 | mask)  # one code in each half
-        pair = pair ^ T.uint32(flip << 16 | flip)
+        masks = T.uint32(mask << 16 | mask) | nothing  # one code in each half
+        pair = ((byte * T.uint32(1 << (16 - bits) | 1)) & masks) ^ T.uint32(flip << 16 | flip)
         less = T.reinterpret(T.cast(T.uint32(one + middle) + T.cast(zero, "uint32"), "uint16"), dtype)
         return [half - less for half in _halves(pair, dtype)]
 
