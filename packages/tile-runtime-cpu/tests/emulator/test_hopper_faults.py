@@ -273,6 +273,7 @@ CLUSTER_FAULTS = {
             "read-in-flight",
             "write-in-flight",
             "uninitialized-read",
+            "write-under-asynchronous-read",
             "mbarrier-over-arrival",
             "exit-in-flight",
         },
