@@ -162,3 +162,36 @@ def test_a_block_waits_for_what_a_group_did_before_its_own_barrier(monkeypatch: 
         kernel(a, b, c)
         np.testing.assert_array_equal(b, a[::-1, ::-1])
         np.testing.assert_array_equal(c, a)
+
+
+@pytest.mark.parametrize("writer", [0, 1])
+def test_who_reads_with_others_may_overwrite_when_they_have_read(writer: int) -> None:
+    """Whichever program is walked first, the other one seems to have read last."""
+
+    def made(waits: bool) -> Any:
+        @T.prim_func
+        def main(A: T.Tensor((128,), "float32"), B: T.Tensor((2, 128), "float32"), C: T.Tensor((128,), "float32")):
+            with T.Kernel(1, threads=256):
+                s = T.alloc_shared((128,), "float32")
+                read = T.alloc_barrier(128)
+                T.copy(A, s)
+                T.sync_threads()
+                for me in (0, 1):
+                    with T.ws(me):
+                        for i in T.Parallel(128):
+                            B[me, i] = s[i] * 2
+                        if me != writer:
+                            T.mbarrier_arrive(read)
+                        else:
+                            if waits:
+                                T.mbarrier_wait_parity(read, 0)
+                            for i in T.Parallel(128):
+                                s[i] = A[i] + 1
+                            T.copy(s, C)
+
+        return main
+
+    _, ctx = checked(made(True))
+    assert not ctx.report.assumed
+    with pytest.raises(SharedMemoryRace):
+        checked(made(False))

@@ -69,21 +69,30 @@ def check_synchronization(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
 def _check_programs(
     kernel: tile_ir.Kernel, ctx: SimtContext, tracked: set[Any], chosen: list[dict[Any, Any]], host: list[Any]
 ) -> None:
-    """A kernel whose warpgroups have programs of their own."""
+    """A kernel whose warpgroups have programs of their own.
+
+    Any order in which they can run proves it. Of several threads that touch a place the checker keeps the last moment
+    alone, so that who reads before others may seem to read with them: what one order refutes, another may prove.
+    """
     for values in chosen:
-        block = None
-        try:
-            block = SideBySide(kernel, ctx, tracked)
-            block.run(values, host)
-        except NotFollowed:
-            ctx.report.assume(kernel.span, "the warpgroups of T.ws wait for each other where they have to")
-        except REFUTED as refuted:
-            if block is None or not block.skipped:
-                raise
-            try:  # perhaps because iterations were left out that do not do as others
-                SideBySide(kernel, ctx, tracked, wholly=True).run(values, host)
+        refuted: Exception | None = None
+        for backwards, wholly in ((True, False), (False, False), (True, True)):
+            block = None
+            try:
+                block = SideBySide(kernel, ctx, tracked, wholly, backwards)
+                block.run(values, host)
+                break
             except NotFollowed:
-                raise refuted from None
+                if refuted is None:
+                    ctx.report.assume(kernel.span, "the warpgroups of T.ws wait for each other where they have to")
+                    break
+            except REFUTED as error:
+                refuted = refuted or error
+                if not backwards and (block is None or not block.skipped):
+                    raise refuted from None  # no iterations were left out, which may not do as others
+        else:
+            assert refuted is not None
+            raise refuted
 
 
 def _shares(kernel: tile_ir.Kernel) -> bool:

@@ -63,12 +63,14 @@ class SideBySide(Block):
     for one that shows every version twice.
     """
 
-    def __init__(self, kernel: tile_ir.Kernel, ctx: SimtContext, tracked: set[Any], wholly: bool = False) -> None:
+    def __init__(
+        self, kernel: tile_ir.Kernel, ctx: SimtContext, tracked: set[Any], wholly: bool = False, backwards: bool = False
+    ) -> None:
         super().__init__(kernel, ctx, tracked, exactly=True)
         if self.produces or self.lanes.blocks > 1:
             raise NotFollowed
         self.is_asynchronous = True  # clocks tell who knows of whom
-        self.wholly, self.skipped = wholly, False
+        self.wholly, self.skipped, self.backwards = wholly, False, backwards
         self.guessed: set[str] = set()  # trip counts that memory decides
         self.period = self._period()
         self.mine, self.at_start = self.consumers, dict(self.values)
@@ -100,10 +102,11 @@ class SideBySide(Block):
             raise
 
     def _sets(self) -> list[Array]:
-        """Threads by the groups that they belong to."""
+        """Threads by the groups that they belong to, in the order of their first ones, or `backwards`."""
         groups = {tile_ir.as_thread_group(n) for n in tile_ir.walk(self.kernel.body, tir.AttrStmt)} - {None}
         belongs = np.stack([(self.lane >= g[0]) & (self.lane < g[0] + g[1]) for g in groups if g is not None])
-        return [(belongs == one[:, None]).all(axis=0) for one in np.unique(belongs, axis=1).T]
+        found = [(belongs == one[:, None]).all(axis=0) for one in np.unique(belongs, axis=1).T]
+        return sorted(found, key=lambda threads: int(threads.argmax()), reverse=self.backwards)
 
     def _program(self, body: Any, threads: Array) -> None:
         assert self.state is not None
