@@ -128,7 +128,8 @@ SWEEPS: dict[str, tuple[Config, ...]] = {
         GemmConfig(128, 192, 64, 4),
         GemmConfig(128, 128, 64, 5),
         GemmConfig(128, 128, 128, 3),
-        GemmConfig(128, 128, 32, 3, 128),  # the best one of mma.sync
+        GemmConfig(128, 128, 32, 3, 128),
+        GemmConfig(128, 128, 64, 3, 128, panel=8),  # the best one of mma.sync
     ),
     "fp8": (
         GemmConfig(128, 256, 128, 4),
@@ -169,8 +170,7 @@ SWEEPS: dict[str, tuple[Config, ...]] = {
         AttentionConfig(128, 96, 2),
         AttentionConfig(128, 80, 2),
         AttentionConfig(64, 64, 2, 128),
-        AttentionConfig(128, 64, 2, 128),  # the best one of mma.sync
-        AttentionConfig(128, 48, 2, 128),  # mma.sync without spills: 252 registers
+        AttentionConfig(128, 48, 2, 128),  # the best one of mma.sync that does not spill
     ),
     "mla": (
         MlaConfig(64, 32, 2),
