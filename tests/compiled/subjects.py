@@ -74,7 +74,7 @@ def gemm_bias_relu(_: str, M: int = 4096, N: int = 4096, K: int = 4096) -> Any:
 
 def attention(arch: str) -> Any:
     """Half the queries, without stages, where a block has 64 KB of shared memory only."""
-    config = AttentionConfig(64, 64, 1, 128) if arch.startswith("gfx") else AttentionConfig(128, 64, 2, 128)
+    config = AttentionConfig(64, 64, 1, 128) if arch.startswith("gfx") else AttentionConfig(128, 48, 2, 128)
     return measured.kernel(Attention("", 4, 32, 32, 4096, True), config)
 
 

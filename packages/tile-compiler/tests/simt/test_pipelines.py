@@ -274,7 +274,7 @@ def test_impossible_schedule(lower: Any, order: list[int], stage: list[int], tex
 
 
 @pytest.mark.parametrize("arch", ONE_OR_BOTH)
-@pytest.mark.parametrize("stages", [1, 2, 3])
+@pytest.mark.parametrize("stages", [1, pytest.param(2, marks=pytest.mark.full), 3])
 def test_copies_that_no_cp_async_can_make(rng: Any, proved: Any, arch: str, stages: int) -> None:
     """Elements are converted, rows are odd: the tiles go through registers."""
 

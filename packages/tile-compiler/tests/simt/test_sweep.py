@@ -14,14 +14,14 @@ from mutation_kernels import SUBJECTS
 import tilelang.language as T
 
 SAMPLE = {
-    "product_3_stages": 6,
+    "product_3_stages": 3,
     "rows_through_registers": 4,
     "product_staged_epilogue_in_order": 4,
     "rolling": 3,
     "tree": 3,
-    "product_2_stages_gfx942": 4,
+    "product_2_stages_gfx942": 2,
     "reversal_in_turns_gfx942": 4,
-    "row_sums_gfx90a": 4,
+    "row_sums_gfx90a": 2,
     "product_3_stages_sm_90a": 5,
     "cluster_sm_90a": 4,
     "weights_sm_90a": 5,

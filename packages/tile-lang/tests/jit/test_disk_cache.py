@@ -61,6 +61,7 @@ def test_warm_process_finds_a_lazy_kernel_without_tvm(run):
     assert run(text.replace("return x * FACTOR", "return x * FACTOR + 1")) == "30.0 traced"
 
 
+@pytest.mark.full
 def test_warm_process_finds_an_eager_kernel_without_tvm(run):
     text = EAGER.format(factor=2, n=10)
     assert run(text) == "20.0 traced"

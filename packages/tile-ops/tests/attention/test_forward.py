@@ -69,7 +69,7 @@ def test_every_key_in_sight(cpu_or_hopper, agrees):
 
 @pytest.mark.parametrize(
     ("cpu_or_hopper", "cases"),
-    [("cpu", WINDOWS), (HOPPER, WINDOWS[:1]), pytest.param(HOPPER, WINDOWS[1:], marks=pytest.mark.full)],
+    [("cpu", WINDOWS), pytest.param(HOPPER, WINDOWS, marks=pytest.mark.full)],
     indirect=["cpu_or_hopper"],
 )
 def test_window_softcap_and_sinks(cpu_or_hopper, agrees, cases):

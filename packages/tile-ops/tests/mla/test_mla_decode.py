@@ -79,7 +79,9 @@ def hopper(monkeypatch):
     monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
 
 
-@pytest.mark.parametrize("lengths", [(200, 0, 1, 64, 129), (700, 65, 0, 5)])
+@pytest.mark.parametrize(
+    "lengths", [pytest.param((200, 0, 1, 64, 129), marks=pytest.mark.full), (700, 65, 0, 5)], ids=["whole", "parts"]
+)
 def test_pairs_of_tiles(hopper, ran, close, lengths):
     """Even and odd numbers of tiles, whole and not, none at all; the second case has parts, some of them empty."""
     columns = -(-max(lengths) // 64)

@@ -11,9 +11,9 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
   const int tx = threadIdx.x;
   tl::half_t *Q_shared = (tl::half_t *)tl::shared_memory();
   tl::half_t *K_shared = (tl::half_t *)(tl::shared_memory() + 32768);
-  tl::half_t *V_shared = (tl::half_t *)(tl::shared_memory() + 65536);
-  alignas(16) float scores[64];
-  alignas(16) tl::half_t weights[64];
+  tl::half_t *V_shared = (tl::half_t *)(tl::shared_memory() + 57344);
+  alignas(16) float scores[48];
+  alignas(16) tl::half_t weights[48];
   alignas(16) float out[128];
   float largest[4];
   float before[4];
@@ -44,55 +44,75 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
     largest[c] = -INFINITY;
   }
   // T.copy (line 29)
-  const int K_shared_place = ((tx % 16) >> 3) * 4096 + (tx / 16) * 64 + (tx % 8) * 8;
+  const int K_shared_place = ((tx % 16) >> 3) * 3072 + (tx / 16) * 64 + (tx % 8) * 8;
   const int K_shared_at = K_shared_place ^ ((K_shared_place >> 3) & 56);
   #pragma unroll
-  for (int c = 0; c < 8; ++c) {
+  for (int c = 0; c < 6; ++c) {
     tl::cp_async<16>(
         &K_shared[K_shared_at + c * 512],
         &K[bz * 16777216 + gx * 524288 + (c * 8 + tx / 16) * 128 + (tx % 16) * 8]);
   }
   // T.copy (line 49)
-  const int V_shared_place = ((tx % 16) >> 3) * 4096 + (tx / 16) * 64 + (tx % 8) * 8;
+  const int V_shared_place = ((tx % 16) >> 3) * 3072 + (tx / 16) * 64 + (tx % 8) * 8;
   const int V_shared_at = V_shared_place ^ ((V_shared_place >> 3) & 56);
   #pragma unroll
-  for (int c = 0; c < 8; ++c) {
+  for (int c = 0; c < 6; ++c) {
     tl::cp_async<16>(
         &V_shared[V_shared_at + c * 512],
         &V[bz * 16777216 + gx * 524288 + (c * 8 + tx / 16) * 128 + (tx % 16) * 8]);
   }
   tl::cp_async_commit();
-  for (int k = 0; k < 64 - gy * 2; ++k) {
+  for (int k = 0; k < (4143 - gy * 128) / 48; ++k) {
     tl::cp_async_wait<0>();
     tl::sync_threads();
-    if (k + 1 < 64 - gy * 2) {
+    if (k + 1 < (4143 - gy * 128) / 48) {
       // T.copy (line 29)
-      const int K_shared_place_1 = ((tx % 16) >> 3) * 4096 + (tx / 16) * 64 + (tx % 8) * 8;
+      const int K_shared_place_1 = ((tx % 16) >> 3) * 3072 + (tx / 16) * 64 + (tx % 8) * 8;
       const int K_shared_at_1 = K_shared_place_1 ^ ((K_shared_place_1 >> 3) & 56);
-      #pragma unroll
-      for (int c = 0; c < 8; ++c) {
-        tl::cp_async<16>(
-            &K_shared[K_shared_at_1 + ((k + 1) & 1) * 8192 + c * 512],
-            &K[bz * 16777216 + gx * 524288 + (k * 64 + c * 8 + tx / 16 + 64) * 128 + (tx % 16) * 8]);
+      if (k < 84) {
+        #pragma unroll
+        for (int c = 0; c < 6; ++c) {
+          tl::cp_async<16>(
+              &K_shared[K_shared_at_1 + ((k + 1) & 1) * 6144 + c * 512],
+              &K[bz * 16777216 + gx * 524288 + (k * 48 + c * 8 + tx / 16 + 48) * 128 + (tx % 16) * 8]);
+        }
+      } else {
+        #pragma unroll
+        for (int c = 0; c < 6; ++c) {
+          tl::cp_async<16>(
+              &K_shared[K_shared_at_1 + ((k + 1) & 1) * 6144 + c * 512],
+              &K[bz * 16777216 + gx * 524288 + (k * 48 + c * 8 + tx / 16 + 48) * 128 + (tx % 16) * 8],
+              k * 6 + c < 506);
+        }
       }
       // T.copy (line 49)
-      const int V_shared_place_1 = ((tx % 16) >> 3) * 4096 + (tx / 16) * 64 + (tx % 8) * 8;
+      const int V_shared_place_1 = ((tx % 16) >> 3) * 3072 + (tx / 16) * 64 + (tx % 8) * 8;
       const int V_shared_at_1 = V_shared_place_1 ^ ((V_shared_place_1 >> 3) & 56);
-      #pragma unroll
-      for (int c = 0; c < 8; ++c) {
-        tl::cp_async<16>(
-            &V_shared[V_shared_at_1 + ((k + 1) & 1) * 8192 + c * 512],
-            &V[bz * 16777216 + gx * 524288 + (k * 64 + c * 8 + tx / 16 + 64) * 128 + (tx % 16) * 8]);
+      if (k < 84) {
+        #pragma unroll
+        for (int c = 0; c < 6; ++c) {
+          tl::cp_async<16>(
+              &V_shared[V_shared_at_1 + ((k + 1) & 1) * 6144 + c * 512],
+              &V[bz * 16777216 + gx * 524288 + (k * 48 + c * 8 + tx / 16 + 48) * 128 + (tx % 16) * 8]);
+        }
+      } else {
+        #pragma unroll
+        for (int c = 0; c < 6; ++c) {
+          tl::cp_async<16>(
+              &V_shared[V_shared_at_1 + ((k + 1) & 1) * 6144 + c * 512],
+              &V[bz * 16777216 + gx * 524288 + (k * 48 + c * 8 + tx / 16 + 48) * 128 + (tx % 16) * 8],
+              k * 6 + c < 506);
+        }
       }
     }
     tl::cp_async_commit();
     // T.fill (line 30)
     #pragma unroll
-    for (int c = 0; c < 64; ++c) {
+    for (int c = 0; c < 48; ++c) {
       scores[c] = 0.0f;
     }
     alignas(16) tl::half_t Q_shared_frag[16];
-    alignas(16) tl::half_t K_shared_frag[32];
+    alignas(16) tl::half_t K_shared_frag[24];
     // T.gemm (line 31)
     const int Q_shared_place_1 = (tx / 32) * 2048 + (tx % 16) * 64 + ((tx % 32) >> 4) * 8;
     const int Q_shared_at_1 = Q_shared_place_1 ^ ((Q_shared_place_1 >> 3) & 56);
@@ -107,26 +127,26 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
             &Q_shared[(Q_shared_at_1 ^ ((ki & 3) * 16)) + (ki >> 2) * 8192 + j * 1024]);
       }
       #pragma unroll
-      for (int j = 0; j < 4; ++j) {
+      for (int j = 0; j < 3; ++j) {
         tl::ldmatrix_x4(
             &K_shared_frag[j * 8],
-            &K_shared[(K_shared_at_1 ^ ((ki & 3) * 16)) + (k & 1) * 8192 + (ki >> 2) * 4096 + j * 1024]);
+            &K_shared[(K_shared_at_1 ^ ((ki & 3) * 16)) + (k & 1) * 6144 + (ki >> 2) * 3072 + j * 1024]);
       }
       #pragma unroll
       for (int i = 0; i < 2; ++i) {
         #pragma unroll
-        for (int j = 0; j < 8; ++j) {
-          tl::mma_m16n8k16_f32_f16(&scores[(i * 8 + j) * 4], &Q_shared_frag[i * 8], &K_shared_frag[j * 4]);
+        for (int j = 0; j < 6; ++j) {
+          tl::mma_m16n8k16_f32_f16(&scores[(i * 6 + j) * 4], &Q_shared_frag[i * 8], &K_shared_frag[j * 4]);
         }
       }
     }
-    if ((k + 1) * 64 > (31 - gy) * 128) {
+    if ((k + 1) * 48 > (31 - gy) * 128) {
       // T.Parallel (line 34)
       #pragma unroll
-      for (int c = 0; c < 64; ++c) {
-        const int i = (tx / 32) * 32 + (c >> 5) * 16 + ((c & 3) >> 1) * 8 + ((tx % 32) >> 2);
-        const int j = ((c & 31) >> 2) * 8 + (tx % 4) * 2 + (c & 1);
-        const bool seen = k * 64 + j <= (31 - gy) * 128 + i;
+      for (int c = 0; c < 48; ++c) {
+        const int i = (tx / 32) * 32 + (c / 24) * 16 + ((c & 3) >> 1) * 8 + ((tx % 32) >> 2);
+        const int j = ((c % 24) >> 2) * 8 + (tx % 4) * 2 + (c & 1);
+        const bool seen = k * 48 + j <= (31 - gy) * 128 + i;
         scores[c] = seen ? scores[c] : -INFINITY;
       }
     }
@@ -142,9 +162,9 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
       largest_part[r] = -INFINITY;
     }
     #pragma unroll
-    for (int s = 0; s < 64; ++s) {
-      largest_part[((s >> 1) & 1) + (s >> 5) * 2] =
-          fmaxf(scores[s], largest_part[((s >> 1) & 1) + (s >> 5) * 2]);
+    for (int s = 0; s < 48; ++s) {
+      largest_part[((s >> 1) & 1) + (s / 24) * 2] =
+          fmaxf(scores[s], largest_part[((s >> 1) & 1) + (s / 24) * 2]);
     }
     #pragma unroll
     for (int r = 0; r < 4; ++r) {
@@ -167,9 +187,9 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
     }
     // T.Parallel (line 41)
     #pragma unroll
-    for (int c = 0; c < 64; ++c) {
+    for (int c = 0; c < 48; ++c) {
       scores[c] =
-          tl::fast::exp2(scores[c] * 0.12751743f - largest[(c >> 5) * 2 + ((c & 3) >> 1)] * 0.12751743f);
+          tl::fast::exp2(scores[c] * 0.12751743f - largest[(c / 24) * 2 + ((c & 3) >> 1)] * 0.12751743f);
     }
     float tile_sum_part[4];
     // T.reduce_sum (line 43)
@@ -178,8 +198,8 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
       tile_sum_part[r] = 0.0f;
     }
     #pragma unroll
-    for (int s = 0; s < 64; ++s) {
-      tile_sum_part[((s >> 1) & 1) + (s >> 5) * 2] += scores[s];
+    for (int s = 0; s < 48; ++s) {
+      tile_sum_part[((s >> 1) & 1) + (s / 24) * 2] += scores[s];
     }
     #pragma unroll
     for (int r = 0; r < 4; ++r) {
@@ -202,7 +222,7 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
     }
     // T.copy (line 46)
     #pragma unroll
-    for (int c = 0; c < 64; ++c) {
+    for (int c = 0; c < 48; ++c) {
       weights[c] = tl::half_t(scores[c]);
     }
     // T.Parallel (line 47)
@@ -215,18 +235,18 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
     const int V_shared_place_1 = (tx % 16) * 64 + ((tx % 32) >> 4) * 8;
     const int V_shared_at_1 = V_shared_place_1 ^ ((V_shared_place_1 >> 3) & 56);
     #pragma unroll
-    for (int ki = 0; ki < 4; ++ki) {
+    for (int ki = 0; ki < 3; ++ki) {
       #pragma unroll
       for (int j = 0; j < 8; ++j) {
         tl::ldmatrix_x4_trans(
             &V_shared_frag[j * 8],
-            &V_shared[(V_shared_at_1 ^ ((j & 3) * 16)) + (k & 1) * 8192 + (j >> 2) * 4096 + ki * 1024]);
+            &V_shared[(V_shared_at_1 ^ ((j & 3) * 16)) + (k & 1) * 6144 + (j >> 2) * 3072 + ki * 1024]);
       }
       #pragma unroll
       for (int i = 0; i < 2; ++i) {
         #pragma unroll
         for (int j = 0; j < 16; ++j) {
-          tl::mma_m16n8k16_f32_f16(&out[(i * 16 + j) * 4], &weights[(i * 4 + ki) * 8], &V_shared_frag[j * 4]);
+          tl::mma_m16n8k16_f32_f16(&out[(i * 16 + j) * 4], &weights[(i * 3 + ki) * 8], &V_shared_frag[j * 4]);
         }
       }
     }
