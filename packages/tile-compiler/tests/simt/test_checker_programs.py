@@ -14,6 +14,7 @@ import tilelang
 import tilelang.language as T
 from tile_compiler.simt.check_synchronization import check_synchronization
 from tile_compiler.simt.errors import BarrierMismatch, SharedMemoryRace
+from tile_compiler.simt.recall import Recall
 
 #: What may be left out of a program: its barriers are only its threads', which all wait for the mbarrier anyway; without
 #: bulk copies the barrier of the block makes mbarriers visible; more registers change no result.
@@ -195,3 +196,31 @@ def test_who_reads_with_others_may_overwrite_when_they_have_read(writer: int) ->
     assert not ctx.report.assumed
     with pytest.raises(SharedMemoryRace):
         checked(made(False))
+
+
+def test_walks_of_programs_are_not_recalled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A branch with a loop of its own: others may go on while it waits, which the state it begins in does not tell."""
+    recalled: list[Any] = []
+    monkeypatch.setattr(Recall, "_name", lambda self, node, key: recalled.append(node))
+
+    @T.prim_func
+    def main(A: T.Tensor((4, 128), "float32"), B: T.Tensor((4, 128), "float32")):
+        with T.Kernel(2, threads=256) as bx:
+            s = T.alloc_shared((128,), "float32")
+            full, empty = T.alloc_barrier(128), T.alloc_barrier(128)
+            with T.ws(0):
+                if bx < 1:
+                    for i in T.serial(4):
+                        T.mbarrier_wait_parity(empty, i % 2 ^ 1)
+                        T.copy(A[i, :], s)
+                        T.mbarrier_arrive(full)
+            with T.ws(1):
+                if bx < 1:
+                    for i in T.serial(4):
+                        T.mbarrier_wait_parity(full, i % 2)
+                        T.copy(s, B[i, :])
+                        T.mbarrier_arrive(empty)
+
+    _, ctx = checked(main)
+    assert not ctx.report.assumed
+    assert not recalled

@@ -45,6 +45,8 @@ class Block(Asynchronous):
     condition whose ways do not repeat from iteration to iteration (`Repetition.either`), unless `exactly` is set.
     """
 
+    recalls = True  # a statement that begins in a state of before is not walked again (`recall.py`)
+
     def __init__(self, kernel: tile_ir.Kernel, ctx: SimtContext, tracked: set[Any], exactly: bool = False) -> None:
         super().__init__(kernel, ctx, tracked)
         self.tracked, self.exactly = tracked, exactly

@@ -70,7 +70,7 @@ class Recall:
     def walk(self, node: Any, go: Callable[[], None], key: int | None = None) -> None:
         """`go` walks `node`; `key` is that of the state, if it is known already."""
         block = self.block
-        name = self._name(node, key)
+        name = self._name(node, key) if block.recalls else None
         if name is None:
             go()
             return

@@ -63,6 +63,8 @@ class SideBySide(Block):
     for one that shows every version twice.
     """
 
+    recalls = False  # others go on while a walk waits, which the state that it begins in does not tell
+
     def __init__(
         self, kernel: tile_ir.Kernel, ctx: SimtContext, tracked: set[Any], wholly: bool = False, backwards: bool = False
     ) -> None:
