@@ -1,7 +1,8 @@
 """The mutation sweep: from correct kernels one synchronization or predicate is left out or weakened at a time.
 
-`python packages/tile-compiler/tests/simt/sweep.py --write` runs all of it and writes tests/full/mutation_sweep.json;
-names of kernels as arguments restrict it, `--part 1/3` takes every third kernel and keeps the entries of the others.
+`python packages/tile-compiler/tests/simt/sweep.py --write` runs all of it, a kernel in each of `--jobs` processes, and writes
+tests/full/mutation_sweep.json; names of kernels as arguments restrict it, `--part 1/3` takes every third kernel and keeps
+the entries of the others.
 Every mutant runs in the emulator, copies early and late, with a few seeds, and goes through the compiler's checker. A
 mutant counts as
 
@@ -23,9 +24,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -199,20 +203,30 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write the result file")
     parser.add_argument("--part", default="1/1", help="2/3: of every three kernels the second")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes (one for each core)")
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     number, parts = map(int, options.part.split("/"))
-    subjects = [s for s in SUBJECTS if s.name in options.names or not options.names][number - 1 :: parts]
+    names = [s.name for s in SUBJECTS if s.name in options.names or not options.names][number - 1 :: parts]
     found: list[Outcome] = []
-    for subject in subjects:
-        entries = sweep(subject)
-        found += entries
-        print(subject.name, dict(Counter(e["verdict"] for e in entries)), flush=True)
-        if options.write:  # at once: who ends it early keeps what it has found
-            write(entries, {subject.name})
+    # Processes of their own: a fork of TVM's threads may wait for ever. The kernels of Hopper, which take longest, are last
+    # in the list and begin first.
+    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
+        pending = {pool.submit(sweep_named, name): name for name in reversed(names)}
+        for done in as_completed(pending):
+            entries = done.result()
+            found += entries
+            print(pending[done], dict(Counter(e["verdict"] for e in entries)), flush=True)
+            if options.write:  # at once: who ends it early keeps what it has found
+                write(entries, {pending[done]})
     gaps = [e for e in found if e["verdict"] == "gap" or missed(e)]
     print(json.dumps({"mutants": len(found), **Counter(e["verdict"] for e in found), "gaps": gaps}, indent=1))
     return 1 if gaps else 0
+
+
+def sweep_named(name: str) -> list[Outcome]:
+    """The sweep of one kernel of the list."""
+    return sweep(next(s for s in SUBJECTS if s.name == name))
 
 
 def write(found: list[Outcome], swept: set[str]) -> None:
