@@ -117,6 +117,36 @@ def test_dynamic_sizes_have_clusters_where_the_grid_is_a_multiple() -> None:
     assert clusters(kernel) == [(1, 2, 1), None]
 
 
+def sums(parts: int) -> Any:
+    """Of columns: part p of C has those of the first 64 + 64 p - 32 less rows, no row if that is negative."""
+
+    @T.prim_func
+    def main(A: T.Tensor((128, 64), "float32"), C: T.Tensor((2, parts, 64), "float32"), less: T.int32):
+        with T.Kernel(2, threads=128, cluster_dims=2) as block:
+            a = T.alloc_shared((32, 64), "float32")
+            c = T.alloc_fragment((64,), "float32")
+            for part in T.serial(parts):
+                T.clear(c)
+                for k in T.Pipelined(2 + 2 * part - less, num_stages=2):
+                    T.copy(A[k * 32, 0], a)
+                    T.reduce_sum(a, c, dim=0, clear=False)
+                T.copy(c, C[block, part, :])
+
+    return main
+
+
+@pytest.mark.parametrize("parts", [1, 2], ids=["one loop", "a loop that is repeated"])
+def test_a_shared_tile_of_a_loop_of_negative_extent(parts: int) -> None:
+    kernel = tilelang.compile(sums(parts), target=CUDA, execution="emulate")
+    assert "a: comes once for all 2 blocks" in notes(kernel)
+    a = np.random.default_rng(0).standard_normal((128, 64)).astype(np.float32)
+    for less in (0, 3, 5):
+        c = np.full((2, parts, 64), np.nan, np.float32)
+        kernel(a, c, less)
+        expected = [a[: 32 * max(2 + 2 * part - less, 0)].sum(0, dtype=np.float64) for part in range(parts)]
+        np.testing.assert_allclose(c, [expected] * 2, rtol=1e-4, atol=1e-4)
+
+
 def own(why: str) -> Any:
     """Kernels in clusters whose blocks cannot share `A`."""
 

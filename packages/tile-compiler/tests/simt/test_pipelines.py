@@ -55,6 +55,29 @@ def test_tile_that_two_operators_read(rng: Any, proved: Any, arch: str, stages: 
     proved(scaled(stages, n), [*halves(rng, (length, 64)), out, out.copy()], arch=arch, passes=length == 7)
 
 
+@pytest.mark.parametrize("arch", ["sm_80"])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_dimensions_of_a_tile_with_versions(rng: Any, proved: Any, arch: str, dim: int) -> None:
+    """Reductions and scans of it take the user's dimension, not the one that is there with the versions."""
+    kept = (64, 32)[dim]
+
+    @T.prim_func
+    def main(A: T.Tensor((96, 64), "float32"), B: T.Tensor((kept,), "float32"), C: T.Tensor((96, 64), "float32")):
+        with T.Kernel(1, threads=64) as bx:
+            s = T.alloc_shared((32, 64), "float32")
+            total = T.alloc_fragment((kept,), "float32")
+            T.clear(total)
+            for k in T.Pipelined(3, num_stages=2):
+                T.copy(A[k * 32, 0], s)
+                T.reduce_sum(s, total, dim=dim, clear=False)
+                T.cumsum(s, dim=dim)
+                T.copy(s, C[k * 32, 0])
+            T.copy(total, B)
+
+    a = rng.standard_normal((96, 64)).astype("float32")
+    proved(main, [a, np.zeros(kept, "float32"), np.zeros_like(a)], arch=arch)
+
+
 @pytest.mark.parametrize("arch", ONE_OR_BOTH)
 @pytest.mark.parametrize("length", [1, 4])
 def test_static_trip_counts(rng: Any, proved: Any, arch: str, length: int) -> None:

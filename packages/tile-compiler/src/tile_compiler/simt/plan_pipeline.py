@@ -12,7 +12,7 @@ from tvm import ir
 from tvm import tirx as tir
 
 from tile_compiler.passes.bounds import safe_values
-from tile_compiler.passes.lower_tile_ops import alias_roots
+from tile_compiler.passes.lower_tile_ops import alias_roots, is_tile_operator
 from tile_compiler.passes.plan_pipeline import KEYS, check_schedule
 from tile_compiler.ranges import RangeRewriter, Ranges
 from tile_compiler.rewrite import Rewriter, is_call, map_kernels, remake_loop, renewed, substitute
@@ -350,6 +350,14 @@ class Version(Rewriter):
             return tile_ir.region(self.buffers[n.source], ranges)
 
         return tvm_ffi.structural_map(node, [(ir.TensorLoad, load), (ir.TensorRegion, region)])
+
+    def evaluate(self, node: tir.Evaluate) -> Any:
+        op = ops.parse(node.value) if is_tile_operator(node) else None
+        if isinstance(op, (ops.Reduce, ops.Scan)) and op.src.source in self.version:
+            # Counted from the end, a dimension is the same one behind that of the versions.
+            rank = len(op.src.region)
+            node = dataclasses.replace(op, dim=op.dim % rank - rank).to_stmt(node.span)
+        return super().evaluate(node)
 
     def store(self, node: tir.BufferStore) -> Any:
         node = super().store(node)

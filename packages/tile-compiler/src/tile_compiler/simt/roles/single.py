@@ -13,7 +13,7 @@ from tile_compiler.simt.operators.nests import int32, is_global, is_shared, load
 from tile_compiler.simt.pipeline_schedule import touched
 from tile_compiler.simt.roles.channels import Channel
 from tile_compiler.simt.roles.products import holds_asynchronous
-from tile_compiler.simt.roles.specialize_loop import as_int32
+from tile_compiler.simt.roles.specialize_loop import as_int32, trips
 from tilelang import ops
 from tilelang.ir import tile_ir
 
@@ -62,11 +62,11 @@ class Single:
         turn = loop.loop_var if tile_ir.static(loop.min) == 0 else loop.loop_var - loop.min
         number = as_int32(turn) if counter is None else load(counter, 0) + as_int32(turn)
         new = remake_loop(loop, body=self._rewritten(stmts, found, number))
-        count = as_int32(loop.extent) if counter is None else load(counter, 0)
+        count = trips(loop) if counter is None else load(counter, 0)
         self.planner.last += [s for channel in found.values() for s in channel.last_waits(count)]
         if counter is None:
             return new
-        return tile_ir.sequence([new, store(counter, load(counter, 0) + as_int32(loop.extent), 0)])
+        return tile_ir.sequence([new, store(counter, load(counter, 0) + trips(loop), 0)])
 
     def _channel(self, stmts: Sequence[Any], position: int, *, once: bool) -> Channel | None:
         """What brings the tile of the statement at `position`, if that is such a copy."""

@@ -10,7 +10,7 @@ from tvm import tirx as tir
 
 from tile_compiler.rewrite import remake_loop, renewed, substitute
 from tile_compiler.simt.context import SimtContext
-from tile_compiler.simt.operators.nests import is_shared, load, run, store
+from tile_compiler.simt.operators.nests import int32, is_shared, load, run, store
 from tile_compiler.simt.pipeline_schedule import Piece, Schedule, inlined, mentions, touched
 from tile_compiler.simt.plan_pipeline import Version, merged
 from tile_compiler.simt.roles.channels import Channel
@@ -89,7 +89,7 @@ class SpecializedLoop:
 
     def last_waits(self) -> list[Any]:
         """What the producer waits for at the kernel's end."""
-        count = as_int32(self.loop.extent) if self.counter is None else load(self.counter, 0)
+        count = trips(self.loop) if self.counter is None else load(self.counter, 0)
         return [s for u in self.uses for s in u.channel.last_waits(count)]
 
     @property
@@ -154,7 +154,7 @@ class SpecializedLoop:
                 _under(some, final, loop.span),
             ]
         if self.counter is not None:
-            out.append(store(self.counter, load(self.counter, 0) + as_int32(loop.extent), 0))
+            out.append(store(self.counter, load(self.counter, 0) + trips(loop), 0))
         return tile_ir.sequence([s for o in out for s in tile_ir.statements(o)])
 
     def _number(self, iteration: Any) -> Any:
@@ -304,6 +304,12 @@ def versions_of(tile: Any, count: int) -> Any:
 def _same(a: Sequence[Any], b: Sequence[Any]) -> bool:
     """Whether two keys of numbers and expressions agree."""
     return len(a) == len(b) and all(x == y if isinstance(x, int) else x.same_as(y) for x, y in zip(a, b))
+
+
+def trips(loop: tir.For) -> Any:
+    """How often a loop runs: not at all if its extent is negative."""
+    extent = as_int32(loop.extent)
+    return extent if tile_ir.static(extent) is not None else tir.Max(extent, int32(0))
 
 
 def as_int32(value: Any) -> Any:
