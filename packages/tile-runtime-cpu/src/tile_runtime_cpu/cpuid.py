@@ -1,6 +1,10 @@
 """What this CPU can do, asked with CPUID and XGETBV (bits: Intel SDM vol. 2A, CPUID; AMD APM vol. 3, appendix E).
 
-Feature names are LLVM's. Levels are those of the x86-64 psABI, and one more for bf16 and int8 dot products.
+Feature names are LLVM's. Levels are those of the x86-64 psABI, one more for bf16 and int8 dot products, and one for
+these with the tile registers of AMX.
+
+Tile registers are 8 KiB of state for each thread, which Linux gives to a process that asks for it (since 5.16;
+Documentation/arch/x86/xstate.rst). `features` asks, and AMX counts as present if the answer is yes.
 """
 
 from __future__ import annotations
@@ -40,6 +44,7 @@ _BITS = {
 _V2 = ("cx16", "sahf", "popcnt", "sse3", "ssse3", "sse4.1", "sse4.2")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+_TILES = ("amx-tile", "amx-bf16", "amx-int8")
 #: Levels, lowest first, and the features each one promises.
 LEVELS: dict[str, tuple[str, ...]] = {
     "x86-64": (),
@@ -47,6 +52,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
     "x86-64-v3": _V3,
     "x86-64-v4": _V4,
     "x86-64-v4+bf16+vnni": (*_V4, "avx512bf16", "avx512vnni"),
+    "x86-64-v4+bf16+vnni+amx": (*_V4, "avx512bf16", "avx512vnni", *_TILES),
 }
 
 
@@ -58,7 +64,16 @@ def features() -> frozenset[str]:
     code = [map_code(_CPUID), map_code(_XGETBV)]
     ask = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p)(code[0].address)
     state_of = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint32)(code[1].address)
-    return _decode(_leaf_reader(ask), state_of)
+    found = _decode(_leaf_reader(ask), state_of)
+    return found if found.isdisjoint(_TILES) or _may_use_tiles() else found.difference(_TILES)
+
+
+def _may_use_tiles() -> bool:
+    """Asks the kernel for tile registers, for all threads of this process: arch_prctl(ARCH_REQ_XCOMP_PERM, XTILEDATA)."""
+    try:
+        return ctypes.CDLL(None).syscall(158, 0x1023, ctypes.c_long(18)) == 0
+    except (OSError, AttributeError):
+        return False
 
 
 def _leaf_reader(ask: Callable[[int, int, object], None]) -> Callable[[int, int], tuple[int, ...]]:

@@ -35,7 +35,7 @@ class Target:
     def runs(self) -> tuple[str, ...]:
         """Architectures whose prebuilt kernels run here, best first."""
         if self.kind == "cpu":
-            levels = ("x86-64-v4+bf16+vnni", "x86-64-v4", "x86-64-v3")
+            levels = ("x86-64-v4+bf16+vnni+amx", "x86-64-v4+bf16+vnni", "x86-64-v4", "x86-64-v3")
             return levels[levels.index(self.arch) :] if self.arch in levels else ()
         if self.kind == "hip":
             return (self.arch,)

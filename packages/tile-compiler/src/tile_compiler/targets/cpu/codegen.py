@@ -31,6 +31,7 @@ from .legal_memory import LegalMemory
 from .legalize_types import legalize
 from .library import function_text, inline_text
 from .lowered import LoweredLaunch
+from .tile_kernels import CONFIGURE, RELEASE, uses_tiles
 from .vectorize import split_vector_loops
 
 _HELPER = re.compile(r"tl\.\w+\.")
@@ -111,11 +112,14 @@ def inner_function(launch: LoweredLaunch, features: CpuFeatures) -> tuple[Any, s
     helpers = helpers_in(body)
     imported = [_import(text)] if (text := inline_text(helpers)) else []
     body = tile_ir.sequence([*memory.declarations, body, *imported, done])
+    tiles = any(map(uses_tiles, helpers))
+    if tiles:
+        helpers |= {CONFIGURE, RELEASE}
     func = tir.PrimFunc([*memory.pointers, *raw, begin, end], body, ret_type=ir.PrimType("int32"))
     func = func.with_attr("global_symbol", f"{launch.symbol}__blocks")
     if not launch.may_alias:
         func = func.with_attr("tirx.noalias", True)
-    return func, entry_text(launch, flat), helpers
+    return func, entry_text(launch, flat, tiles), helpers
 
 
 def _vectorize(body: Any, flat: FlatBody) -> Any:
@@ -173,8 +177,8 @@ def _block_loop(launch: LoweredLaunch, body: Any, begin: Any, end: Any) -> Any:
     return tir.For(block, begin, end - begin, tir.ForKind.SERIAL, tile_ir.sequence([*stmts, body]))
 
 
-def entry_text(launch: LoweredLaunch, flat: FlatBody) -> str:
-    """LLVM text of the C entry: loads the arguments and calls the inner function."""
+def entry_text(launch: LoweredLaunch, flat: FlatBody, tiles: bool = False) -> str:
+    """LLVM text of the C entry: loads the arguments and calls the inner function, with tile registers for `tiles`."""
     lines, passed = [], []
 
     def pointer(slot: int, name: str) -> None:
@@ -202,7 +206,9 @@ def entry_text(launch: LoweredLaunch, flat: FlatBody) -> str:
             "  %status = alloca i32",
             "  store i32 0, ptr %status",
             *lines,
+            *([f"  call void @{CONFIGURE}()"] if tiles else []),
             f"  %done = call i32 {inner}({', '.join(passed)})",
+            *([f"  call void @{RELEASE}()"] if tiles else []),
             "  %code = load i32, ptr %status",
             "  ret i32 %code",
             "}",

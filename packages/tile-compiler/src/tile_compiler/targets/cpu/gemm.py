@@ -6,13 +6,16 @@
 
 | A x B -> C | instruction | operands |
 | --- | --- | --- |
+| bf16 x bf16 -> f32 with amx_bf16 | tdpbf16ps | A in place, B in pairs along K |
+| 8-bit integers -> int32 with amx_int8 | tdpbssd and relatives | A in place, B in quads along K |
 | f32, f64, int32, int64, same throughout | fma / mul + add | in place; B packed only if transposed |
 | bf16 x bf16 -> f32 with avx512_bf16 | vdpbf16ps | A in place, B in pairs along K |
 | 8-bit integers -> int32 with avx512_vnni | vpdpbusd | A in place, B in quads along K |
 | 8-bit integers -> int32 without | vpmaddwd | both widened to int16, B in pairs |
 | other floats | f32 (f64 if one is) fma | converted to it |
 
-C of another type than the accumulator is converted before and rounded after, once per call.
+C of another type than the accumulator is converted before and rounded after, once per call. The kernels for the first two
+are in `tile_kernels.py`, the others in `gemm_kernels.py`.
 """
 
 from __future__ import annotations
@@ -41,6 +44,8 @@ from .instructions.multiply_accumulate import (
     VPMADDWD,
     MultiplyAccumulate,
 )
+from .instructions.tile_multiply import TDPBF16PS, TDPBSSD, TDPBSUD, TDPBUSD, TDPBUUD, TILE, TileMultiply, TileShape
+from .tile_kernels import TileKernel, configuration
 
 Stmt = Any
 
@@ -114,21 +119,25 @@ class GemmSpec:
     clear_accum: Any = False
 
 
-def choose_instruction(a: str, b: str, c: str, features: CpuFeatures) -> MultiplyAccumulate:
+def choose_instruction(a: str, b: str, c: str, features: CpuFeatures) -> MultiplyAccumulate | TileMultiply:
     """The instruction for element types `a`, `b` and accumulator type `c`."""
     facts = [dtype_facts(d) for d in (a, b, c)]
     if any(d.is_float for d in facts):
         if any(d.is_float and d.bits == 64 for d in facts):
             return FMA_F64
         both_bf16 = a == b == "bfloat16"
+        if both_bf16 and TDPBF16PS.available(features):
+            return TDPBF16PS
         return VDPBF16PS if both_bf16 and VDPBF16PS.available(features) else FMA_F32
     if facts[2].bits == 64:
         return MAC_I64
     bytes_only = all(d.bits <= 8 for d in facts[:2])
+    if bytes_only and TDPBSSD.available(features):
+        with_a = (TDPBUUD, TDPBUSD) if _unsigned(a) else (TDPBSUD, TDPBSSD)
+        return with_a[0] if _unsigned(b) else with_a[1]
     if bytes_only and VPDPBUSD.available(features):
-        # vpdpbusd multiplies unsigned by signed; equal signs are handled by flipping the sign bit of B (see _Plan).
-        a_unsigned = a.startswith("uint") or a == "bool"
-        return VPDPBUSD if a_unsigned else VPDPBUSD_SWAPPED
+        # vpdpbusd multiplies unsigned by signed; equal signs are handled by flipping the sign bit of B (see _Vectors).
+        return VPDPBUSD if _unsigned(a) else VPDPBUSD_SWAPPED
     return VPMADDWD if bytes_only else MAC_I32
 
 
@@ -151,60 +160,69 @@ def register_tile(op: MultiplyAccumulate, features: CpuFeatures, m: int, n: int)
 
 def emit_gemm(spec: GemmSpec) -> Stmt:
     """The statements of one tile GEMM."""
-    return _Emitter(spec).emit()
+    op = choose_instruction(spec.a.dtype, spec.b.dtype, spec.c.dtype, spec.features)
+    return _Tiles(spec, op).emit() if isinstance(op, TileMultiply) else _Vectors(spec, op).emit()
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """What the kernels read and write: A; `panel(p, group)`, the address of a group along K in a panel of B; the bytes
+    between groups; whether a panel's rows are padded to whole vectors; C; what the sums of each row of C start at (a
+    buffer [M]; None: zero); and whether C is overwritten (int32)."""
+
+    a: Operand
+    panel: Callable[[Any, Any], Any]
+    b_k: int
+    b_padded: bool
+    c: Operand
+    sums: Any
+    clear: Any
 
 
 class _Emitter:
+    """The operands as kernels want them; the two subclasses have the kernels, for vector and for tile registers."""
+
+    op: MultiplyAccumulate | TileMultiply
+    lanes: int
+    width: int  # columns of a panel of B
+
     def __init__(self, spec: GemmSpec) -> None:
         self.spec = spec
-        self.op = choose_instruction(spec.a.dtype, spec.b.dtype, spec.c.dtype, spec.features)
-        self.lanes = self.op.lanes(spec.features)
-        rows, self.nv = register_tile(self.op, spec.features, spec.m, spec.n)
-        self.row_blocks = balanced(spec.m, rows)
-        self.width = self.nv * self.lanes
-        self.groups = -(-spec.k // self.op.group)
+
+    def products(self, given: _Prepared) -> list[Stmt]:
+        """The loops around the kernels."""
+        raise NotImplementedError
+
+    def correction(self, a: Operand) -> tuple[list[Stmt], Any]:
+        """Statements, and `_Prepared.sums`."""
+        return [], None
+
+    @property
+    def flips(self) -> bool:
+        """Whether the sign bits of B are flipped when it is packed."""
+        return False
+
+    @property
+    def groups(self) -> int:
+        """Groups along K."""
+        return -(-self.spec.k // self.op.group)
 
     def emit(self) -> Stmt:
         before, a = self.prepare_a()
         b_stmts, panel_address, b_k, b_padded = self.prepare_b()
         c_before, c, c_after = self.prepare_c()
-        sums, correction = self.prepare_correction(a)
-        stmts = [*before, *b_stmts, *c_before, *sums]
-        unit = self.op.unit_bytes
-        a_row, a_k = (a.row_stride, a.col_stride * self.op.group)
-        element = unit // self.op.group
+        correction, sums = self.correction(a)
+        stmts = [*before, *b_stmts, *c_before, *correction]
         clear = self.spec.clear_accum
         clear = tir.const(int(clear), "int32") if isinstance(clear, (bool, int)) else prim.Cast("int32", clear)
+        given = _Prepared(a, panel_address, b_k, b_padded, c, sums, clear)
+        return tile_ir.sequence([*stmts, *self.products(given), *c_after])
 
-        def block(panel: Any, cols: int, row: Any, mr: int) -> Stmt:
-            nv = -(-cols // self.lanes)
-            shape = KernelShape(
-                self.op.name, mr, nv, self.lanes, cols, a_row * element, a_k * element, b_k, c.row_stride * unit,
-                b_padded, correction is not None,
-            )  # fmt: skip
-            zero = index(0)
-            args = [a.address(row, zero), panel_address(panel), c.address(row, panel * self.width)]
-            if correction is not None:
-                args.append(tir.address_of(tir.BufferLoad(correction, [row])))
-            args += [tir.const(self.groups, "int64"), clear]
-            return tir.Evaluate(tir.call_extern("void", shape.name, *args))
-
-        def rows(panel: Any, cols: int, start: int, mr: int, count: int) -> Stmt:
-            return loop(count, lambda t: block(panel, cols, index(start) + t * mr, mr))
-
-        def all_rows(panel: Any, cols: int) -> Stmt:
-            parts, start = [], 0
-            for mr, count in self.row_blocks:
-                parts.append(rows(panel, cols, start, mr, count))
-                start += mr * count
-            return tile_ir.sequence(parts)
-
+    @property
+    def panels(self) -> list[tuple[int, int, int]]:
+        """(first, count, columns) of the panels of B: the whole ones and the last."""
         full, rest = divmod(self.spec.n, self.width)
-        if full:
-            stmts.append(loop(full, lambda panel: all_rows(panel, self.width)))
-        if rest:
-            stmts.append(all_rows(index(full), rest))
-        return tile_ir.sequence([*stmts, *c_after])
+        return [part for part in ((0, full, self.width), (full, 1, rest)) if all(part[1:])]
 
     # -- operands ---------------------------------------------------------------------------------------------
 
@@ -225,11 +243,11 @@ class _Emitter:
             stmts.append(loop(rows, lambda i: loop(padded - k, lambda j: copy.store(i, j + k, zero))))
         return stmts, copy
 
-    def prepare_b(self) -> tuple[list[Stmt], Callable[[Any], Any], int, bool]:
-        """(statements, address of a panel, bytes between its k groups, whether rows are padded to whole vectors)"""
+    def prepare_b(self) -> tuple[list[Stmt], Callable[[Any, Any], Any], int, bool]:
+        """Statements, and `panel`, `b_k`, `b_padded` of `_Prepared`."""
         spec, op, width = self.spec, self.op, self.width
         b, unit = spec.b, op.unit_bytes
-        same = _holds(b.dtype, op.b) or (self._flips and dtype_facts(b.dtype).bits <= 8)
+        same = _holds(b.dtype, op.b) or (self.flips and dtype_facts(b.dtype).bits <= 8)
         along_k = b.row_stride == 1 and b.col_stride != 1
         stmts: list[Stmt] = []
         if not same or 1 not in (b.row_stride, b.col_stride) or (along_k and spec.k % op.group):
@@ -241,7 +259,7 @@ class _Emitter:
                 copy = Operand(spec.scratch(op.b, (spec.k, spec.n)), (index(0), index(0)), 0, 1)
                 stmts, b = [convert_copy(copy, b, spec.k, spec.n)], copy
         if op.group == 1 and b.col_stride == 1:
-            return stmts, lambda p: b.address(index(0), p * width), b.row_stride * unit, False
+            return stmts, lambda p, group: b.address(group, p * width), b.row_stride * unit, False
         panels = -(-spec.n // width)
         unit_dtype = op.acc if op.group == 1 else "int32"
         packed = spec.scratch(unit_dtype, (panels, self.groups, width))
@@ -251,21 +269,14 @@ class _Emitter:
             stmts.append(loop(full, lambda p: pack(b, packed, p, width)))
         if rest:
             stmts.append(pack(b, packed, index(full), rest))
-        zero = index(0)
-        return stmts, lambda p: tir.address_of(tir.BufferLoad(packed, [p, zero, zero])), width * unit, True
-
-    @property
-    def _flips(self) -> bool:
-        """Whether B's sign bits are flipped: vpdpbusd needs one unsigned and one signed operand."""
-        if self.op not in (VPDPBUSD, VPDPBUSD_SWAPPED):
-            return False
-        return _unsigned(self.spec.a.dtype) == _unsigned(self.spec.b.dtype)
+        at = lambda p, group: tir.address_of(tir.BufferLoad(packed, [p, group, index(0)]))  # noqa: E731
+        return stmts, at, width * unit, True
 
     def _interleave(self, b: Operand, packed: Any, panel: Any, cols: int) -> Stmt:
         op, element = self.op, storage_bytes(b.dtype)
         last = self.spec.k - (self.groups - 1) * op.group
         numbers = (op.group, self.lanes, cols, b.row_stride * element, self.width * op.unit_bytes, last)
-        name = f"tl.interleave.{8 * element}.{'_'.join(map(str, numbers))}.{'x' if self._flips else 'n'}"
+        name = f"tl.interleave.{8 * element}.{'_'.join(map(str, numbers))}.{'x' if self.flips else 'n'}"
         zero = index(0)
         target = tir.address_of(tir.BufferLoad(packed, [panel, zero, zero]))
         groups = tir.const(self.groups, "int64")
@@ -275,7 +286,7 @@ class _Emitter:
         op, element = self.op, storage_bytes(b.dtype)
         last = self.groups - (-(-self.groups // self.lanes) - 1) * self.lanes
         numbers = (self.lanes, cols, last, b.col_stride * element, self.width * op.unit_bytes)
-        name = f"tl.transpose.{8 * op.unit_bytes}.{'_'.join(map(str, numbers))}.{'x' if self._flips else 'n'}"
+        name = f"tl.transpose.{8 * op.unit_bytes}.{'_'.join(map(str, numbers))}.{'x' if self.flips else 'n'}"
         zero = index(0)
         target = tir.address_of(tir.BufferLoad(packed, [panel, zero, zero]))
         blocks = tir.const(-(-self.groups // self.lanes), "int64")
@@ -289,9 +300,53 @@ class _Emitter:
         load = [] if spec.clear_accum is True else [convert_copy(copy, spec.c, spec.m, spec.n)]
         return load, copy, [convert_copy(spec.c, copy, spec.m, spec.n)]
 
-    def prepare_correction(self, a: Operand) -> tuple[list[Stmt], Any]:
+
+class _Vectors(_Emitter):
+    """Rows of A by broadcast, columns of C in vector registers."""
+
+    op: MultiplyAccumulate
+
+    def __init__(self, spec: GemmSpec, op: MultiplyAccumulate) -> None:
+        super().__init__(spec)
+        self.op, self.lanes = op, op.lanes(spec.features)
+        rows, nv = register_tile(op, spec.features, spec.m, spec.n)
+        self.width, self.row_blocks = nv * self.lanes, balanced(spec.m, rows)
+
+    def products(self, given: _Prepared) -> list[Stmt]:
+        def all_rows(panel: Any, cols: int) -> Stmt:
+            parts, start = [], 0
+            for rows, count in self.row_blocks:
+                parts.append(
+                    loop(count, lambda t, at=start, high=rows: self.kernel(given, panel, cols, index(at) + t * high, high))
+                )
+                start += rows * count
+            return tile_ir.sequence(parts)
+
+        return [loop(count, lambda p, at=first, n=cols: all_rows(p + at, n)) for first, count, cols in self.panels]
+
+    def kernel(self, given: _Prepared, panel: Any, cols: int, row: Any, rows: int) -> Stmt:
+        a, c, unit = given.a, given.c, self.op.unit_bytes
+        element, zero = unit // self.op.group, index(0)
+        shape = KernelShape(
+            self.op.name, rows, -(-cols // self.lanes), self.lanes, cols, a.row_stride * element,
+            a.col_stride * unit, given.b_k, c.row_stride * unit, given.b_padded, given.sums is not None,
+        )  # fmt: skip
+        args = [a.address(row, zero), given.panel(panel, zero), c.address(row, panel * self.width)]
+        if given.sums is not None:
+            args.append(tir.address_of(tir.BufferLoad(given.sums, [row])))
+        args += [tir.const(self.groups, "int64"), given.clear]
+        return tir.Evaluate(tir.call_extern("void", shape.name, *args))
+
+    @property
+    def flips(self) -> bool:
+        """vpdpbusd needs one unsigned and one signed operand."""
+        if self.op not in (VPDPBUSD, VPDPBUSD_SWAPPED):
+            return False
+        return _unsigned(self.spec.a.dtype) == _unsigned(self.spec.b.dtype)
+
+    def correction(self, a: Operand) -> tuple[list[Stmt], Any]:
         """With B' = B xor 128: signed A: A * B = A * (B' - 128); unsigned A: A * B = A * (B' + 128)."""
-        if not self._flips:
+        if not self.flips:
             return [], None
         spec = self.spec
         sums = spec.scratch("int32", (spec.m,))
@@ -301,6 +356,62 @@ class _Emitter:
         target = tir.address_of(tir.BufferLoad(sums, [zero]))
         rows = tir.const(spec.m, "int64")
         return [tir.Evaluate(tir.call_extern("void", name, a.address(zero, zero), target, rows))], sums
+
+
+class _Tiles(_Emitter):
+    """Up to 2 x 2 tile registers of C. What is left of K after whole steps is one step of a smaller depth."""
+
+    op: TileMultiply
+
+    def __init__(self, spec: GemmSpec, op: TileMultiply) -> None:
+        super().__init__(spec)
+        self.op, self.lanes = op, TILE
+        self.width = min(2, -(-spec.n // TILE)) * TILE
+
+    def products(self, given: _Prepared) -> list[Stmt]:
+        high = 2 * TILE
+        blocks, rest = divmod(self.spec.m, high)
+        steps, last = divmod(self.groups, TILE)
+        stmts = []
+        for depth, count, group in ((TILE, steps, 0), (last, 1, steps * TILE)):
+            for first, panels, cols in self.panels:
+                for row, times, rows in ((0, blocks, high), (blocks, 1, rest)):
+                    if count and depth and times and rows:
+                        part = _TilePart(TileShape(rows, cols, depth), (row, times), (first, panels), (group, count))
+                        stmts += self.part(given, part)
+        return stmts
+
+    def part(self, given: _Prepared, part: _TilePart) -> list[Stmt]:
+        """The loops over all blocks of one shape, between loading that shape and that of whole tiles."""
+        a, c, unit = given.a, given.c, self.op.unit_bytes
+        strides = a.row_stride * unit // self.op.group, given.b_k, c.row_stride * unit
+        name = TileKernel(self.op.name, part.shape, *strides).name
+        group, count = part.steps
+        clear = tir.const(0, "int32") if group else given.clear
+
+        def block(panel: Any, row: Any) -> Stmt:
+            start = a.address(row, index(group * self.op.group))
+            args = [start, given.panel(panel, index(group)), c.address(row, panel * self.width)]
+            return tir.Evaluate(tir.call_extern("void", name, *args, tir.const(count, "int64"), clear))
+
+        row, times = part.blocks
+        first, panels = part.panels
+        loops = loop(panels, lambda p: loop(times, lambda t: block(p + first, (t + row) * (2 * TILE))))
+        return [loops] if part.shape.full else [_configure(part.shape), loops, _configure(TileShape())]
+
+
+@dataclass(frozen=True)
+class _TilePart:
+    """Blocks of one shape: (first, count) along M in blocks of 32, along N in panels, along K in groups and steps."""
+
+    shape: TileShape
+    blocks: tuple[int, int]
+    panels: tuple[int, int]
+    steps: tuple[int, int]
+
+
+def _configure(shape: TileShape) -> Stmt:
+    return tir.Evaluate(tir.call_extern("void", configuration(shape)))
 
 
 # -- small pieces -----------------------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ from tile_runtime.artifact import Artifact
 from tilelang.ir import tile_ir
 
 OBJECT, IMPORTED = "kernel.o", "imported.o"
-_LLVM_NAMES = {"bf16": "avx512bf16", "vnni": "avx512vnni"}
 
 
 class CpuTarget:
@@ -76,14 +75,11 @@ class CpuTarget:
 def features_of(arch: str) -> CpuFeatures:
     """The features that an arch text names: a level with extras after `+`, or the host's for none.
 
-    `x86-64-v4+bf16+vnni` is the level of that name (`tile_runtime_cpu.cpuid`); LLVM's own names of features do as well.
+    `x86-64-v4+bf16+vnni` is the level of that name (`tile_runtime_cpu.cpuid`).
     """
-    if arch in ("", "native", "host"):
-        return host_features()
-    level, *extra = arch.split("+")
-    if level not in {f.level for f in LEVELS}:
-        return host_features()  # an LLVM CPU name such as znver4: this machine's
-    return CpuFeatures(level, tuple(_LLVM_NAMES.get(name, name) for name in extra))
+    if arch.partition("+")[0] not in {f.level for f in LEVELS}:
+        return host_features()  # "", "native", or an LLVM CPU name such as znver4
+    return CpuFeatures.of_level(arch)
 
 
 def tile_product(problem: TileProduct, features: CpuFeatures) -> Any:
