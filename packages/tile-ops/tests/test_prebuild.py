@@ -69,6 +69,10 @@ def test_levels_of_the_cpu_are_compiled_for_and_named(tmp_path):
         "x86-64-v3": ("x86-64-v3", ()),
         "x86-64-v4": ("x86-64-v4", ()),
         "x86-64-v4+bf16+vnni": ("x86-64-v4", ("avx512bf16", "avx512vnni")),
+        "x86-64-v4+bf16+vnni+amx": (
+            "x86-64-v4",
+            ("avx512bf16", "avx512vnni", "amx-tile", "amx-bf16", "amx-int8"),
+        ),
     }
 
 

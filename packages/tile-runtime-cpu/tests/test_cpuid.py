@@ -19,6 +19,19 @@ def test_features_are_those_that_the_kernel_sees() -> None:
     assert cpuid.features() - {"avxvnni"} == expected - {"avxvnni"}  # older kernels do not list avxvnni
 
 
+def test_tile_registers_count_where_the_kernel_gives_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = frozenset(cpuid._BITS)
+    monkeypatch.setattr(cpuid, "_decode", lambda leaf, state: everything)
+    for answer in (True, False):
+        monkeypatch.setattr(cpuid, "_may_use_tiles", lambda given=answer: given)
+        cpuid.features.cache_clear()
+        tiles = {"amx-tile", "amx-bf16", "amx-int8"}
+        assert cpuid.features() == (everything if answer else everything - tiles)
+        assert cpuid.level() == "x86-64-v4+bf16+vnni" + ("+amx" if answer else "")
+        assert set(cpuid.missing("x86-64-v4+bf16+vnni+amx")) == (set() if answer else tiles)
+    cpuid.features.cache_clear()
+
+
 def test_level_and_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cpuid.level() in cpuid.LEVELS
     assert cpuid.missing(cpuid.level()) == []

@@ -29,7 +29,7 @@ from tile_runtime.atomic_file import write_atomically
 
 #: What each wheel is compiled for. Binaries of sm_80 run on 8.x, those of sm_90a on 9.0 alone.
 ARCHS = {
-    "cpu": ("x86-64-v3", "x86-64-v4", "x86-64-v4+bf16+vnni"),
+    "cpu": ("x86-64-v3", "x86-64-v4", "x86-64-v4+bf16+vnni", "x86-64-v4+bf16+vnni+amx"),
     "cuda": ("sm_80", "sm_86", "sm_89", "sm_90a"),
     "hip": ("gfx942",),
 }

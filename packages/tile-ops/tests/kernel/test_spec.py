@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 from tile_ops.kernel import KernelSpec, Target
+from tile_ops.prebuild import ARCHS
 
 SPEC = KernelSpec.of("normalization", "rms_norm", dtype="float16", block_rows=2, activation=None)
 
@@ -33,6 +34,7 @@ def test_each_part_of_a_spec_changes_its_key():
 def test_which_prebuilt_kernels_run_on_a_target():
     assert Target("cpu", "x86-64-v4").runs() == ("x86-64-v4", "x86-64-v3")
     assert Target("cpu", "x86-64-v2").runs() == ()
+    assert set(ARCHS["cpu"]) == set(Target("cpu", "x86-64-v4+bf16+vnni+amx").runs())
     assert Target("cuda", "sm_86").runs() == ("sm_86", "sm_80")
     assert Target("cuda", "sm_90a").runs()[0] == "sm_90a"
     assert Target("cuda", "sm_120").runs() == ("sm_120", "sm_89")

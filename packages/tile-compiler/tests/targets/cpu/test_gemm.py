@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from tvm import tirx as tir
 
-from tile_compiler.targets.cpu.features import V3, V4_BF16_VNNI
+from tile_compiler.targets.cpu.codegen import build_object
+from tile_compiler.targets.cpu.features import V3, V4_AMX, V4_BF16_VNNI
 from tile_compiler.targets.cpu.gemm import GemmSpec, Operand, balanced, choose_instruction, emit_gemm
 from tile_compiler.targets.cpu.lowered import LoweredLaunch
 from tilelang.interpreter import numerics
@@ -118,6 +119,24 @@ def test_transposed_operands(types, turns, shape, run, scratch, host):
     check(run, scratch, types, shape, host, *turns)
 
 
+@pytest.mark.parametrize("types", [TYPES[3], *TYPES[9:13], TYPES[17]], ids=[IDS[3], *IDS[9:13], IDS[17]])
+@pytest.mark.parametrize("shape", [(33, 49, 86), (80, 16, 134), (5, 70, 64)], ids=str)
+def test_whole_steps_of_tile_registers_and_what_is_left(types, shape, run, scratch, host):
+    """Edges in all three directions; with AMX each block's shape is loaded before it and the whole one after it."""
+    check(run, scratch, types, shape, host)
+    launch = gemm_launch(type(scratch)(), types, shape, host)
+    assert ("tileloadd" in build_object([launch], host).asm) == (host == V4_AMX)
+
+
+def test_tile_registers_are_set_up_once_and_left_free(scratch):
+    launch = gemm_launch(scratch, TYPES[3], (64, 64, 64), V4_AMX)
+    asm = build_object([launch], V4_AMX).asm
+    assert (asm.count("\tldtilecfg"), asm.count("\ttilerelease")) == (1, 1)
+    assert asm.count("\ttdpbf16ps") == 8  # four in the loop and four after it
+    without = gemm_launch(type(scratch)(), TYPES[3], (64, 64, 64), V4_BF16_VNNI)
+    assert "ldtilecfg" not in build_object([without], V4_BF16_VNNI).asm
+
+
 @pytest.mark.parametrize("m", [1, 2, 3, 5, 7, 13, 15, 29])
 @pytest.mark.parametrize("n", [1, 16, 33, 130])
 def test_every_register_tile(m, n, run, scratch, host):
@@ -168,6 +187,10 @@ def test_instruction_choice():
     assert choice("int8", "int8", "int32") == "s8u8"
     assert choice("float16", "float16", "float16") == "f32"
     assert choose_instruction("bfloat16", "bfloat16", "float32", V3).name == "f32"
+    assert choose_instruction("bfloat16", "bfloat16", "bfloat16", V4_AMX).name == "amx_bf16"
+    assert choose_instruction("bfloat16", "float32", "float32", V4_AMX).name == "f32"
+    assert choose_instruction("bool", "int4", "int32", V4_AMX).name == "amx_u8s8"
+    assert choose_instruction("int8", "int8", "int64", V4_AMX).name == "i64"
     assert choose_instruction("int8", "int8", "int32", V3).name == "i16"
 
 

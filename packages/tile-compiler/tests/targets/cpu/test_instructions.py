@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 import tvm
 
-from tile_compiler.targets.cpu.features import V3, V4, CpuFeatures
+from tile_compiler.targets.cpu.features import V3, V4, V4_AMX, CpuFeatures
 from tile_compiler.targets.cpu.instructions.multiply_accumulate import ALL, MultiplyAccumulate
+from tile_compiler.targets.cpu.instructions.tile_multiply import TILES, TileShape
+from tile_compiler.targets.cpu.library import function_text
 from tile_compiler.targets.cpu.llvm_text import Function, vector
+from tile_compiler.targets.cpu.tile_kernels import CONFIGURE, RELEASE, TileKernel
 from tile_runtime_cpu.elf import Image
 from tilelang.interpreter import numerics
 from tilelang.ir.dtypes import dtype_of
@@ -26,13 +29,16 @@ def build(op: MultiplyAccumulate, features: CpuFeatures, folder) -> tuple[Image,
     a = f.splat(f.load(op.unit_type, a_at, 1), lanes)
     f.store(op.write(f, f.load(acc_type, acc_at, 1), a, f.load(unit, b_at, 1)), acc_at, 1)
     f.ret()
+    return compiled("\n".join([*f.declarations(), f.text().replace("internal ", "")]), features, folder)
+
+
+def compiled(functions: str, features: CpuFeatures, folder) -> tuple[Image, str]:
     target = features.target()
     flags = str(tvm.target.Target(target)).replace('"', "\\22")
     text = "\n".join(
         [
             f'target triple = "{target["mtriple"]}"',
-            *f.declarations(),
-            f.text().replace("internal ", ""),
+            functions,
             "!llvm.module.flags = !{!0}",
             f'!0 = !{{i32 2, !"tvm_target", !"{flags}"}}',
         ]
@@ -83,7 +89,50 @@ def test_declaration_in_the_form_of_all_targets(name, features):
     np.testing.assert_array_equal(declared.compute(c, a, b), (c + a.astype("f8") @ b.astype("f8")).astype(kinds[0]))
 
 
+@pytest.mark.parametrize("name", TILES)
+def test_tile_instruction_computes_its_meaning(name, host, tmp_path):
+    """Everywhere its text assembles; its result is compared where the machine has tile registers."""
+    op, declared, rng = TILES[name], TILES[name].declaration(), np.random.default_rng(2)
+    kernel = TileKernel(name, TileShape(16, 16, 16), 64, 64, 64).name
+    entry = f"""define void @step(ptr %c, ptr %a, ptr %b) {{
+      call void @{CONFIGURE}()
+      call void @{kernel}(ptr %a, ptr %b, ptr %c, i64 1, i32 0)
+      call void @{RELEASE}()
+      ret void
+    }}"""
+    image, asm = compiled(function_text({kernel, CONFIGURE, RELEASE}, "") + entry, V4_AMX, tmp_path)
+    assert asm.count(f"\t{op.text}\t") == 2  # in the loop and after it
+    assert op.available(host) == (host == V4_AMX)
+    assert not declared.runs_on("x86-64-v3")
+    kinds = [dtype_of(t).as_numpy() for t in (op.acc, op.a, op.b)]
+    depth = declared.k
+    c, a, b = (
+        rng.integers(-9 * (k.kind != "u"), 99, s).astype(k)
+        for s, k in zip(((16, 16), (16, depth), (depth, 16)), map(np.dtype, kinds))
+    )
+    expected = declared.compute(c, a, b)
+    np.testing.assert_array_equal(expected, (c + a.astype("f8") @ b.astype("f8")).astype(kinds[0]))
+    if op.available(host):
+        packed = np.ascontiguousarray(b.reshape(16, op.group, 16).swapaxes(1, 2))
+        step = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(image.address("step"))
+        step(c.ctypes.data, a.ctypes.data, packed.ctypes.data)
+        np.testing.assert_array_equal(c, expected)
+
+
+def test_shapes_of_tile_registers():
+    whole = TileShape().configuration()
+    assert (whole[0], list(whole[48:56]), list(whole[16:32:2])) == (1, [16] * 8, [64] * 8)
+    edge = TileShape(17, 20, 3)
+    held = edge.configuration()
+    assert list(held[48:56]) == [16, 16, 1, 1, 16, 1, 3, 3]
+    assert list(held[16:32:2]) == [64, 16, 64, 16, 12, 12, 64, 16]
+    assert TileShape(16, 32).full
+    assert not edge.full
+
+
 def test_declarations_check_themselves():
+    with pytest.raises(ValueError, match="do not fill"):
+        dataclasses.replace(TILES["amx_s8s8"], group=2)
     with pytest.raises(ValueError, match="do not fill"):
         dataclasses.replace(ALL["bf16"], group=4)
 

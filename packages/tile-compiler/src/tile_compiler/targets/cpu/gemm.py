@@ -317,7 +317,10 @@ class _Vectors(_Emitter):
             parts, start = [], 0
             for rows, count in self.row_blocks:
                 parts.append(
-                    loop(count, lambda t, at=start, high=rows: self.kernel(given, panel, cols, index(at) + t * high, high))
+                    loop(
+                        count,
+                        lambda t, at=start, high=rows: self.kernel(given, panel, cols, index(at) + t * high, high),
+                    )
                 )
                 start += rows * count
             return tile_ir.sequence(parts)

@@ -18,7 +18,6 @@ from .instructions.tile_multiply import TILE, TILES, TileShape, accumulator, of_
 from .llvm_text import Function, Value
 
 
-
 def configuration(shape: TileShape) -> str:
     """The function that loads a shape: the registers' contents are lost."""
     return f"tl.tile_configure.{shape.rows}_{shape.cols}_{shape.depth}"

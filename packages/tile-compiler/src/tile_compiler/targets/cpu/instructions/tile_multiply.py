@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tile_compiler.instructions.matrix_multiply import Meaning, MatrixMultiply, sum_of_products
+from tile_compiler.instructions.matrix_multiply import MatrixMultiply, Meaning, sum_of_products
 from tilelang.ir.dtypes import dtype_of
 from tilelang.layout import Fragment
 
@@ -71,7 +71,19 @@ class TileMultiply:
         sums = Fragment((TILE, TILE), lambda i, j: (0, i * TILE + j))
         types = (self.a, self.b, self.acc)
         return MatrixMultiply(
-            self.name, self.text, TILE, TILE, depth, *types, rows, matrix, sums, 1, ("x86-64-v4+",), SOURCE, self.meaning
+            self.name,
+            self.text,
+            TILE,
+            TILE,
+            depth,
+            *types,
+            rows,
+            matrix,
+            sums,
+            1,
+            ("x86-64-v4+",),
+            SOURCE,
+            self.meaning,
         )
 
 
