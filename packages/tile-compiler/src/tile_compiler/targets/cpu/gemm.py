@@ -313,19 +313,20 @@ class _Vectors(_Emitter):
         self.width, self.row_blocks = nv * self.lanes, balanced(spec.m, rows)
 
     def products(self, given: _Prepared) -> list[Stmt]:
+        def rows(panel: Any, cols: int, start: int, high: int, count: int) -> Stmt:
+            return loop(count, lambda t: self.kernel(given, panel, cols, index(start) + t * high, high))
+
         def all_rows(panel: Any, cols: int) -> Stmt:
             parts, start = [], 0
-            for rows, count in self.row_blocks:
-                parts.append(
-                    loop(
-                        count,
-                        lambda t, at=start, high=rows: self.kernel(given, panel, cols, index(at) + t * high, high),
-                    )
-                )
-                start += rows * count
+            for high, count in self.row_blocks:
+                parts.append(rows(panel, cols, start, high, count))
+                start += high * count
             return tile_ir.sequence(parts)
 
-        return [loop(count, lambda p, at=first, n=cols: all_rows(p + at, n)) for first, count, cols in self.panels]
+        def all_panels(first: int, count: int, cols: int) -> Stmt:
+            return loop(count, lambda p: all_rows(p + index(first), cols))
+
+        return [all_panels(*part) for part in self.panels]
 
     def kernel(self, given: _Prepared, panel: Any, cols: int, row: Any, rows: int) -> Stmt:
         a, c, unit = given.a, given.c, self.op.unit_bytes
