@@ -41,7 +41,7 @@ from tile_runtime.tensor_map import BYTES, TensorMap
 
 HERE = Path(__file__).resolve().parent
 INCLUDE = HERE.parents[2] / "tile-compiler" / "src" / "tile_compiler" / "targets" / "cuda" / "include"
-TESTS = "(instructions or types or kernels or copies or wgmma) and not hip"
+TESTS = "(instructions or types or arithmetic or atomics or kernels or copies or clusters or wgmma) and not hip"
 _SCALARS: dict[str, Any] = {
     "int": ctypes.c_int32,
     "unsigned": ctypes.c_uint32,

@@ -71,6 +71,8 @@ MFMA = [
     ("32x32x16_f32_e5m2fnuz_e4m3fnuz", 32, 16, "e5m2fnuz", "e4m3fnuz", NEW),
     ("16x16x32_f32_e5m2fnuz_e4m3fnuz", 16, 32, "e5m2fnuz", "e4m3fnuz", NEW),
 ]
+#: The functions whose names the tests put together.
+BUILT = [f"mfma_{form[0]}" for form in MFMA]
 CASES = [(*form[:5], arch) for form in MFMA for arch in form[5]]
 IDS = [f"{case[0]}-{case[5]}" for case in CASES]
 
@@ -319,6 +321,23 @@ def test_a_barrier_does_not_wait_for_loads(run_wave):
     for mode in MODES:
         report = run_wave("const int* X, int* O", body, [x, out], mode=mode)
         assert {f.kind for f in report.errors} == {"read-in-flight"}
+
+
+@pytest.mark.parametrize("size", [4, 8, 16])
+def test_a_copy_is_over_at_once(run_wave, watched, size):
+    """CUDA's asynchronous copy under the same name: zeros, and nothing read, where not valid."""
+    x, out = np.arange(1, 64 * size + 1).astype("u1"), np.zeros(64 * size, "u1")
+    body = f"""
+      unsigned char* s = tl::shared_memory(); int t = threadIdx.x;
+      bool valid = t % 3 != 0;
+      tl::cp_async<{size}>(s + t * {size}, valid ? X + t * {size} : X + (1 << 20), valid);
+      tl::cp_async_commit();
+      tl::cp_async_wait<0>();
+      for (int i = 0; i < {size}; ++i) O[t * {size} + i] = s[t * {size} + i];"""
+    parameters = "const unsigned char* X, unsigned char* O"
+    run_wave(parameters, body, [x, out], buffers=watched(X=x, O=out)).check()
+    valid = np.arange(64) % 3 != 0
+    np.testing.assert_array_equal(out.reshape(64, size), x.reshape(64, size) * valid[:, None])
 
 
 def test_lanes_that_give_different_addresses(run_wave):

@@ -47,6 +47,15 @@ def forms():
         yield "s32_s8", n, False, (0, 0), 128
 
 
+def function_of(kind, registers):
+    """The header's name of a form."""
+    return f"wgmma_m64k{32 // np.dtype(TYPES[kind.split('_')[1]]).itemsize}_{kind}{'_rs' if registers else ''}"
+
+
+#: The functions whose names the tests put together.
+BUILT = [function_of(kind, registers) for kind in KINDS for registers in (False, True)]
+
+
 def swizzled(offset, span):
     return offset ^ (offset >> 3 & {0: 0, 32: 0x10, 64: 0x30, 128: 0x70}[span])
 
@@ -150,7 +159,7 @@ def source(kind):
         if of_kind != kind:
             continue
         places = operands(kind, n, majors, swizzle)[-1]
-        call = f"tl::wgmma_m64k{k}_{kind}{'_rs' if registers else ''}<{n}"
+        call = f"tl::{function_of(kind, registers)}<{n}"
         if k == 16:
             call += f", tl::major({majors[1]})" if registers else f", tl::major({majors[0]}), tl::major({majors[1]})"
         body = BODY.format(

@@ -34,6 +34,18 @@ def fragments(kind):
     elif kind == "32x4":
         i, j = np.arange(2), np.arange(1)
         a, b = (either(i == 0, GROUP, GROUP + 8), IN_GROUP + 0 * i), (IN_GROUP + 0 * j, GROUP + 0 * j)
+    elif kind == "8x16":
+        i, j = np.arange(8), np.arange(4)
+        a, b = (either(i < 4, GROUP, GROUP + 8), IN_GROUP * 4 + (i & 3)), (IN_GROUP * 4 + j, GROUP + 0 * j)
+    elif kind == "8x16 of 8 rows":
+        i = np.arange(4)
+        a, b = (GROUP + 0 * i, IN_GROUP * 4 + i), (IN_GROUP * 4 + i, GROUP + 0 * i)
+    elif kind == "4x32":
+        i, j = np.arange(16), np.arange(8)
+        a, b = (either(i < 8, GROUP, GROUP + 8), IN_GROUP * 8 + (i & 7)), (IN_GROUP * 8 + j, GROUP + 0 * j)
+    elif kind == "4x32 of 8 rows":
+        i = np.arange(8)
+        a, b = (GROUP + 0 * i, IN_GROUP * 8 + i), (IN_GROUP * 8 + i, GROUP + 0 * i)
     elif kind == "8x32":
         i, j = np.arange(16), np.arange(8)
         a = either((i < 4) | ((i >= 8) & (i < 12)), GROUP, GROUP + 8), IN_GROUP * 4 + (i & 3) + either(i < 8, 0, 16)
@@ -65,16 +77,24 @@ MMA = [
     ("m16n8k8_f32_bf16", "16x8", "bf16", "bf16"),
     ("m16n8k8_f32_tf32", "32x8", "tf32", "tf32"),
     ("m16n8k4_f32_tf32", "32x4", "tf32", "tf32"),
-    ("m16n8k32_s32_s8", "8x32", "s8", "s8"),
-    ("m16n8k32_s32_u8", "8x32", "u8", "u8"),
-    ("m16n8k32_s32_s8_u8", "8x32", "s8", "u8"),
-    ("m16n8k32_s32_u8_s8", "8x32", "u8", "s8"),
-    ("m16n8k64_s32_s4", "4x64", "s4", "s4"),
-    ("m16n8k64_s32_u4", "4x64", "u4", "u4"),
+    *(
+        (f"{shape}_s32_{a}{'' if a == b else '_' + b}", kind, a, b)
+        for shape, kind, bits in (
+            ("m16n8k32", "8x32", 8), ("m16n8k16", "8x16", 8), ("m8n8k16", "8x16 of 8 rows", 8),
+            ("m16n8k64", "4x64", 4), ("m16n8k32", "4x32", 4), ("m8n8k32", "4x32 of 8 rows", 4),
+        )
+        for a in (f"s{bits}", f"u{bits}")
+        for b in (f"s{bits}", f"u{bits}")
+    ),
     ("m16n8k32_f32_e4m3", "8x32", "e4m3", "e4m3"),
     ("m16n8k32_f32_e5m2", "8x32", "e5m2", "e5m2"),
     ("m16n8k32_f32_e4m3_e5m2", "8x32", "e4m3", "e5m2"),
     ("m16n8k32_f32_e5m2_e4m3", "8x32", "e5m2", "e4m3"),
+]  # fmt: skip
+#: The functions whose names the tests put together.
+BUILT = [
+    *(f"mma_{form[0]}" for form in MMA),
+    *(f"{kind}matrix_x{count}{suffix}" for kind in ("ld", "st") for count in (1, 2, 4) for suffix in ("", "_trans")),
 ]
 
 
@@ -96,12 +116,14 @@ def operand(rng, element, shape):
 def test_mma(run_body, name, kind, a_type, b_type):
     rng = np.random.default_rng(len(name))
     depth = int(name.split("_")[0].split("k")[1])
-    a, b = operand(rng, a_type, (16, depth)), operand(rng, b_type, (depth, 8))
-    c = np.arange(128).reshape(16, 8) - 60
+    rows = 8 if name.startswith("m8") else 16
+    a, b = operand(rng, a_type, (rows, depth)), operand(rng, b_type, (depth, 8))
+    c = np.arange(rows * 8).reshape(rows, 8) - 60
     (a_rows, a_columns), (b_rows, b_columns) = fragments(kind)
     a_registers, b_registers = registers(a[a_rows, a_columns], a_type), registers(b[b_rows, b_columns], b_type)
     accumulator = {"f32": "f4", "s32": "i4", "f16": "f2"}[name.split("_")[1]]
-    c_registers = np.ascontiguousarray(c[C_ROWS, C_COLUMNS].astype(accumulator))
+    in_c = C_ROWS[:, : rows // 4], C_COLUMNS[:, : rows // 4]
+    c_registers = np.ascontiguousarray(c[in_c].astype(accumulator))
     na, nb, nc = a_registers.shape[1], b_registers.shape[1], c_registers.view("u4").shape[1]
     c_type = {"f4": "float", "i4": "int", "f2": "uint32_t"}[accumulator]
     body = f"""
@@ -113,7 +135,7 @@ def test_mma(run_body, name, kind, a_type, b_type):
       for (int i = 0; i < {nc}; ++i) C[threadIdx.x * {nc} + i] = c[i];"""
     parameters = f"const uint32_t* A, const uint32_t* B, {c_type}* C"
     run_body(parameters, body, [a_registers, b_registers, c_registers.view("u4")]).check()
-    np.testing.assert_array_equal(c_registers, (c + a @ b)[C_ROWS, C_COLUMNS].astype(accumulator))
+    np.testing.assert_array_equal(c_registers, (c + a @ b)[in_c].astype(accumulator))
 
 
 def test_mma_ignores_the_low_bits_of_tf32(run_body):
@@ -253,44 +275,10 @@ def test_votes(run_body):
     assert (out[1:, 0] == [1, 0, 1]).all()
 
 
-@pytest.mark.parametrize(
-    ("c_type", "dtype"),
-    [("int", "i4"), ("unsigned", "u4"), ("int64_t", "i8"), ("float", "f4"), ("double", "f8"), ("tl::half_t", "f2")],
-)
-def test_atomics(run_body, c_type, dtype):
-    start = np.array([10, 10, 10, 10, 0, 0, 0, 0], dtype)
-    memory = np.zeros(8 * 64, "u1")
-    offset = -memory.ctypes.data % 64  # the forms for several elements want their common alignment
-    x, old = memory[offset : offset + start.nbytes].view(dtype), np.zeros(33, dtype)
-    x[:] = start
-    body = f"""
-      int t = threadIdx.x; typedef {c_type} T; T v = (T)(float)t;
-      O[t] = tl::atomic_add(X, (T)1.0f);
-      tl::atomic_min(X + 1, v);
-      tl::atomic_max(X + 2, v);
-      if (t == 9) O[32] = tl::atomic_exchange(X + 3, v);
-      T values[4] = {{v, v, v, v}};
-      tl::atomic_add_x2(X + 4, values);
-      if (t < 16) tl::atomic_add_x4(X + 4, values);"""
-    run_body(f"{c_type}* X, {c_type}* O", body, [x, old]).check()
-    assert sorted(old.tolist()) == [10, *range(10, 42)]
-    np.testing.assert_array_equal(x, [42, 0, 31, 9, 496 + 120, 496 + 120, 120, 120])
-
-
-def test_atomics_on_bits(run_body):
-    x = np.array([0, -1, 0], "i4")
-    body = "tl::atomic_or(X, 1 << threadIdx.x);"
-    body += " tl::atomic_and(X + 1, ~(1 << threadIdx.x)); tl::atomic_xor(X + 2, 3 << threadIdx.x);"
-    run_body("int* X", body, [x]).check()
-    np.testing.assert_array_equal(x, [-1, 0, 1])
-
-
-def test_atomic_add_of_packed_pairs(run_body):
-    for c_type, dtype in (("tl::half_t", np.float16), ("tl::bfloat16_t", ml_dtypes.bfloat16)):
-        x = np.zeros(4, dtype)
-        body = f"tl::vec<{c_type}, 2> v; v[0] = {c_type}(1.0f); v[1] = {c_type}(2.0f); tl::atomic_add_x2(X + 2, v);"
-        run_body(f"{c_type}* X", body, [x]).check()
-        np.testing.assert_array_equal(x.astype("f4"), [0, 0, 32, 64])
+def test_a_value_of_the_whole_warp(run_body):
+    out = np.zeros(64, "i4")
+    run_body("int* O", "O[threadIdx.x] = tl::uniform((int)threadIdx.x / 32 * 7 + 5);", [out], 64).check()
+    np.testing.assert_array_equal(out, np.repeat([5, 12], 32))
 
 
 def test_transpose_quad(run_body):
@@ -303,17 +291,3 @@ def test_transpose_quad(run_body):
       for (int i = 0; i < 4; ++i) X[threadIdx.x * 4 + i] = w[i];"""
     run_body("uint32_t* X", body, [out]).check()
     np.testing.assert_array_equal(out.reshape(8, 4, 4), words.reshape(8, 4, 4).swapaxes(1, 2))
-
-
-def test_dp4a(run_body):
-    rng = np.random.default_rng(0)
-    a, b, c = rng.integers(0, 256, (32, 4), "u1"), rng.integers(0, 256, (32, 4), "u1"), rng.integers(-99, 99, 32, "i4")
-    signed, unsigned = np.zeros(32, "i4"), np.zeros(32, "u4")
-    body = """
-      int t = threadIdx.x;
-      S[t] = tl::dp4a(A[t], B[t], C[t]);
-      U[t] = tl::dp4a((unsigned)A[t], (unsigned)B[t], 5u);"""
-    args = [a.view("i4"), b.view("i4"), c, signed, unsigned]
-    run_body("const int* A, const int* B, const int* C, int* S, unsigned* U", body, args).check()
-    np.testing.assert_array_equal(signed, c + (a.view("i1").astype("i4") * b.view("i1")).sum(1))
-    np.testing.assert_array_equal(unsigned, 5 + (a.astype("u4") * b).sum(1))

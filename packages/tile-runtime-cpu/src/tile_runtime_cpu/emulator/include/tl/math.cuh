@@ -40,6 +40,8 @@ TL_DEVICE bool isinf(double x) { return __builtin_isinf(x); }
 TL_DEVICE bool isfinite(float x) { return __builtin_isfinite(x); }
 TL_DEVICE bool isfinite(double x) { return __builtin_isfinite(x); }
 
+TL_DEVICE long abs(long x) { return x < 0 ? (long)(0ul - (unsigned long)x) : x; }
+TL_DEVICE long long abs(long long x) { return x < 0 ? (long long)(0ull - (unsigned long long)x) : x; }
 TL_DEVICE int __popc(unsigned x) { return __builtin_popcount(x); }
 TL_DEVICE int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
 TL_DEVICE int __clz(int x) { return x ? __builtin_clz((unsigned)x) : 32; }
@@ -49,18 +51,20 @@ TL_DEVICE int __float_as_int(float x) { return (int)tl::detail::float_bits(x); }
 TL_DEVICE unsigned __float_as_uint(float x) { return tl::detail::float_bits(x); }
 TL_DEVICE float __int_as_float(int x) { return tl::detail::bits_float((uint32_t)x); }
 TL_DEVICE float __uint_as_float(unsigned x) { return tl::detail::bits_float(x); }
-
-namespace tl {
-
-TL_DEVICE int dp4a(int a, int b, int c) {
+TL_DEVICE int __dp4a(int a, int b, int c) {
   unsigned sum = (unsigned)c;
   for (int i = 0; i < 32; i += 8) sum += (unsigned)((int8_t)(a >> i) * (int8_t)(b >> i));
   return (int)sum;
 }
-TL_DEVICE unsigned dp4a(unsigned a, unsigned b, unsigned c) {
+TL_DEVICE unsigned __dp4a(unsigned a, unsigned b, unsigned c) {
   for (int i = 0; i < 32; i += 8) c += (a >> i & 255u) * (b >> i & 255u);
   return c;
 }
+
+namespace tl {
+
+TL_DEVICE int dp4a(int a, int b, int c) { return __dp4a(a, b, c); }
+TL_DEVICE unsigned dp4a(unsigned a, unsigned b, unsigned c) { return __dp4a(a, b, c); }
 TL_DEVICE unsigned prmt(unsigned a, unsigned b, unsigned chosen) {
   const uint64_t bytes = (uint64_t)b << 32 | a;
   unsigned word = 0;
