@@ -304,24 +304,42 @@ def compared(path: Path) -> dict[str, Any]:
     return {"test": entry["test"], "key": path.stem, "verdict": verdict, "difference": worst, "error": said}
 
 
-def isolated(path: Path, seconds: float = 60.0) -> dict[str, Any]:
-    """`compared` in a process of its own: a launch that fails takes its context with it, and one may hang."""
-    command = [sys.executable, __file__, "one", str(path)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
-        return json.loads(done.stdout.splitlines()[-1])
-    except subprocess.TimeoutExpired:
-        why = f"no answer within {seconds:.0f} s"
-    except (IndexError, ValueError):
-        why = f"the process ended with {done.returncode}: {done.stderr[-200:]}"
-    test = json.loads(path.read_text())["test"]
-    return {"test": test, "key": path.stem, "verdict": "WRONG", "difference": float("inf"), "error": why}
+def one_after_another(paths: Sequence[Path]) -> None:
+    """Prints the verdict on each launch, as JSON, up to the first that the device refuses: it takes the context with it."""
+    for path in paths:
+        verdict = compared(path)
+        print(json.dumps(verdict), flush=True)
+        if verdict["error"]:
+            return
+
+
+def isolated(paths: Sequence[Path], seconds: float = 60.0) -> list[dict[str, Any]]:
+    """`compared` in processes of their own, a new one after each launch that fails; one may hang."""
+    verdicts: list[dict[str, Any]] = []
+    while len(verdicts) < len(paths):
+        rest = paths[len(verdicts) :]
+        try:
+            command = [sys.executable, __file__, "some", *map(str, rest)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+            said, why = done.stdout, f"the process ended with {done.returncode}: {done.stderr[-200:]}"
+        except subprocess.TimeoutExpired as late:
+            said, why = (late.stdout or b"").decode(), f"no answer within {seconds:.0f} s"
+        found = [json.loads(line) for line in said.splitlines() if line.endswith("}")]
+        if len(found) < len(rest) and not (found and found[-1]["error"]):  # it ended at the next launch
+            path = rest[len(found)]
+            test = json.loads(path.read_text())["test"]
+            verdict = {"test": test, "key": path.stem, "verdict": "WRONG", "difference": float("inf"), "error": why}
+            found.append(verdict)
+        verdicts += found
+    return verdicts
 
 
 def run(folder: Path, report: Path | None, launch: Any = isolated) -> None:
-    """Launch everything on the device and compare."""
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        lines = list(pool.map(launch, sorted(folder.glob("*.json"))))
+    """Launch everything on the device and compare; `launch` gives the verdicts on some of them."""
+    paths = sorted(folder.glob("*.json"))
+    parts = min(len(paths), os.cpu_count() or 1)
+    with ThreadPoolExecutor(parts) as pool:
+        lines = [verdict for found in pool.map(launch, (paths[i::parts] for i in range(parts))) for verdict in found]
     for line in lines:
         if line["verdict"] == "WRONG":
             print(f"WRONG {line['test']} ({line['key']}): {line['error'] or line['difference']}")
@@ -337,11 +355,13 @@ def run(folder: Path, report: Path | None, launch: Any = isolated) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=("pack", "run", "one"), help="one: a single packed launch, as JSON")
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("action", choices=("pack", "run", "some"), help="some: packed launches, to their first failure")
+    parser.add_argument("folder", type=Path, nargs="+")
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
-    if chosen.action == "one":
-        print(json.dumps(compared(chosen.folder)))
+    if chosen.action == "some":
+        one_after_another(chosen.folder)
+    elif chosen.action == "pack":
+        pack(chosen.folder[0])
     else:
-        pack(chosen.folder) if chosen.action == "pack" else run(chosen.folder, chosen.json)
+        run(chosen.folder[0], chosen.json)

@@ -67,7 +67,7 @@ def test_a_launch_packed_and_run(on_device, only_emulated, monkeypatch, tmp_path
     gpu.scale = scale
     monkeypatch.setattr(on_device, "Gpu", lambda: gpu)
     with pytest.raises(SystemExit) as ended:
-        on_device.run(tmp_path, tmp_path / "report", on_device.compared)
+        on_device.run(tmp_path, tmp_path / "report", lambda paths: [on_device.compared(path) for path in paths])
     assert bool(ended.value.code) == (verdict == "WRONG")
     assert f"{verdict}: 1 of 1" in capsys.readouterr().out
     assert json.loads((tmp_path / "report").read_text())[0]["verdict"] == verdict
@@ -90,6 +90,16 @@ def test_a_launch_that_the_device_must_refuse(on_device, only_emulated, monkeypa
     (tmp_path / f"{entry['source']}.cubin").write_bytes(source.replace("O[n + ", "O[").encode())
     monkeypatch.setattr(on_device, "Gpu", EmulatedGpu)
     assert on_device.compared(path)["verdict"] == verdict
+
+
+def test_a_launch_that_fails_ends_its_process_alone(on_device, only_emulated, tmp_path):
+    """There is no driver here, or no cubin: each launch fails by itself, and none is left out."""
+    paths = [tmp_path / f"{i}.json" for i in range(3)]
+    for path in paths:
+        path.write_text(json.dumps({"test": f"of {path.stem}"}))
+    verdicts = on_device.isolated(paths)
+    assert [(v["test"], v["key"], v["verdict"]) for v in verdicts] == [(f"of {i}", str(i), "WRONG") for i in range(3)]
+    assert all("the process ended with 1" in v["error"] for v in verdicts)
 
 
 def test_differences(on_device):
