@@ -26,6 +26,7 @@ from tile_compiler.simt.thread_values import Array, Unknown
 from tilelang.ir import tile_ir
 
 LONGEST = 512  # iterations of a loop without repetition that are walked; the report says where that was not all
+MOST_TRIPS = (1 << 31) - 1  # of a loop of which nobody knows how often it runs
 AT_ONCE = 1 << 15  # iterations times threads that are evaluated together
 
 
@@ -210,12 +211,15 @@ class Block(Asynchronous):
         if node.kind == tir.ForKind.UNROLLED or len(extent) > 1 or len(low) > 1:
             self._unrolled(node, low, extent)
             return
-        repetition = self.repetitions.get(node)
-        if repetition is None:
-            repetition = Repetition(node, self._is_quiet, self.followed, self.tracked, self.exactly)
-            self.repetitions[node] = repetition
-            self.either.update(repetition.either)
-        self._repeated(node, int(low[0]), int(extent[0]), repetition)
+        self._repeated(node, int(low[0]), int(extent[0]), self._repetition(node))
+
+    def _repetition(self, node: Any) -> Repetition:
+        found = self.repetitions.get(node)
+        if found is None:
+            found = Repetition(node, self._is_quiet, self.followed, self.tracked, self.exactly)
+            self.repetitions[node] = found
+            self.either.update(found.either)
+        return found
 
     def _at_once(self, node: Any, low: int, extent: int) -> None:
         """A loop that only reads: its iterations meet nothing of each other, so many are evaluated together."""
@@ -278,32 +282,60 @@ class Block(Asynchronous):
             low = self.value(node.min)
         except Unknown:
             low = np.asarray([0])
-        self._until_fixed(node, lambda number: self._iteration(node, low + number))
+        repetition = self._repetition(node) if len(low) == 1 else None
+        self._until_fixed(node, lambda number: self._iteration(node, low + number), int(low[0]), repetition)
 
-    def _until_fixed(self, node: Any, iteration: Any) -> None:
+    def _until_fixed(self, node: Any, iteration: Any, low: int = 0, repetition: Repetition | None = None) -> None:
+        """Iterations, after each of which the loop may be left, until nothing new happens.
+
+        The states before them repeat (`repetition`: in step with the loop's variable; without one, iterations do as their
+        states say), or the loop may be left in no other state than those until then.
+        """
         assert self.state is not None
         self.loops.append(_Loop([self.state.copy()], True))
+        counters: Collection[Any] = () if repetition is None else repetition.counters
+        seen: list[tuple[int, int]] = []
         last = None
         self.undecided += 1
         versions = 1 + max((int(b) for b in _moduli(node)), default=1)
-        for number in range(LONGEST):
-            if self.state is None:
+        number, walked = 0, 0
+        while number < MOST_TRIPS and self.state is not None:
+            if walked == LONGEST:
+                self.ctx.report.assume(node.span, f"a loop does as in its first {LONGEST} iterations")
                 break
+            key = self._key(self.state.key(), counters)
+            if repetition is None and any(key == k for k, _ in seen):
+                break
+            before = {b: self.private[b].copy() for b in counters if b in self.private}
+            outer_trace, self.trace = self.trace, []
             iteration(number)
+            self.trace, trace = outer_trace, hash(tuple(self.trace))
+            outer_trace.append(trace)
+            seen.append((key, trace))
+            number, walked = number + 1, walked + 1
             if self.state is None:
                 break
-            self.loops[-1].exits.append(self.state.copy())
-            joined = self.loops[-1].exits[0].copy()
-            for other in self.loops[-1].exits[1:]:
-                joined.merge(other)
-            self.loops[-1].exits = [joined]
-            key = joined.key()
-            if number >= versions and key == last:
+            joined = self._left_so_far()
+            if walked > versions and joined == last:
                 break
-            last = key
+            last = joined
+            skip = 0 if repetition is None else repetition.skip(seen, number, MOST_TRIPS, low, self)
+            if repetition is not None and skip:
+                repetition.advance(self, before, skip)
+                number += skip
+                seen = []
         self.undecided -= 1
         self.state = None
         self._joined(self.loops.pop().exits)
+
+    def _left_so_far(self) -> int:
+        """The key of all states in which the loop may be left, of which the present one is one; they become one."""
+        assert self.state is not None
+        exits = [*self.loops[-1].exits, self.state.copy()]
+        for other in exits[1:]:
+            exits[0].merge(other)
+        self.loops[-1].exits = exits[:1]
+        return exits[0].key()
 
     def _joined(self, exits: list[Shadow]) -> None:
         """The state after a loop that may also have been left in these states."""
