@@ -189,17 +189,29 @@ def matmul(draw: Draw) -> Iterator[Call]:
 
 
 def dequant_matmul(draw: Draw) -> Iterator[Call]:
-    shapes = [(1, 384, 1024), (16, 384, 4096), (50, 16384, 512)]
-    for (format, group), (m, n, k) in product((("uint4", 128), ("nf4", 64)), shapes):
-        w = tile_ops.quantize(draw.normal(n, k, dtype=torch.float16), format=format, group_size=group)
+    formats = (("uint4", 128, torch.float16), ("uint4", 128, torch.bfloat16), ("nf4", 64, torch.float16))
+    shapes = [(1, 384, 1024), (16, 384, 4096), (30, 384, 512), (50, 16384, 512), (100, 72, 1024), (1030, 72, 256)]
+    for (format, group, dtype), (m, n, k) in product(formats, shapes):
+        w = tile_ops.quantize(draw.normal(n, k, dtype=dtype), format=format, group_size=group)
         stored = {"scales": w.scales, "zeros": w.zeros, "format": format, "group_size": group}
         yield Call(
-            f"dequant_matmul {format} {m} x {n} x {k}",
+            f"dequant_matmul {format} {name_of(dtype)} {m} x {n} x {k}",
             tile_ops.dequant_matmul,
             dequantize.dequant_matmul,
-            dequantize.TOLERANCES["float16"],
-            (draw.normal(m, k, dtype=torch.float16), w.packed),
+            dequantize.TOLERANCES[name_of(dtype)],
+            (draw.normal(m, k, dtype=dtype), w.packed),
             stored,
+        )
+    for m, k in ((1, 1024), (1, 8192), (20, 1024)):
+        x = (16 * draw.normal(m, k)).round().clamp(-128, 127).to(torch.int8)
+        w = tile_ops.quantize(draw.normal(72, k), format="int2", group_size=-1)
+        yield Call(
+            f"dequant_matmul int2 int8 {m} x 72 x {k}",
+            tile_ops.dequant_matmul,
+            dequantize.dequant_matmul,
+            1e-6,  # sums are exact
+            (x, w.packed),
+            {"scales": w.scales, "format": "int2", "group_size": -1},
         )
 
 

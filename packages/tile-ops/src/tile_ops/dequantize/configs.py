@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import product
 from math import ceil
 
 from tile_ops.gemm.configs import plan as dense
@@ -226,17 +227,23 @@ def _words(problem: DequantProblem) -> KernelSpec:
     )
 
 
+#: Formats with the group of their scales that wheels hold kernels for, and rows of x that together meet every tile.
+SHIPPED = (("uint4", 128), ("nf4", 64))
+SHIPPED_ROWS = (1, *TOKENS, MANY)
+
+
 def shipped(kind: str) -> Iterator[KernelSpec]:
-    """4-bit weights against float16: with zero points and groups of 128, and nf4 with groups of 64; 1, 16 and 64 tokens,
-    and decoding for many."""
+    """4-bit weights against float16 and bfloat16 for any number of tokens: with zero points and groups of 128, and nf4 with
+    groups of 64; weights of 2 bits against int8."""
     targets = [Target(kind, arch) for arch in (("sm_80", "sm_90a") if kind == "cuda" else ("",))]
-    for name, group in (("uint4", 128), ("nf4", 64)):
-        problem = DequantProblem(1, 1, 1024, name, group, "float16", "float16", name == "uint4", False)
-        yield _decode(problem)
-        if kind == "cpu":
-            yield _words(problem)
-            yield _product(problem, targets[0], 64, split=False)
-            continue
-        tiles = [(target, _tokens(m, target)) for target in targets for m in (1, 16, 64)]
-        yield from dict.fromkeys(_product(problem, *tile, split) for tile in tiles for split in (False, True))
-        yield _sum(problem)
+    problems = [
+        DequantProblem(m, n, 8192, name, group, dtype, dtype, name == "uint4", False)
+        for m, (name, group), dtype in product(SHIPPED_ROWS, SHIPPED, ("float16", "bfloat16"))
+        for n in (512, 65536)  # with splits and without
+    ]
+    problems += [
+        DequantProblem(m, 512, k, "int2", 0, "int8", "float32", False, False)
+        for m, k in product(SHIPPED_ROWS, (1024, 8192))  # short rows and long ones
+    ]
+    for problem, target in product(problems, targets):
+        yield from (spec for _, spec in plan(problem, target).kernels if spec.family == "dequantize")
