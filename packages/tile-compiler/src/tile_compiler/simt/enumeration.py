@@ -132,7 +132,7 @@ class Block(Asynchronous):
         name = str(call.args[0].value) if is_call(call, "tirx.call_extern") else ""
         if name.startswith("tl::sync_threads") and not self.active.any():
             return
-        if name == "tl::sync_threads":
+        if name == "tl::sync_threads" or (name == "tl::cluster_sync" and self.lanes.blocks == 1):
             self._all_reach(node)
             self._barrier(self.consumers | (node in self.joint), self._site(node))
         elif name.startswith("tl::sync_threads<"):

@@ -18,7 +18,17 @@ from tile_compiler.simt.operators.nests import REGISTERS, is_shared, run
 from tile_compiler.simt.owners import NOBODY, Owners, apart, owners
 from tile_compiler.simt.plan_shared_memory import OFFSET, shared_bytes
 from tile_compiler.simt.since_barrier import SHARED, Group, State, Touch, overlap
-from tile_compiler.simt.statement_tree import Node, barriers, below, called, copied, in_front, is_barrier, leaves
+from tile_compiler.simt.statement_tree import (
+    BLOCK_BARRIERS,
+    Node,
+    barriers,
+    below,
+    called,
+    copied,
+    in_front,
+    is_barrier,
+    leaves,
+)
 from tile_compiler.simt.uniformity import Uniformity
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of
@@ -341,7 +351,7 @@ class Placer:
     def _joins(self, name: str) -> bool:
         """Whether a call is a barrier of those whose work is looked at."""
         if self.group is None:
-            return name == "tl::sync_threads"
+            return name in BLOCK_BARRIERS
         return name.startswith("tl::sync_threads<") and name.endswith(f" {self.group[1]}>")
 
     def root(self, buffer: Any) -> Any:
@@ -472,7 +482,7 @@ def _waits(stmt: Any) -> bool:
         is_call(n, "tirx.break_loop", "tirx.continue_loop")
         or (
             is_call(n, "tirx.call_extern")
-            and str(n.args[0].value).startswith(("tl::sync", "tl::cp_async", "tl::wgmma"))
+            and str(n.args[0].value).startswith(("tl::sync", "tl::cluster_sync", "tl::cp_async", "tl::wgmma"))
         )
         for n in tile_ir.walk(stmt, ir.Call)
     )

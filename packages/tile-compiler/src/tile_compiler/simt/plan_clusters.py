@@ -9,12 +9,14 @@ from typing import Any
 
 from tvm import tirx as tir
 
+from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.passes.lower_tile_ops import is_tile_operator
 from tile_compiler.ranges import Ranges
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.operators.nests import int32
 from tilelang import ops
 from tilelang.ir import tile_ir
+from tilelang.location import of_span
 
 WISH = "cluster_dims"
 
@@ -71,11 +73,27 @@ def plan_clusters(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
             continue
         reason = _reason(func, kernel, cluster, ctx)
         if reason:
+            _refuse_users(kernel, reason)
             ctx.report.note(kernel.span, f"no clusters: {reason}")
             continue
         ctx.clusters[kernel.index] = cluster
         ctx.report.note(kernel.span, f"clusters of {' x '.join(map(str, cluster.dims))} blocks")
     return func
+
+
+def _refuse_users(kernel: tile_ir.Kernel, reason: str) -> None:
+    """Raises UnsupportedOnTarget for an operator that a kernel without clusters cannot have."""
+    for node in tile_ir.walk(kernel.body, tir.Evaluate):
+        op = ops.parse(node.value) if is_tile_operator(node) else None
+        if isinstance(op, ops.ClusterSync) or (isinstance(op, ops.MbarrierArrive) and op.rank is not None):
+            what = "T.cluster_sync" if isinstance(op, ops.ClusterSync) else "T.mbarrier_arrive(cta_id=)"
+            raise UnsupportedOnTarget(
+                f"{what}, and the kernel has no clusters",
+                at=of_span(node.span),
+                found=reason,
+                expected="cuda -arch=sm_90a, and a grid that is a multiple of cluster_dims",
+                repair="a grid of T.ceildiv(..., cluster) * cluster blocks, of which the last do nothing",
+            )
 
 
 def _reason(func: tir.PrimFunc, kernel: tile_ir.Kernel, cluster: Cluster, ctx: SimtContext) -> str:

@@ -13,6 +13,7 @@ from tvm import tirx as tir
 from tile_compiler.loops.affine import depends
 from tile_compiler.rewrite import is_call, substitute
 from tile_compiler.simt.block_memory import orders
+from tile_compiler.simt.statement_tree import BLOCK_BARRIERS
 from tile_compiler.simt.thread_values import Unknown
 from tilelang.ir import tile_ir
 
@@ -152,7 +153,7 @@ class Repetition:
     def _is_either(self, node: tir.IfThenElse) -> bool:
         """Whether only both ways of a condition repeat."""
         calls = (str(n.args[0].value) for n in tile_ir.walk(node, ir.Call) if is_call(n, "tirx.call_extern"))
-        if self.exactly or any(orders(name) and name != "tl::sync_threads" for name in calls):
+        if self.exactly or any(orders(name) and name not in BLOCK_BARRIERS for name in calls):
             return False
         return self._tentative(node.condition) in (AFFINE, OTHER)
 

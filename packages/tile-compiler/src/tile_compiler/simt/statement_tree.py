@@ -11,6 +11,8 @@ from tvm import tirx as tir
 from tile_compiler.rewrite import is_call
 from tile_compiler.simt.memory_effects import Effect
 
+BLOCK_BARRIERS = ("tl::sync_threads", "tl::cluster_sync")  # of all threads of the block, and perhaps of others
+
 
 @dataclass
 class Node:
@@ -24,8 +26,8 @@ class Node:
 
 
 def is_barrier(stmt: Any) -> bool:
-    """Whether a statement is the block's barrier."""
-    return called(stmt) == "tl::sync_threads"
+    """Whether a statement is a barrier of the block, or of more."""
+    return called(stmt) in BLOCK_BARRIERS
 
 
 def called(stmt: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tile_compiler.tileops.across import lower_cluster_sync
 from tile_compiler.tileops.atomic import lower_atomic_tile
 from tile_compiler.tileops.barrier import lower_barrier
 from tile_compiler.tileops.bulk_group import lower_bulk_group
@@ -30,6 +31,7 @@ LOWERINGS: dict[type[ops.TileOp], Lowering] = {
     ops.AtomicTile: lower_atomic_tile,
     ops.BulkCommit: lower_bulk_group,
     ops.BulkWait: lower_bulk_group,
+    ops.ClusterSync: lower_cluster_sync,
     ops.Copy: lower_copy,
     ops.DeviceAssert: lower_device_assert,
     ops.FenceProxyAsync: lower_fence,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,11 +13,13 @@ from tvm import tirx as tir
 
 from tilelang.interpreter import numerics
 from tilelang.interpreter.barriers import Barrier
-from tilelang.interpreter.expressions import Evaluator, constant, dtype_of_node
+from tilelang.interpreter.companies import Meetings
+from tilelang.interpreter.expressions import constant, dtype_of_node
 from tilelang.interpreter.lanes import Lanes, RaceTracker
 from tilelang.interpreter.memory import Buffer, Storage
 from tilelang.interpreter.numerics import Values
-from tilelang.interpreter.teams import Deadlock, Turns
+from tilelang.interpreter.synchronization import Synchronization
+from tilelang.interpreter.teams import Turns
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of
 from tilelang.ops import DeviceAssert, Print, SyncThreads, ThreadOp, TileOp, parse
@@ -40,7 +43,7 @@ class _Loop:
         self.parallel = parallel
 
 
-class Machine(Evaluator):
+class Machine(Synchronization):
     """One block (or the host), executing statements; also the machine that operators' meanings are written for."""
 
     def __init__(self, lanes: Lanes, block: tuple[int, ...] | None, hook: Hook | None, output: Emit) -> None:
@@ -48,26 +51,43 @@ class Machine(Evaluator):
         self.hook, self.output = hook, output
         self._loops: list[_Loop] = []
         self._lane: int | None = None  # the one lane that an operator is executed for
-        self.turns: Turns | None = None  # with other groups of threads
-        self._barriers: dict[Any, list[Barrier]] = {}  # of each allocation of barriers
-        self._team: Values = np.ones(lanes.count, bool)  # who executes tile operators together
 
     def launch(self, kernel: tile_ir.Kernel, blocks: frozenset[tuple[int, ...]] | None) -> None:
-        """Run a kernel's blocks one after the other, the x coordinate fastest, or only those in `blocks`."""
+        """Run a kernel's blocks one after the other, the x coordinate fastest, or only those in `blocks`.
+
+        Blocks that meet at barriers take turns; then `blocks` chooses whole clusters, or all.
+        """
         self.span = kernel.span
         grid = [self.integer(extent) for _, extent in kernel.grid]
         threads = [self.integer(extent) for _, extent in kernel.threads]
-        for reversed_place in itertools.product(*(range(n) for n in reversed(grid))):
-            place = reversed_place[::-1]
-            if blocks is not None and place not in blocks:
-                continue
+
+        def begun(place: tuple[int, ...]) -> Machine:
             block = Machine(Lanes("thread", threads, x_first=True), place, self.hook, self.output)
-            block.values, block.buffers = dict(self.values), dict(self.buffers)
+            block.values, block.buffers, block.span = dict(self.values), dict(self.buffers), self.span
             for (var, _), coordinate in zip(kernel.grid, place, strict=True):
                 block.bind(var, constant(coordinate, dtype_of_node(var)))
             for (var, _), coordinates in zip(kernel.threads, block.lanes.coordinates(), strict=True):
                 block.bind(var, coordinates.astype(dtype_of_node(var).as_numpy()))
-            block.execute(kernel.body)
+            return block
+
+        meetings = Meetings.of(kernel)
+        if any(n % d for n, d in zip(grid, meetings.cluster)):
+            raise self.error(f"a grid of {grid} blocks is no multiple of its clusters of {list(meetings.cluster)}")
+        for places in meetings.groups(grid):
+            if blocks is not None and blocks.isdisjoint(places):
+                continue
+            members = {place: begun(place) for place in places}
+            for place, companies in meetings.companies(members):
+                members[place].companies = companies
+            if len(members) > 1:
+                Turns([functools.partial(block.beside, kernel.body) for block in members.values()]).run()
+            else:
+                members[places[0]].execute(kernel.body)
+
+    def beside(self, body: Any, turns: Turns) -> None:
+        """Execute a kernel's body in turns with the blocks that this one meets."""
+        self._beside = turns
+        self.execute(body)
 
     # -- statements -------------------------------------------------------------------------------------------
 
@@ -102,6 +122,7 @@ class Machine(Evaluator):
             member = Machine(self.lanes, self.block, self.hook, self.output)
             member.values, member.buffers, member.safe_values = dict(self.values), dict(self.buffers), self.safe_values
             member._barriers, member.span, outer = self._barriers, self.span, self.lanes.mask
+            member.companies, member._beside = self.companies, self._beside
 
             def run(turns: Turns) -> None:
                 member.turns, member.lanes.mask = turns, outer
@@ -112,7 +133,7 @@ class Machine(Evaluator):
         if not self.lanes.mask.any():
             return
         outer = self.lanes.mask
-        Turns([work(stmt) for stmt in roles]).run()
+        Turns([work(stmt) for stmt in roles], self._beside).run()
         self.lanes.mask = outer
 
     def _bind(self, stmt: Any) -> None:
@@ -274,16 +295,6 @@ class Machine(Evaluator):
         stored = {n.buffer for n in tile_ir.walk(body) if isinstance(n, tir.BufferStore)}
         return frozenset(self.buffers[b].storage.serial for b in stored if b in self.buffers)
 
-    def _expect_uniform_control(self, what: str) -> None:
-        if not self.lanes.mask[self._team].all():
-            active = np.flatnonzero(self.lanes.mask)
-            raise self.error(
-                f"{what} is reached by some threads only",
-                found=f"{len(active)} of {self.lanes.count} threads, the first is {self.lanes.name(int(active[0]))}",
-                expected="tile operators and parallel loops are executed once, by the whole block",
-                repair="move it out of the condition on the thread index",
-            )
-
     # -- tile operators ---------------------------------------------------------------------------------------
 
     def _operator(self, operator: TileOp) -> None:
@@ -373,58 +384,6 @@ class Machine(Evaluator):
     def fail(self, message: str) -> None:
         lane = "" if self._lane is None else f" in {self.lanes.name(self._lane)}"
         raise self.error(f"device assertion failed{lane}" + (f": {message}" if message else ""))
-
-    def arrive(self, barrier: Any, count: int) -> None:
-        for found, lanes in self._active_barriers(barrier):
-            if not found.arrive(count * len(lanes)):
-                raise self.error(
-                    f"more arrivals at {barrier.source.name} than a phase has",
-                    found=found.describe(),
-                    expected="as many arrivals in a phase as T.alloc_barrier says",
-                    repair="T.alloc_barrier with the number of threads that arrive, or let fewer arrive",
-                )
-
-    def expect(self, barrier: Any, size: int) -> None:
-        self.complete(barrier, -size)
-
-    def complete(self, barrier: Any, size: int) -> None:
-        for found, lanes in self._active_barriers(barrier):
-            found.copied(size * len(lanes))
-
-    def wait(self, barrier: Any, parity: Any) -> None:
-        parities = np.broadcast_to(self.value(parity), (self.lanes.count,))
-        for found, lanes in self._active_barriers(barrier):
-            wanted = sorted({int(p) for p in parities[lanes]})
-            if not self._passes(found, wanted):
-                raise self.error(
-                    f"a wait for {barrier.source.name} that never ends",
-                    found=found.describe(),
-                    expected="arrivals and copies that end the phase, before the wait in the order of the program",
-                    repair="arrive at the barrier, or wait for the phase before: its parity is (k // stages) % 2",
-                )
-
-    def _passes(self, barrier: Barrier, parities: list[int]) -> bool:
-        """Whether a wait ends, after other groups have run as far as that needs."""
-        over = lambda: all(barrier.passed(p) for p in parities)  # noqa: E731
-        if over() or self.turns is None:
-            return over()
-        mask, self_lanes = self.lanes.mask, self.lanes
-        try:
-            self.turns.until(over)
-        except Deadlock:
-            return False
-        self_lanes.mask = mask
-        return True
-
-    def _active_barriers(self, barrier: Any) -> list[tuple[Barrier, Values]]:
-        """Each barrier that active lanes name, with these lanes."""
-        (place,) = barrier.region
-        active = np.flatnonzero(self.lanes.mask)
-        numbers = np.broadcast_to(self.value(place.min), (self.lanes.count,))[active]
-        barriers = self._barriers[barrier.source]
-        if len(active) and not (0 <= numbers.min() and numbers.max() < len(barriers)):
-            raise self.error(f"barrier {int(numbers.max())} of {barrier.source.name}, which has {len(barriers)}")
-        return [(barriers[int(n)], active[numbers == n]) for n in np.unique(numbers)]
 
     def _region(self, region: Any) -> tuple[Buffer, list[int], list[int]]:
         starts = [self.integer(r.min) for r in region.region]

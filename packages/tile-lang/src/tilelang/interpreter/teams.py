@@ -1,7 +1,9 @@
-"""Warpgroups with work of their own, taken turns with: one runs until it has to wait for what another has yet to do."""
+"""Warpgroups with work of their own, and blocks that wait for each other, taken turns with: one runs until it has to wait
+for what another has yet to do."""
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from collections.abc import Callable, Sequence
 
@@ -17,21 +19,22 @@ class _Abandoned(BaseException):
 class Turns:
     """Functions that run in threads of their own, one at a time, in their order; `until` passes the turn on.
 
-    What one of them raises, `run` raises when all have ended.
+    What one of them raises, `run` raises when all have ended. `outer`: the turns that the one who runs these takes part
+    in, which goes on when none of these can.
     """
 
-    def __init__(self, works: Sequence[Callable[[Turns], None]]) -> None:
-        self._works = works
+    def __init__(self, works: Sequence[Callable[[Turns], None]], outer: Turns | None = None) -> None:
+        self._works, self._outer = works, outer
         self._turn = 0
         self._waits: list[Callable[[], bool] | None] = [None] * len(works)
         self._done = [False] * len(works)
         self._error: BaseException | None = None
         self._changed = threading.Condition()
-        self._own = threading.local()
 
     def run(self) -> None:
         """Returns when all have ended."""
-        threads = [threading.Thread(target=self._thread, args=(number,)) for number in range(len(self._works))]
+        here = [contextvars.copy_context() for _ in self._works]
+        threads = [threading.Thread(target=c.run, args=(self._thread, number)) for number, c in enumerate(here)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -41,25 +44,23 @@ class Turns:
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Let others run until the condition holds. Raises Deadlock if none of them can."""
-        number = self._own.number
-        if condition():
-            return
-        self._waits[number] = condition
-        if not self._pass_on():
+        number = self._turn  # who calls this is who runs
+        while not condition():
+            self._waits[number] = condition
+            if self._pass_on():
+                self._await_turn(number)  # also given where the others have ended
+                continue
             self._waits[number] = None
-            raise Deadlock
-        self._await_turn(number)
-        if not condition():  # the others have ended, and nobody is left who could make it hold
-            raise Deadlock
+            if self._outer is None:
+                raise Deadlock
+            waits = [*(wait for wait in self._waits if wait is not None), condition]
+            self._outer.until(lambda: any(wait() for wait in waits))
 
     def _thread(self, number: int) -> None:
-        self._own.number = number
         try:
             self._await_turn(number)
             self._works[number](self)
-        except _Abandoned:
-            pass
-        except BaseException as error:
+        except BaseException as error:  # _Abandoned too: it may come from the turns around these
             self._error = self._error or error
         self._done[number] = True
         if not self._pass_on() and not all(self._done):

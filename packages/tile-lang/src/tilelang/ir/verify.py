@@ -10,7 +10,7 @@ from tvm import tirx as tir
 from tilelang.errors import BarrierDivergence, InvalidArgument, ParallelConflict, TileOperatorInParallel
 from tilelang.ir import tile_ir
 from tilelang.location import of_span
-from tilelang.ops import OPERATORS, ThreadOp, operator_of
+from tilelang.ops import OPERATORS, AcrossBlocks, ThreadOp, operator_of
 
 _ALLOWED_IN_PARALLEL = ("tl.print", "tl.device_assert")
 # What a single thread may do too, so that it may stand under a condition on the thread.
@@ -170,11 +170,27 @@ def _uniform(stmt: Any, threads: dict[Any, Any], bound: dict[Any, Any], guard: A
                 inner = part.condition
             _uniform(part.body, threads, bound, inner)
         elif isinstance(part, tir.AttrStmt):
+            if tile_ir.as_thread_group(part) is not None:
+                _refuse_across_blocks(part.body)
             _uniform(part.body, threads, bound, inner)
         elif isinstance(part, tir.For):
             if guard is None and _differs([part.extent], threads, bound):
                 inner = part.extent
             _uniform(part.body, threads, bound, inner)
+
+
+def _refuse_across_blocks(role: Any) -> None:
+    """A barrier between blocks counts all of their threads, so the work of some warpgroups cannot hold one."""
+    for node in tile_ir.walk(role, tir.Evaluate):
+        operator = operator_of(node)
+        if isinstance(operator, AcrossBlocks):
+            what = operator.NAME.replace("tl.", "T.")
+            raise BarrierDivergence(
+                f"{what} stands inside T.ws",
+                expected="all threads of all the blocks to come to it",
+                repair="T.alloc_cluster_barrier and T.mbarrier_arrive(cta_id=), or the barrier before or after T.ws",
+                at=of_span(getattr(node, "span", None)),
+            )
 
 
 def _differs(nodes: list[Any], threads: dict[Any, Any], bound: dict[Any, Any]) -> bool:

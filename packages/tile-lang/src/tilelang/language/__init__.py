@@ -11,6 +11,7 @@ from tilelang.frontend.trace import dynamic, macro, prim_func
 from tilelang.frontend.values import cast
 from tilelang.ir import dtypes as _dtypes
 from tilelang.ir.dtypes import DType as dtype
+from tilelang.language.across import cluster_arrive, cluster_arrive_relaxed, cluster_sync, cluster_wait, sync_grid
 from tilelang.language.allocate import (
     access_ptr,
     address_of,
@@ -42,6 +43,7 @@ from tilelang.language.atomics import (
 )
 from tilelang.language.barriers import (
     alloc_barrier,
+    alloc_cluster_barrier,
     barrier_arrive,
     barrier_wait,
     fence_proxy_async,
@@ -66,14 +68,18 @@ from tilelang.language.hints import (
     use_swizzle,
 )
 from tilelang.language.launch import (
+    ClusterKernel,
     Kernel,
     block_rank_in_cluster,
     get_block_binding,
     get_block_bindings,
     get_block_extent,
+    get_block_extents,
+    get_cluster_id,
     get_thread_binding,
     get_thread_bindings,
     get_thread_extent,
+    get_thread_extents,
     thread_binding,
 )
 from tilelang.language.math import (
@@ -270,11 +276,7 @@ def __getattr__(name: str) -> Any:
 
 _LATER = {
     **dict.fromkeys(
-        (
-            "ClusterKernel",
-            "sync_grid",
-            "tvm_warp_shuffle",
-        ),
+        ("tvm_warp_shuffle",),
         "the GPU surface (expert level)",
     ),
     **dict.fromkeys(
@@ -297,6 +299,7 @@ _LATER = {
 __all__ = [
     "Buffer",
     "Cast",
+    "ClusterKernel",
     "FragmentBuffer",
     "GemmWarpPolicy",
     "Kernel",
@@ -315,9 +318,11 @@ __all__ = [
     "access_ptr",
     "acos",
     "acosh",
+    "across",
     "address_of",
     "alloc_barrier",
     "alloc_buffer",
+    "alloc_cluster_barrier",
     "alloc_fragment",
     "alloc_fragments",
     "alloc_global",
@@ -371,6 +376,10 @@ __all__ = [
     "ceildiv",
     "clamp",
     "clear",
+    "cluster_arrive",
+    "cluster_arrive_relaxed",
+    "cluster_sync",
+    "cluster_wait",
     "const",
     "copy",
     "cos",
@@ -419,9 +428,12 @@ __all__ = [
     "get_block_binding",
     "get_block_bindings",
     "get_block_extent",
+    "get_block_extents",
+    "get_cluster_id",
     "get_thread_binding",
     "get_thread_bindings",
     "get_thread_extent",
+    "get_thread_extents",
     "grid",
     "half",
     "hints",
@@ -491,6 +503,7 @@ __all__ = [
     "sinh",
     "sqrt",
     "symbolic",
+    "sync_grid",
     "sync_threads",
     "tan",
     "tanh",

@@ -11,6 +11,7 @@ from tilelang.frontend.buffers import Buffer, Element, Region
 from tilelang.frontend.builder import require_kernel
 from tilelang.frontend.values import as_value, convert, index_node
 from tilelang.ir.dtypes import DType
+from tilelang.language.launch import blocks_of_cluster
 from tilelang.ops.barrier import MbarrierArrive, MbarrierExpectTx, MbarrierWait
 from tilelang.ops.fence import FenceProxyAsync
 
@@ -23,6 +24,20 @@ def alloc_barrier(arrive_count: int | Sequence[int]) -> Buffer:
     With a number, a single barrier, which may be used with or without `[0]`. They are ready when the kernel's first
     statement runs. Needs sm_90.
     """
+    return _allocated("T.alloc_barrier", arrive_count)
+
+
+def alloc_cluster_barrier(arrive_count: int | Sequence[int]) -> Buffer:
+    """`T.alloc_barrier` in a kernel with clusters: each block has the barriers, and the others may arrive at them too.
+
+    `T.mbarrier_arrive(barrier, cta_id=k)` arrives at that of block k. They are ready in all blocks of the cluster when
+    the kernel's first statement runs. InvalidArgument without `cluster_dims`.
+    """
+    blocks_of_cluster("T.alloc_cluster_barrier")
+    return _allocated("T.alloc_cluster_barrier", arrive_count)
+
+
+def _allocated(what: str, arrive_count: int | Sequence[int]) -> Buffer:
     from tvm import tirx
 
     from tilelang.ir import tile_ir
@@ -30,15 +45,15 @@ def alloc_barrier(arrive_count: int | Sequence[int]) -> Buffer:
     counts = [arrive_count] if isinstance(arrive_count, int) else list(arrive_count)
     if not counts or not all(isinstance(c, int) and 1 <= c <= MOST_ARRIVALS for c in counts):
         raise InvalidArgument(
-            "T.alloc_barrier got an impossible number of arrivals",
+            f"{what} got an impossible number of arrivals",
             found=f"{arrive_count!r}",
             expected=f"integers from 1 to {MOST_ARRIVALS}, known at compile time",
-            repair="T.alloc_barrier(128): a phase ends when 128 threads have arrived",
+            repair=f"{what}(128): a phase ends when 128 threads have arrived",
         )
-    builder = require_kernel("T.alloc_barrier")
+    builder = require_kernel(what)
     if builder.in_parallel:
         raise InvalidArgument(
-            "T.alloc_barrier stands inside T.Parallel",
+            f"{what} stands inside T.Parallel",
             expected="barriers of the block allocated outside of the loop",
             repair="move it before the loop",
         )
@@ -83,16 +98,35 @@ def _emit(builder: Any, op: Any) -> None:
     builder.emit(op.to_stmt(builder.span()))
 
 
-def mbarrier_arrive(mbarrier: Any) -> None:
-    """`T.mbarrier_arrive(full[0])`: every thread that comes by arrives, and releases what it wrote to those who wait."""
-    builder = thread_level("T.mbarrier_arrive")
-    _emit(builder, MbarrierArrive(barrier_region("T.mbarrier_arrive", mbarrier)))
+def mbarrier_arrive(mbarrier: Any, cta_id: Any = None) -> None:
+    """`T.mbarrier_arrive(full[0])`: every thread that comes by arrives, and releases what it wrote to those who wait.
+
+    `cta_id`: at the barrier of that block of the cluster, which is in the same place there (`T.alloc_cluster_barrier`).
+    """
+    _arrive("T.mbarrier_arrive", mbarrier, cta_id)
 
 
-def barrier_arrive(barrier: Any) -> None:
+def barrier_arrive(barrier: Any, cta_id: Any = None) -> None:
     """Same as `mbarrier_arrive`."""
-    builder = thread_level("T.barrier_arrive")
-    _emit(builder, MbarrierArrive(barrier_region("T.barrier_arrive", barrier)))
+    _arrive("T.barrier_arrive", barrier, cta_id)
+
+
+def _arrive(what: str, barrier: Any, cta_id: Any) -> None:
+    builder = thread_level(what)
+    region = barrier_region(what, barrier)
+    if cta_id is None:
+        _emit(builder, MbarrierArrive(region))
+        return
+    blocks = blocks_of_cluster(f"{what}(cta_id=)")
+    if isinstance(cta_id, int) and not 0 <= cta_id < blocks:
+        raise InvalidArgument(
+            f"{what}: the cluster has no such block",
+            found=f"cta_id={cta_id} in clusters of {blocks}",
+            expected=f"0 to {blocks - 1}",
+            repair="T.block_rank_in_cluster() ^ 1 is the other block of two",
+        )
+    rank = None if blocks == 1 else convert(as_value(cta_id), DType("int32")).node
+    _emit(builder, MbarrierArrive(region, rank))
 
 
 def _bytes(what: str, tx: Any) -> Any:

@@ -28,11 +28,12 @@ class KernelFrame:
         threads: list[Value],
         extents: list[Any],
         thread_extents: list[int],
-        cluster: list[int],
+        cluster: list[int] | None,
     ) -> None:
         self.grid, self.threads = grid, threads
         self.extents, self.thread_extents = extents, thread_extents
-        self.cluster = cluster
+        self.cluster = cluster or []
+        self.clustered = cluster is not None  # whether the user has said how many blocks a cluster has
 
 
 @contextlib.contextmanager
@@ -50,7 +51,8 @@ def Kernel(
     Several kernels in one function run in order.
 
     `cluster_dims=2` or `(2, 1, 1)`: neighbouring blocks of the grid run as a cluster, which lets the compiler bring a tile
-    that all of them read to all of them at once. A hint: it changes no result, and the report says what became of it.
+    that all of them read to all of them at once. A hint: it changes no result, and the report says what became of it;
+    but a kernel that uses its clusters (`T.cluster_sync`, `T.mbarrier_arrive(cta_id=)`) is refused where it has none.
     """
     builder = require("T.Kernel")
     if builder.kernel is not None:
@@ -94,10 +96,17 @@ def Kernel(
         yield AxisVar(grid[0]._node, grid[0].dtype) if len(grid) == 1 else tuple(grid)
 
 
-def _cluster(dims: Any, axes: int) -> list[int]:
-    """`cluster_dims` as one number for each axis of the grid; [] if there are no clusters."""
+def ClusterKernel(
+    *blocks: Any, cluster_dims: int | tuple[int, ...] | list[int], threads: Any = None, prelude: str | None = None
+) -> contextlib.AbstractContextManager[Any]:
+    """`with T.ClusterKernel(grid_x, cluster_dims=2, threads=128) as bx:` is T.Kernel with `cluster_dims`."""
+    return Kernel(*blocks, threads=threads, prelude=prelude, cluster_dims=cluster_dims)
+
+
+def _cluster(dims: Any, axes: int) -> list[int] | None:
+    """`cluster_dims` as one number for each axis of the grid; [] for clusters of one block, None if nothing is said."""
     if dims is None:
-        return []
+        return None
     given = list(dims) if isinstance(dims, (tuple, list)) else [dims]
     whole = all(isinstance(d, int) and not isinstance(d, bool) and d >= 1 for d in given)
     if not whole or len(given) > 3 or any(d > 1 for d in given[axes:]) or math.prod(given) > LARGEST_CLUSTER:
@@ -112,7 +121,7 @@ def _cluster(dims: Any, axes: int) -> list[int]:
 
 @contextlib.contextmanager
 def _launch(
-    builder: Builder, blocks: list[Any], counts: list[int], prelude: str | None, cluster: list[int]
+    builder: Builder, blocks: list[Any], counts: list[int], prelude: str | None, cluster: list[int] | None
 ) -> Iterator[list[Value]]:
     from tvm import tirx
 
@@ -197,6 +206,39 @@ def block_rank_in_cluster() -> Any:
         if size > 1:
             rank = rank + index % size * step
     return rank
+
+
+def blocks_of_cluster(what: str) -> int:
+    """How many blocks a cluster of the open kernel has. InvalidArgument for a kernel that says nothing of clusters."""
+    frame = require_kernel(what).kernel
+    if not frame.clustered:
+        raise InvalidArgument(
+            f"{what} in a kernel without clusters",
+            expected="a kernel that says which blocks run together",
+            repair="with T.Kernel(..., cluster_dims=2) or T.ClusterKernel(..., cluster_dims=2)",
+        )
+    return math.prod(frame.cluster)
+
+
+def get_cluster_id(dim: int = 0) -> Any:
+    """The number of the block's cluster along a dimension of the grid (0 is x), int32: its index over the cluster's extent.
+
+    InvalidArgument for a kernel without `cluster_dims`.
+    """
+    blocks_of_cluster("T.get_cluster_id")
+    frame = require_kernel("T.get_cluster_id").kernel
+    index = _axis(dim, frame.grid, "T.get_cluster_id")
+    return index // frame.cluster[dim] if dim < len(frame.cluster) else index
+
+
+def get_thread_extents() -> tuple[int, int, int]:
+    """Threads of the block along all three dimensions."""
+    return get_thread_extent(0), get_thread_extent(1), get_thread_extent(2)
+
+
+def get_block_extents() -> tuple[Any, Any, Any]:
+    """Blocks of the grid along all three dimensions."""
+    return get_block_extent(0), get_block_extent(1), get_block_extent(2)
 
 
 def get_thread_extent(dim: int = 0) -> int:

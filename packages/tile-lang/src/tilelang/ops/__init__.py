@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilelang.ops.across import AcrossBlocks, ClusterSync, GridSync
 from tilelang.ops.atomic import AtomicTile
 from tilelang.ops.barrier import BarrierOp, MbarrierArrive, MbarrierExpectTx, MbarrierWait
 from tilelang.ops.base import OPERATORS, Machine, ThreadOp, TileOp, parse, register
@@ -27,17 +28,20 @@ from tilelang.ops.wait_wgmma import WaitWgmma
 
 __all__ = [
     "OPERATORS",
+    "AcrossBlocks",
     "AnnotateLayout",
     "AtomicTile",
     "BarrierOp",
     "BulkCommit",
     "BulkWait",
+    "ClusterSync",
     "Copy",
     "DeviceAssert",
     "FenceProxyAsync",
     "Fill",
     "Gemm",
     "GemmWarpPolicy",
+    "GridSync",
     "Hint",
     "ImportSource",
     "Machine",

@@ -23,15 +23,19 @@ class BarrierOp(ThreadOp):
 @register
 @dataclass(frozen=True)
 class MbarrierArrive(BarrierOp):
-    """`tl.mbarrier_arrive(barrier)`: every thread that comes by arrives `count` times, and releases what it wrote."""
+    """`tl.mbarrier_arrive(barrier)`: every thread that comes by arrives `count` times, and releases what it wrote.
+
+    `rank`: at the barrier of that block of the cluster.
+    """
 
     NAME: ClassVar[str] = "tl.mbarrier_arrive"
-    OPERANDS: ClassVar[tuple[str, ...]] = ("barrier",)
+    OPERANDS: ClassVar[tuple[str, ...]] = ("barrier", "rank")
 
+    rank: Any = None
     count: int = 1
 
     def meaning(self, machine: Machine) -> None:
-        machine.arrive(self.barrier, self.count)
+        machine.arrive(self.barrier, self.count, self.rank)
 
 
 @register

@@ -40,8 +40,8 @@ class Machine(Protocol):
     def fail(self, message: str) -> None:
         """Stop the launch: a device assertion is false."""
 
-    def arrive(self, barrier: Any, count: int) -> None:
-        """Each active thread arrives `count` times at a barrier."""
+    def arrive(self, barrier: Any, count: int, rank: Any = None) -> None:
+        """Each active thread arrives `count` times at a barrier: its block's, or that of block `rank` of the cluster."""
 
     def expect(self, barrier: Any, size: int) -> None:
         """Each active thread announces that `size` bytes will be copied before the barrier's phase ends."""
@@ -51,6 +51,12 @@ class Machine(Protocol):
 
     def wait(self, barrier: Any, parity: Any) -> None:
         """Until the barrier's phase of that parity, an expression of the thread, has ended."""
+
+    def come(self, scope: str) -> None:
+        """The block says that it has come to the barrier of its "cluster" or "grid"."""
+
+    def meet(self, scope: str) -> None:
+        """Until every block of the cluster or grid has come as often as this one."""
 
 
 @dataclass(frozen=True)

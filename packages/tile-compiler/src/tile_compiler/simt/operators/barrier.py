@@ -41,10 +41,11 @@ def releasing(stmt: Any) -> Any:
 
 
 def lower_arrive(op: MbarrierArrive, low: Lowering) -> Any:
-    """`tl.mbarrier_arrive(b)` -> `tl::mbarrier_arrive(&b)`"""
+    """`tl.mbarrier_arrive(b)` -> `tl::mbarrier_arrive(&b)`, or `tl::mbarrier_arrive_cluster(&b, rank)`"""
     need_barriers(op, low)
     count = () if op.count == 1 else (tir.const(op.count, "int32"),)
-    return releasing(run("tl::mbarrier_arrive", barrier_address(op.barrier), *count, span=low.span))
+    name, rank = ("tl::mbarrier_arrive", ()) if op.rank is None else ("tl::mbarrier_arrive_cluster", (op.rank,))
+    return releasing(run(name, barrier_address(op.barrier), *rank, *count, span=low.span))
 
 
 def lower_expect(op: MbarrierExpectTx, low: Lowering) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.simt.layout.equations import Rule
 from tile_compiler.simt.lowering import Lowering
+from tile_compiler.simt.operators.across import lower_cluster_sync
 from tile_compiler.simt.operators.atomic import expand_atomic
 from tile_compiler.simt.operators.barrier import lower_arrive, lower_expect, lower_wait
 from tile_compiler.simt.operators.bulk_group import lower_bulk_wait, lower_commit
@@ -42,6 +43,7 @@ TWINS: dict[type[ops.TileOp], Twin] = {
     ops.AtomicTile: Twin(expand_atomic),
     ops.BulkCommit: Twin(lower=lower_commit),
     ops.BulkWait: Twin(lower=lower_bulk_wait),
+    ops.ClusterSync: Twin(lower=lower_cluster_sync),
     ops.Copy: Twin(expand_copy),
     ops.DeviceAssert: Twin(expand_device_assert),
     ops.FenceProxyAsync: Twin(lower=lower_fence),

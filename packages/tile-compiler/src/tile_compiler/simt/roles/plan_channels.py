@@ -65,6 +65,9 @@ def plan_channels(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
         if any(tile_ir.as_thread_group(n) is not None for n in tile_ir.walk(kernel.body)):
             return kernel  # the user has given the roles
+        if _meets_others(kernel):
+            ctx.report.note(kernel.span, "no producer warp: all threads come to the barriers between blocks")
+            return kernel
         planner = Planner(func, kernel, ctx)
         body = planner.body(kernel.body)
         if not planner.channels:
@@ -78,6 +81,12 @@ def plan_channels(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
         return tile_ir.Kernel(kernel.index, kernel.grid, kernel.threads, whole, kernel.span)
 
     return map_kernels(func, rule)
+
+
+def _meets_others(kernel: tile_ir.Kernel) -> bool:
+    """Whether all threads of several blocks meet, which a producer that runs ahead would be late for."""
+    found = (ops.operator_of(n) for n in tile_ir.walk(kernel.body, tir.Evaluate))
+    return any(isinstance(op, ops.AcrossBlocks) for op in found)
 
 
 class Planner(RangeRewriter):
