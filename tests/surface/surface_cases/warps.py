@@ -126,6 +126,66 @@ def registers_by_annotations():
     return roles(T.annotate_producer_reg_dealloc, T.annotate_consumer_reg_alloc, T.disable_warp_group_reg_alloc)
 
 
+NO_CPU_CLUSTERS = {"CPU": "blocks that run together are sm_90a's: the CPU target refuses the kernel"}
+
+
+def rows_of_neighbours(meet, at_end=lambda: None):
+    """A program of clusters of two: each block writes a row, and reads the other's behind a barrier."""
+
+    @T.prim_func
+    def main(A: T.Tensor((4, 32), "float32"), S: T.Tensor((4, 32), "float32"), B: T.Tensor((4, 32), "float32")):
+        with T.ClusterKernel(4, cluster_dims=2, threads=32) as bx:
+            ready = T.alloc_cluster_barrier(32)
+            tx = T.get_thread_binding()
+            S[bx, tx] = A[bx, tx]
+            meet(ready)
+            B[bx, tx] = S[bx ^ 1, tx] + T.get_cluster_id() + T.get_block_extents()[0] * T.get_thread_extents()[0]
+            at_end()
+
+    a = ints(4, 32, dtype=np.float32)
+    want = a[[1, 0, 3, 2]] + np.float32([[0], [0], [1], [1]]) + np.float32(128)
+    return Program(main, [a, np.zeros_like(a), np.zeros_like(a)], [want], arch=HOPPER)
+
+
+@case(
+    "T.ClusterKernel",
+    "T.cluster_sync",
+    "T.get_cluster_id",
+    "T.get_block_extents",
+    "T.get_thread_extents",
+    empty=NO_CPU_CLUSTERS,
+)
+def clusters():
+    return rows_of_neighbours(lambda ready: T.cluster_sync())
+
+
+@case("T.cluster_arrive", "T.cluster_wait", empty=NO_CPU_CLUSTERS)
+def halves_of_a_cluster_barrier():
+    def meet(ready):
+        T.cluster_arrive()
+        T.cluster_wait()
+
+    return rows_of_neighbours(meet)
+
+
+@case("T.cluster_arrive_relaxed", empty=NO_CPU_CLUSTERS)
+def blocks_that_stay_for_each_other():
+    def at_end():
+        T.cluster_arrive_relaxed()
+        T.cluster_wait()
+
+    return rows_of_neighbours(lambda ready: T.cluster_sync(), at_end)
+
+
+@case("T.alloc_cluster_barrier", "T.mbarrier_arrive(cta_id=)", empty=NO_CPU_CLUSTERS)
+def arrivals_at_other_blocks():
+    def meet(ready):
+        T.mbarrier_arrive(ready, cta_id=T.block_rank_in_cluster() ^ 1)
+        T.mbarrier_wait_parity(ready, 0)
+
+    return rows_of_neighbours(meet, T.cluster_sync)
+
+
 @case("T.wgmma_gemm", "T.wait_wgmma")
 def products_that_run_beside_each_other():
     """Two products under way; the first one is waited for by hand, the other one by the compiler."""

@@ -187,6 +187,29 @@ def test_lanes_that_hold_one_result_exchange_it_once(rng: Any, check: Any) -> No
     assert ctx.shared_bytes == {0: 4 * 2 * 4}
 
 
+@pytest.mark.parametrize("dim", [0, 1])
+def test_a_pipelined_tile_is_reduced_along_the_dimension_that_is_said(rng: Any, check: Any, dim: int) -> None:
+    """The pipeline gives the tile a dimension in front, of its versions."""
+
+    @T.prim_func
+    def sums(A: T.Tensor((3, 8, 16), "float32"), S: T.Tensor((8, 16)[1 - dim], "float32"),
+             C: T.Tensor((3, 8, 16), "float32")):  # fmt: skip
+        with T.Kernel(1, threads=32):
+            tile = T.alloc_shared((8, 16), "float32")
+            sums = T.alloc_shared((8, 16), "float32")
+            total = T.alloc_fragment((8, 16)[1 - dim], "float32")
+            T.clear(total)
+            for k in T.Pipelined(3, num_stages=2):
+                T.copy(A[k, 0, 0], tile)
+                T.reduce_sum(tile, total, dim=dim, clear=False)
+                T.cumsum(tile, sums, dim=dim)
+                T.copy(sums, C[k, 0, 0])
+            T.copy(total, S)
+
+    a = rng.standard_normal((3, 8, 16)).astype("float32")
+    check(sums, [a, np.zeros((8, 16)[1 - dim], "float32"), np.zeros_like(a)], passes=False)
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("dim", [0, 1])
 def test_cumsum(rng: Any, check: Any, dim: int, reverse: bool) -> None:

@@ -246,8 +246,9 @@ def _reduce(kind: str, buffer: Any, out: Any, dim: int, clear: bool, nan_propaga
     from tilelang.ops.reduce import Reduce
 
     lhs, rhs, combined, identity = extra or (None, None, None, None)
+    along = open_dims[dim] - len(src.ranges)  # from the end: a pipeline gives tiles a dimension in front
     op = Reduce(
-        src.node(), dst.node(), lhs, rhs, combined, identity, kind, open_dims[dim], bool(clear), bool(nan_propagate)
+        src.node(), dst.node(), lhs, rhs, combined, identity, kind, along, bool(clear), bool(nan_propagate)
     )
     builder.emit(op.to_stmt(builder.span()))
 
@@ -383,7 +384,8 @@ def _scan(kind: str, src: Any, dst: Any, dim: int, reverse: bool) -> None:
         )
     from tilelang.ops.scan import Scan
 
-    builder.emit(Scan(a.node(), b.node(), kind, dim % rank, bool(reverse)).to_stmt(builder.span()))
+    along = dim % rank - rank  # from the end, as in a reduction
+    builder.emit(Scan(a.node(), b.node(), kind, along, bool(reverse)).to_stmt(builder.span()))
 
 
 def cumsum(src: Any, dst: Any = None, dim: int = 0, reverse: bool = False) -> None:

@@ -33,6 +33,7 @@ from tilelang.ir import tile_ir
 
 WARPGROUP = 4 * WARP
 
+_WAIT = "tl::mbarrier_wait"
 _LOADS = ("tl::tma_load", "tl::bulk_load")
 _STORES = ("tl::tma_store", "tl::tma_reduce", "tl::bulk_store", "tl::bulk_reduce")
 _HARDWARE = ("tl::sync_barrier", "tl::arrive_barrier")
@@ -132,7 +133,7 @@ class Asynchronous(Products):
         elif name in _HARDWARE:
             self._take_turns(node, stmt, threads, waits=name == _HARDWARE[0])
         elif name.startswith("tl::mbarrier"):
-            if not self.trusted or name == "tl::mbarrier_wait":
+            if not self.trusted or name.startswith(_WAIT):
                 self._at_barrier(name, node, stmt, threads, engines)
         elif name == "tl::fence_mbarrier_init":
             self._fence_initialized(threads, engines)
@@ -206,11 +207,11 @@ class Asynchronous(Products):
             if not self.trusted:
                 self._usable(barrier, who, stmt, engines)
             if self.trusted or (barrier.ended is None):
-                if name == "tl::mbarrier_wait":
+                if name.startswith(_WAIT):
                     self._trust(stmt)
                     knowledge.acquire(who, np.full(engines.agents.count, self.now, np.int32))
                 continue
-            if name == "tl::mbarrier_wait":
+            if name.startswith(_WAIT):
                 self._wait(barrier, who, given, stmt, engines, refute)
                 self.replay.mbarrier(who, self.lane, barrier.number, 0, barrier.ended * barrier.count, site)
                 barrier.sites["wait"] = site

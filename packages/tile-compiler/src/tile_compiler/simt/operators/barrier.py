@@ -10,7 +10,8 @@ from tvm import tirx as tir
 from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.simt.lowering import Lowering
 from tile_compiler.simt.operators.nests import run
-from tilelang.ops import MbarrierArrive, MbarrierExpectTx, MbarrierWait, TileOp
+from tilelang.ir import tile_ir
+from tilelang.ops import MbarrierArrive, MbarrierExpectTx, MbarrierWait, TileOp, operator_of
 
 RELEASE = "tl.release"  # attribute of a call
 
@@ -57,6 +58,12 @@ def lower_expect(op: MbarrierExpectTx, low: Lowering) -> Any:
 
 
 def lower_wait(op: MbarrierWait, low: Lowering) -> Any:
-    """`tl.mbarrier_wait(b, parity)` -> `tl::mbarrier_wait(&b, parity)`"""
+    """`tl.mbarrier_wait(b, parity)` -> `tl::mbarrier_wait(&b, parity)`, or `tl::mbarrier_wait_others`"""
     need_barriers(op, low)
-    return run("tl::mbarrier_wait", barrier_address(op.barrier), op.parity, span=low.span)
+    arrivals = (operator_of(n) for n in tile_ir.walk(low.kernel.body, tir.Evaluate))
+    others = any(
+        isinstance(a, MbarrierArrive) and a.rank is not None and a.barrier.source.same_as(op.barrier.source)
+        for a in arrivals
+    )
+    name = "tl::mbarrier_wait_others" if others else "tl::mbarrier_wait"
+    return run(name, barrier_address(op.barrier), op.parity, span=low.span)

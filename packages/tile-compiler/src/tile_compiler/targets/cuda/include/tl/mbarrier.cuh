@@ -79,20 +79,26 @@ TL_DEVICE void mbarrier_arrive_expect_tx_cluster(uint64_t* barrier, uint32_t ran
 #define TL_MBARRIER_ASK(name, text)                                                                            \
   TL_DEVICE bool name(uint64_t* barrier, uint32_t parity) {                                                    \
     uint32_t done;                                                                                             \
-    asm volatile("{\n.reg .pred p;\nmbarrier." text ".parity.shared::cta.b64 p, [%1], %2;\n"                   \
+    asm volatile("{\n.reg .pred p;\nmbarrier." text ".shared::cta.b64 p, [%1], %2;\n"                          \
                  "selp.b32 %0, 1, 0, p;\n}"                                                                    \
                  : "=r"(done)                                                                                  \
                  : "r"(detail::shared_address(barrier)), "r"(parity)                                           \
                  : "memory");                                                                                  \
     return done;                                                                                               \
   }
-TL_MBARRIER_ASK(mbarrier_test_wait, "test_wait")
-TL_MBARRIER_ASK(mbarrier_try_wait, "try_wait")
+TL_MBARRIER_ASK(mbarrier_test_wait, "test_wait.parity")
+TL_MBARRIER_ASK(mbarrier_try_wait, "try_wait.parity")
+TL_MBARRIER_ASK(mbarrier_try_wait_others, "try_wait.parity.acquire.cluster")  // by other blocks of the cluster too
 #undef TL_MBARRIER_ASK
 
 // Waits until the phase of this parity has ended.
 TL_DEVICE void mbarrier_wait(uint64_t* barrier, uint32_t parity) {
   while (!mbarrier_try_wait(barrier, parity)) {
+  }
+}
+// The same where other blocks of the cluster arrive, and what they wrote must be visible.
+TL_DEVICE void mbarrier_wait_others(uint64_t* barrier, uint32_t parity) {
+  while (!mbarrier_try_wait_others(barrier, parity)) {
   }
 }
 

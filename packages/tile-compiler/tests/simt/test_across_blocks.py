@@ -1,0 +1,171 @@
+"""Barriers between blocks in generated text: what they order, and which targets and grids have none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilelang
+import tilelang.language as T
+from tile_compiler.errors import UnsupportedOnTarget
+from tile_runtime_cpu import emulator
+from tile_runtime_cpu.emulator.report import EmulationError
+
+HOPPER = "cuda -arch=sm_90a"
+BLOCKS, THREADS = 4, 64
+
+
+def passed_on(across: Any, blocks: Any = BLOCKS) -> Any:
+    """Each block writes a row; behind `across` it reads that of its neighbour in the cluster."""
+
+    @T.prim_func
+    def main(A: T.Tensor((blocks, THREADS), "float32"), S: T.Tensor((blocks, THREADS), "float32"),
+             B: T.Tensor((blocks, THREADS), "float32")):  # fmt: skip
+        with T.ClusterKernel(blocks, cluster_dims=2, threads=THREADS) as bx:
+            tx = T.get_thread_binding()
+            ready = T.alloc_cluster_barrier(THREADS)
+            S[bx, tx] = A[bx, tx] * 2
+            across(ready)
+            B[bx, tx] = S[bx ^ 1, THREADS - 1 - tx] + T.get_cluster_id()
+            if across is arrivals:  # a block stays until nobody arrives at its barrier any more
+                T.cluster_sync()
+
+    return main
+
+
+def sync(ready: Any) -> None:
+    T.cluster_sync()
+
+
+def halves(ready: Any) -> None:
+    T.cluster_arrive()
+    T.cluster_wait()
+
+
+def arrivals(ready: Any) -> None:
+    T.mbarrier_arrive(ready, cta_id=T.block_rank_in_cluster() ^ 1)
+    T.mbarrier_wait_parity(ready, 0)
+
+
+def data() -> tuple[list[Any], Any]:
+    a = np.random.default_rng(0).standard_normal((BLOCKS, THREADS)).astype(np.float32)
+    want = np.stack([2 * a[n ^ 1, ::-1] + n // 2 for n in range(BLOCKS)]).astype(np.float32)
+    return [a, np.zeros_like(a), np.zeros_like(a)], want
+
+
+def compiled(func: Any, target: str = HOPPER, execution: str = "emulate") -> Any:
+    return tilelang.compile(func, target=target, execution=execution)
+
+
+@pytest.mark.parametrize("across", [sync, halves, arrivals])
+def test_what_others_wrote_is_there_behind_a_barrier(across):
+    arrays, want = data()
+    kernel = compiled(passed_on(across))
+    kernel(*arrays)
+    np.testing.assert_array_equal(arrays[2], want)
+    assert [tuple(n.cluster) for v in kernel.artifact.manifest.variants for n in v.launches] == [(2, 1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("across", "change"),
+    [
+        (sync, ("tl::cluster_sync();\n  B", "B")),
+        (halves, ("tl::cluster_wait();", "")),
+        (halves, ("cluster_arrive()", "cluster_arrive_relaxed()")),
+        (arrivals, ("(bx & 1) ^ 1", "bx & 1")),
+    ],
+)
+def test_every_part_of_a_barrier_is_needed(across, change):
+    """Without it some seed shows a race between the blocks, or a barrier that one of them misses."""
+    text = compiled(passed_on(across)).get_kernel_source()
+    assert change[0] in text
+    wrong = emulator.compile(text.replace(*change))
+    found: set[str] = set()
+    for seed in range(4):
+        arrays, _ = data()
+        report = wrong.launch("main_kernel", (BLOCKS, 1, 1), (THREADS, 1, 1), 64, arrays, seed=seed, cluster=(2, 1, 1))
+        found |= {e.kind for e in report.errors}
+    assert found & {"race-read-after-write", "race-write-after-read", "barrier-misuse", "deadlock"}, found
+
+
+def test_a_block_that_leaves_before_others_have_arrived_at_its_barrier():
+    def arrivals_alone(ready: Any) -> None:
+        T.mbarrier_arrive(ready, cta_id=T.block_rank_in_cluster() ^ 1)
+
+    with pytest.raises(tilelang.errors.TileLangError, match="cluster_sync"):
+        compiled(passed_on(arrivals_alone))
+
+
+@pytest.mark.parametrize(
+    ("across", "target"),
+    [(sync, "cpu"), (sync, "cuda -arch=sm_80"), (sync, "hip -mcpu=gfx942"), (arrivals, "cuda -arch=sm_80")],
+)
+def test_targets_without_clusters(across, target):
+    with pytest.raises(UnsupportedOnTarget, match="sm_90a"):
+        compiled(passed_on(across), target, "device" if target == "cpu" else "emulate")
+
+
+def test_a_grid_that_is_no_multiple_of_the_cluster():
+    with pytest.raises(UnsupportedOnTarget, match=r"(?s)T.cluster_sync, and the kernel has no clusters.*5 blocks"):
+        compiled(passed_on(sync, 5))
+
+
+def test_data_of_the_block_needs_no_second_barrier():
+    """A barrier of the cluster is one of the block too."""
+
+    @T.prim_func
+    def main(A: T.Tensor((BLOCKS, THREADS), "float32"), B: T.Tensor((BLOCKS, THREADS), "float32")):
+        with T.ClusterKernel(BLOCKS, cluster_dims=2, threads=THREADS) as bx:
+            tx = T.get_thread_binding()
+            row = T.alloc_shared((THREADS,), "float32")
+            row[tx] = A[bx, tx]
+            T.cluster_sync()
+            B[bx, tx] = row[THREADS - 1 - tx]
+
+    kernel = compiled(main)
+    assert "sync_threads" not in kernel.get_kernel_source()
+    (a, b, _), _ = data()
+    kernel(a, b)
+    np.testing.assert_array_equal(b, a[:, ::-1])
+
+
+def test_pipelined_loops_get_no_producer_that_a_barrier_would_wait_for():
+    @T.prim_func
+    def main(A: T.Tensor((2, 256, 64), "float16"), B: T.Tensor((2, 64), "float32")):
+        with T.ClusterKernel(2, cluster_dims=2, threads=128) as bx:
+            tile = T.alloc_shared((64, 64), "float16")
+            total = T.alloc_fragment((64,), "float32")
+            T.clear(total)
+            for k in T.Pipelined(4, num_stages=2):
+                T.copy(A[bx, k * 64, 0], tile)
+                T.reduce_sum(tile, total, dim=0, clear=False)
+            T.cluster_sync()
+            T.copy(total, B[bx, 0])
+
+    kernel = compiled(main)
+    a = np.random.default_rng(0).standard_normal((2, 256, 64)).astype(np.float16)
+    b = np.zeros((2, 64), np.float32)
+    kernel(a, b)
+    np.testing.assert_allclose(b, a.astype(np.float64).sum(1), rtol=1e-3, atol=1e-2)
+    assert "no producer warp" in str(kernel.report()["notes"])
+
+
+@pytest.mark.parametrize("across", [sync, halves, arrivals])
+def test_the_text_compiles_for_the_device(across):
+    compiled(passed_on(across), execution="device")
+
+
+def test_emulation_errors_name_the_line():
+    """A barrier that the blocks of a cluster come to differently often."""
+
+    @T.prim_func
+    def main(A: T.Tensor((BLOCKS, THREADS), "float32")):
+        with T.ClusterKernel(BLOCKS, cluster_dims=2, threads=THREADS) as bx:
+            for _ in T.serial(bx):
+                T.cluster_arrive()
+            A[bx, T.get_thread_binding()] = 1
+
+    with pytest.raises(EmulationError, match="cluster_arrive"):
+        compiled(main)(np.zeros((BLOCKS, THREADS), np.float32))
