@@ -10,6 +10,7 @@ import tvm
 from tvm import tirx as tir
 
 from tile_compiler.context import CompileContext
+from tile_compiler.grid_barriers import split_at_barriers, with_counters
 from tile_compiler.inspect import Trace, readable, run_passes
 from tile_compiler.native_object import object_of
 from tile_compiler.signature import Signature, signature_of
@@ -76,6 +77,7 @@ def lower(func: tir.PrimFunc, target: Any, options: Any = None) -> LoweredModule
     On targets with variants, at the level of the option `tl.variant` (`tile_compiler.variants`).
     """
     plugin = target_plugin(target if isinstance(target, str) else str(target.kind))
+    func = with_counters(func) if getattr(plugin, "cooperative", False) else split_at_barriers(func)
     ctx = plugin.context(target, options)
     ctx.text_only = getattr(options, "execution", "device") == "emulate"
     if not ctx.variants:

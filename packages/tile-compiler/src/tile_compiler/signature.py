@@ -9,6 +9,7 @@ from tvm import ir
 from tvm import tirx as tir
 
 from tile_compiler.cfamily.memory import READ_ONLY_ARGUMENTS
+from tile_compiler.grid_barriers import ZERO
 from tile_compiler.passes.lower_tile_ops import alias_roots
 from tile_compiler.rewrite import is_call
 from tilelang.ir import signature as call_signature
@@ -24,7 +25,7 @@ class Signature:
     """The manifest's view of a function.
 
     `call` has the manifest's params, dims and outputs; `names` maps every integer that is known at a launch to its
-    manifest expression; `host_values` are the host's Binds in order; `workspaces` its global scratch buffers;
+    manifest expression; `host_values` are the host's Binds in order; `workspaces` its global scratch buffers, of which `zeroed` hold zeros at first;
     `tensor_maps` the manifest's entry for each variable that is a tensor map, in order.
     """
 
@@ -34,6 +35,7 @@ class Signature:
     workspaces: list[Any]
     params: dict[Any, str]
     tensor_maps: dict[Any, dict[str, Any]] = field(default_factory=dict)
+    zeroed: set[Any] = field(default_factory=set)
 
     def expression(self, value: Any) -> Any:
         """An integer of the host as a manifest expression."""
@@ -41,7 +43,7 @@ class Signature:
 
     def workspace(self) -> list[dict[str, Any]]:
         """The manifest's workspaces, in order."""
-        return [{"bytes": self._bytes(b), "zero": False} for b in self.workspaces]
+        return [{"bytes": self._bytes(b), "zero": b in self.zeroed} for b in self.workspaces]
 
     def _bytes(self, buffer: Any) -> Any:
         dtype = dtype_of(tile_ir.dtype_name(buffer))
@@ -60,6 +62,7 @@ def signature_of(func: tir.PrimFunc, lowered: tir.PrimFunc) -> Signature:
     names = dict(call_signature.variables(func))
     host_values: dict[Any, Any] = {}
     workspaces: list[Any] = []
+    zeroed: set[Any] = set()
     for stmt in tile_ir.statements(func.body):
         if isinstance(stmt, tir.Bind) and is_call(stmt.value, TENSOR_MAP):
             continue
@@ -69,7 +72,9 @@ def signature_of(func: tir.PrimFunc, lowered: tir.PrimFunc) -> Signature:
                 names[stmt.var] = call_signature.expression(stmt.value, names)
         elif isinstance(stmt, tir.AllocBuffer):
             workspaces.append(stmt.buffer)
-    made = Signature(call_signature.signature(func, access), names, host_values, workspaces, params)
+            if stmt.annotations and ZERO in stmt.annotations:
+                zeroed.add(stmt.buffer)
+    made = Signature(call_signature.signature(func, access), names, host_values, workspaces, params, zeroed=zeroed)
     made.tensor_maps = {s.var: _tensor_map(s.value, made) for s in _tensor_maps(lowered)}
     return made
 

@@ -22,6 +22,7 @@ from tile_compiler.simt.operators.nests import REGISTERS
 from tile_compiler.simt.recall import Recall
 from tile_compiler.simt.repetition import Repetition
 from tile_compiler.simt.shadow import Flight, Shadow
+from tile_compiler.simt.statement_tree import BLOCK_BARRIERS
 from tile_compiler.simt.thread_values import Array, Unknown
 from tilelang.ir import tile_ir
 
@@ -132,7 +133,7 @@ class Block(Asynchronous):
         name = str(call.args[0].value) if is_call(call, "tirx.call_extern") else ""
         if name.startswith("tl::sync_threads") and not self.active.any():
             return
-        if name == "tl::sync_threads" or (name == "tl::cluster_sync" and self.lanes.blocks == 1):
+        if name in ("tl::sync_threads", "tl::sync_grid") or (name == "tl::cluster_sync" and self.lanes.blocks == 1):
             self._all_reach(node)
             self._barrier(self.consumers | (node in self.joint), self._site(node))
         elif name.startswith("tl::sync_threads<"):
@@ -436,7 +437,7 @@ class Block(Asynchronous):
 
 def _has_barrier(node: Any) -> bool:
     calls = (str(n.args[0].value) for n in tile_ir.walk(node, ir.Call) if is_call(n, "tirx.call_extern"))
-    return any("sync_threads" in name or name == "tl::cluster_sync" for name in calls)
+    return any(name in BLOCK_BARRIERS or "sync_threads" in name for name in calls)
 
 
 def _moduli(node: Any) -> list[int]:

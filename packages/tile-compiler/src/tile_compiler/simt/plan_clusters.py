@@ -10,6 +10,7 @@ from typing import Any
 from tvm import tirx as tir
 
 from tile_compiler.errors import UnsupportedOnTarget
+from tile_compiler.grid_barriers import has_grid_barriers
 from tile_compiler.passes.lower_tile_ops import is_tile_operator
 from tile_compiler.ranges import Ranges
 from tile_compiler.simt.context import SimtContext
@@ -98,6 +99,8 @@ def _refuse_users(kernel: tile_ir.Kernel, reason: str) -> None:
 
 def _reason(func: tir.PrimFunc, kernel: tile_ir.Kernel, cluster: Cluster, ctx: SimtContext) -> str:
     """Why a kernel has no clusters; "" if it has."""
+    if has_grid_barriers(kernel):
+        return "all blocks of the grid meet at T.sync_grid, and a cooperative launch has none"
     if not ctx.arch.has_tma:
         return f"{ctx.arch.name} has none (sm_90a has)"
     ranges = Ranges.of_kernel(func, kernel)

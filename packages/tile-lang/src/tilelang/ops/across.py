@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tilelang.ops.base import Machine, TileOp, register
 
@@ -36,9 +36,15 @@ class ClusterSync(AcrossBlocks):
 @register
 @dataclass(frozen=True)
 class GridSync(AcrossBlocks):
-    """`tl.sync_grid()`: all threads of the grid meet; what each wrote to global memory before is seen by all afterwards."""
+    """`tl.sync_grid()`: all threads of the grid meet; what each wrote to global memory before is seen by all afterwards.
+
+    `arrived`: a number in global memory, 0 at first, by which blocks count each other; the compiler gives it.
+    """
 
     NAME: ClassVar[str] = "tl.sync_grid"
+    OPERANDS: ClassVar[tuple[str, ...]] = ("arrived",)
+
+    arrived: Any = None
 
     def meaning(self, machine: Machine) -> None:
         machine.come("grid")

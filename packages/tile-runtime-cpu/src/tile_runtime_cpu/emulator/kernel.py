@@ -113,7 +113,7 @@ class EmulatorBackend:
             mode=os.environ.get("TILELANG_EMULATE_MODE", "early"),
             timeout_seconds=float(os.environ.get("TILELANG_EMULATE_TIMEOUT", "120")),
             buffers=buffers,
-            cluster=site.launch.cluster or (1, 1, 1),
+            cluster=grid if site.launch.cooperative else site.launch.cluster or (1, 1, 1),
             program=program,
             assertions=site.launch.errors,
             at_stop=at_stop,

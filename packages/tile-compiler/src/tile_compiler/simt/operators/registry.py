@@ -7,7 +7,7 @@ from typing import Any
 from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.simt.layout.equations import Rule
 from tile_compiler.simt.lowering import Lowering
-from tile_compiler.simt.operators.across import lower_cluster_sync
+from tile_compiler.simt.operators.across import lower_cluster_sync, lower_grid_sync
 from tile_compiler.simt.operators.atomic import expand_atomic
 from tile_compiler.simt.operators.barrier import lower_arrive, lower_expect, lower_wait
 from tile_compiler.simt.operators.bulk_group import lower_bulk_wait, lower_commit
@@ -49,6 +49,7 @@ TWINS: dict[type[ops.TileOp], Twin] = {
     ops.FenceProxyAsync: Twin(lower=lower_fence),
     ops.Fill: Twin(expand_fill),
     ops.Gemm: Twin(expand_gemm, _gemm_rule, _lower_gemm, lambda op: "T.gemm"),
+    ops.GridSync: Twin(lower=lower_grid_sync),
     ops.Hint: Twin(expand_hint),
     ops.ImportSource: Twin(expand_import_source),
     ops.MbarrierArrive: Twin(lower=lower_arrive),

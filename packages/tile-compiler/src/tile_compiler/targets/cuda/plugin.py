@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from tvm import ir
 from tvm import tirx as tir
 
 from tile_compiler.cfamily import dialect
 from tile_compiler.cfamily.launches import KernelLaunch, kernel_launches
 from tile_compiler.context import CompileContext, plain_options
 from tile_compiler.errors import UnsupportedOnTarget
+from tile_compiler.rewrite import is_call
 from tile_compiler.signature import Signature
 from tile_compiler.targets.cuda.arch import MAX_REGISTERS, WARP_SIZE, CudaArch, cuda_arch
 from tile_compiler.targets.cuda.chips import CHIPS
@@ -22,6 +25,7 @@ from tile_compiler.targets.cuda.slow_code import warn_of_slow_code
 from tile_compiler.targets.registry import Built
 from tile_runtime import registry
 from tile_runtime.artifact import Artifact
+from tilelang.ir import tile_ir
 
 CUBIN, PTX, SOURCE = "kernel.cubin", "kernel.ptx", "kernel.cu"
 COMPILER_OPTION = "tl.cuda_compiler"  # "nvrtc" (default) or "nvcc"
@@ -33,6 +37,7 @@ class CudaTarget:
     """`target="cuda"`, with an architecture such as `sm_80` or `sm_90a`."""
 
     kind = "cuda"
+    cooperative = True  # all blocks of a launch may run at the same time, and wait for each other
 
     @property
     def passes(self) -> tuple[tuple[str, Any], ...]:
@@ -87,8 +92,11 @@ class CudaTarget:
         assert isinstance(ctx, SimtContext)
         arch: CudaArch = ctx.features
         launches = kernel_launches(func, signature, narrow=ctx.narrow)
+        together = {n.index for n in launches if meets_grid(n)}
         for launch in launches:
             check_shared(launch, arch)
+            if launch.index in together:
+                check_fits(launch, 0, arch)
         source, members = device_text(func, launches, dialect.CUDA, ctx, SOURCE, CHIPS.get(arch.name))
         texts, min_driver = {"cuda": source}, None
         if not ctx.text_only:
@@ -103,6 +111,7 @@ class CudaTarget:
                 members[0][0],
                 prints=ctx.prints.get(launch.index, []),
                 errors=ctx.errors.get(launch.index, []),
+                **({"cooperative": True} if launch.index in together else {}),
                 **({"cluster": ctx.clusters[launch.index].launched} if launch.index in ctx.clusters else {}),
             )
             for launch in launches
@@ -125,7 +134,10 @@ class CudaTarget:
         )
         ctx.report.device_compiler = {"name": cubin.compiler, "seconds": round(time.perf_counter() - start, 4)}
         for launch in launches:
-            note_resources(launch, cubin.resources.get(launch.kernel.symbol, {}), arch, ctx)
+            used = cubin.resources.get(launch.kernel.symbol, {})
+            note_resources(launch, used, arch, ctx)
+            if meets_grid(launch):
+                check_fits(launch, used.get("registers", 0), arch)
         return cubin
 
 
@@ -155,6 +167,30 @@ def check_shared(launch: KernelLaunch, arch: CudaArch) -> None:
             f"{launch.kernel.symbol} needs {launch.shared_bytes} bytes of shared memory",
             expected=f"at most {arch.shared_per_block} bytes on {arch.name}",
             repair="use smaller tiles or fewer stages",
+        )
+
+
+def meets_grid(launch: KernelLaunch) -> bool:
+    """Whether all blocks of a launch wait for each other."""
+    calls = (n for n in tile_ir.walk(launch.kernel.body, ir.Call) if is_call(n, "tirx.call_extern"))
+    return any(str(call.args[0].value) == "tl::sync_grid" for call in calls)
+
+
+def check_fits(launch: KernelLaunch, registers: int, arch: CudaArch) -> None:
+    """Raises UnsupportedOnTarget for a grid of which not all blocks can run at once on the architecture's largest chip."""
+    chip, extents = CHIPS.get(arch.name), [tile_ir.static(extent) for _, extent in launch.kernel.grid]
+    if chip is None or None in extents:
+        return  # the driver refuses the launch
+    limits = arch.occupancy_limits(launch.kernel.num_threads, registers, launch.shared_bytes)
+    limit = min(limits, key=lambda name: limits[name])
+    blocks, most = math.prod(n for n in extents if n is not None), limits[limit] * chip.multiprocessors
+    if blocks > most:
+        raise UnsupportedOnTarget(
+            f"T.sync_grid in a grid of {blocks} blocks, which cannot all run at once on {arch.name}",
+            found=f"{most} at most: {limits[limit]} on each of the {chip.multiprocessors} multiprocessors of the "
+            f"{chip.name}, by their {limit}",
+            expected="blocks that all run at the same time, as each waits for all others",
+            repair="fewer blocks, each in a loop over its share of the work; or two kernels, one after the other",
         )
 
 

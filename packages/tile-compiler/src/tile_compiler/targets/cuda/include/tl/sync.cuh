@@ -29,6 +29,25 @@ TL_DEVICE void arrive_barrier(int barrier, int count) {
 
 TL_DEVICE void sync_warp() { __syncwarp(); }
 
+// Barrier of all blocks of a cooperative launch, which count each other in `arrived`: 0 at first, as many as there are blocks
+// more after each barrier. It may wrap around only after 2^32 arrivals in one launch.
+TL_DEVICE void sync_grid(uint32_t* arrived) {
+#if TL_HAS(900)
+  asm volatile("fence.proxy.async;" ::: "memory");  // what this thread has stored is there for others' bulk copies too
+#endif
+  __syncthreads();
+  if (threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0) {
+    uint32_t blocks = gridDim.x * gridDim.y * gridDim.z, come;
+    __threadfence();
+    uint32_t all = (atomicAdd(arrived, 1u) / blocks + 1) * blocks;
+    do {
+      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(come) : "l"(arrived) : "memory");
+    } while (come < all);
+    __threadfence();
+  }
+  __syncthreads();
+}
+
 // Orders a thread's accesses to memory for the whole device; the accesses of other threads do not wait.
 TL_DEVICE void fence() { __threadfence(); }
 
