@@ -1,4 +1,4 @@
-"""docs/surface.md: every name of batch 1, and the modes in which a test exercises it.
+"""docs/surface.md: every name of batches 1 and 2, and the modes in which a test exercises it.
 
 python tests/surface/surface_page.py [--write]
 """
@@ -25,7 +25,7 @@ TITLES = {
     "mathematics": "Mathematics",
     "types": "Element types",
     "layouts": "Layouts",
-    "warps": "Barriers, bulk copies, warpgroups (sm_90a)",
+    "warps": "Barriers, bulk copies, warpgroups, clusters (sm_90a), the grid",
     "hints": "Hints, debugging, other languages",
     "package": "The package around kernels",
 }

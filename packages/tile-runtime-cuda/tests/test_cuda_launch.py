@@ -242,6 +242,14 @@ def test_a_refused_launch_says_what_was_asked() -> None:
         kernel(tensor(64), tensor(64), 1.0)
 
 
+def test_a_cooperative_launch_of_too_many_blocks() -> None:
+    library = RecordingDriver()
+    kernel = loaded(library, launch={"cooperative": True})
+    library.fail["cuLaunchKernelEx"] = [720]
+    with pytest.raises(LaunchError, match=r"\(720\); T.sync_grid needs all blocks to run at once: launch fewer"):
+        kernel(tensor(64), tensor(64), 1.0)
+
+
 def test_a_thread_without_a_context_gets_the_devices_own() -> None:
     library = RecordingDriver()
     kernel = loaded(library)

@@ -186,6 +186,20 @@ def arrivals_at_other_blocks():
     return rows_of_neighbours(meet, T.cluster_sync)
 
 
+@case("T.sync_grid")
+def all_blocks_meet():
+    @T.prim_func
+    def main(A: T.Tensor((4, 32), "float32"), S: T.Tensor((4, 32), "float32"), B: T.Tensor((4, 32), "float32")):
+        with T.Kernel(4, threads=32) as bx:
+            tx = T.get_thread_binding()
+            S[bx, tx] = A[bx, tx]
+            T.sync_grid()
+            B[bx, tx] = S[3 - bx, tx] + 1
+
+    a = ints(4, 32, dtype=np.float32)
+    return Program(main, [a, np.zeros_like(a), np.zeros_like(a)], [a[::-1] + np.float32(1)])
+
+
 @case("T.wgmma_gemm", "T.wait_wgmma")
 def products_that_run_beside_each_other():
     """Two products under way; the first one is waited for by hand, the other one by the compiler."""

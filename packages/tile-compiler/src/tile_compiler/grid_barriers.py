@@ -13,7 +13,6 @@ from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.rewrite import fresh, map_kernels, substitute
 from tilelang import ops
 from tilelang.ir import tile_ir
-from tilelang.location import of_span
 
 ZERO = "tl.zero"  # annotation of an allocation of global scratch: it holds zeros when a call begins
 
@@ -89,7 +88,7 @@ def _parts(kernel: tile_ir.Kernel) -> Iterator[tile_ir.Kernel]:
             if waits_for_grid(node):
                 raise UnsupportedOnTarget(
                     "T.sync_grid inside of a loop or a condition on a target that cuts the kernel there",
-                    at=of_span(node.span),
+                    at=node.span,
                     expected="a barrier between the statements of T.Kernel, or a CUDA device",
                     repair="two kernels, one after the other, in a loop of the host",
                 )
@@ -110,7 +109,7 @@ def _is_repeated(stmt: Any, alive: dict[Any, Any]) -> bool:
         return True
     if not isinstance(stmt, tir.Bind):
         return False
-    memory = any(tile_ir.walk(stmt.value, ir.TensorLoad))
+    memory = any(True for _ in tile_ir.walk(stmt.value, ir.TensorLoad))
     effect = any(str(getattr(n.op, "name", "")) in _EFFECTS for n in tile_ir.walk(stmt.value, ir.Call))
     return not memory and not effect and tile_ir.free_of(stmt.value, alive)
 
@@ -124,7 +123,7 @@ def _refuse_what_is_gone(piece: list[Any], alive: dict[Any, Any]) -> None:
             if var in alive:
                 raise UnsupportedOnTarget(
                     f"{var.name} is used behind T.sync_grid on a target that cuts the kernel there",
-                    at=of_span(getattr(stmt, "span", None) or alive[var].span),
+                    at=stmt.span if getattr(stmt, "span", None) is not None else alive[var].span,
                     found=f"{var.name}, which a block keeps on chip or has computed from memory before it",
                     expected="nothing but tensors and T.alloc_global behind the barrier, or a CUDA device",
                     repair="allocate it anew behind the barrier, or keep it in T.alloc_global",

@@ -169,3 +169,153 @@ def test_emulation_errors_name_the_line():
 
     with pytest.raises(EmulationError, match="cluster_arrive"):
         compiled(main)(np.zeros((BLOCKS, THREADS), np.float32))
+
+
+# -- the grid -----------------------------------------------------------------------------------------------------------
+
+
+def by_phases(blocks: Any = BLOCKS, threads: int = THREADS) -> Any:
+    """Two barriers of the grid, between which every block reads what the last one has written."""
+
+    @T.prim_func
+    def main(A: T.Tensor((blocks, threads), "float32"), S: T.Tensor((blocks, threads), "float32"),
+             B: T.Tensor((blocks, threads), "float32")):  # fmt: skip
+        with T.Kernel(blocks, threads=threads) as bx:
+            tx = T.get_thread_binding()
+            other = blocks - 1 - bx
+            S[bx, tx] = A[bx, tx] * 2
+            T.sync_grid()
+            B[bx, tx] = S[other, threads - 1 - tx] + 1
+            T.sync_grid()
+            S[other, tx] = B[bx, tx] * 2
+
+    return main
+
+
+def check_phases(kernel: Any, blocks: int = BLOCKS) -> None:
+    a = np.random.default_rng(0).standard_normal((blocks, THREADS)).astype(np.float32)
+    s, b = np.zeros_like(a), np.zeros_like(a)
+    kernel(a, s, b)
+    np.testing.assert_array_equal(b, 2 * a[::-1, ::-1] + 1)
+    np.testing.assert_array_equal(s, 2 * b[::-1])
+
+
+@pytest.mark.parametrize(
+    ("target", "launches"), [("cuda -arch=sm_80", 1), (HOPPER, 1), ("hip -mcpu=gfx942", 3), ("cpu", 3)]
+)
+def test_all_blocks_meet(target, launches):
+    """CUDA waits inside of one cooperative launch; elsewhere each part of the kernel is a launch of its own."""
+    kernel = compiled(by_phases(), target, "device" if target == "cpu" else "emulate")
+    check_phases(kernel)
+    for variant in kernel.artifact.manifest.variants:
+        assert [n.cooperative for n in variant.launches] == [launches == 1] * launches
+    assert [w.zero for w in kernel.artifact.manifest.workspace] == [True] * (launches == 1)
+
+
+def test_any_number_of_blocks():
+    kernel = compiled(by_phases(T.dynamic("n")), "cuda -arch=sm_80")
+    check_phases(kernel, 3)
+    check_phases(kernel, 6)
+
+
+def test_without_the_barrier_of_the_grid_blocks_race():
+    text = compiled(by_phases(), "cuda -arch=sm_80").get_kernel_source()
+    for number in range(2):
+        call = "tl::sync_grid(arrived);"
+        start, middle, end = text.split(call)
+        wrong = start + middle + call + end if number == 0 else start + call + middle + end
+        arrays, _ = data()
+        counter = np.zeros(1, np.uint32)
+        module = emulator.compile(wrong)
+        report = module.launch(
+            "main_kernel", (BLOCKS, 1, 1), (THREADS, 1, 1), 0, [*arrays, counter], seed=1, cluster=(BLOCKS, 1, 1)
+        )
+        assert {e.kind for e in report.errors} & {"race-read-after-write", "race-write-after-read"}
+
+
+def test_what_a_bulk_store_writes_is_there_behind_a_barrier():
+    """A barrier between blocks waits for the stores, whose tiles alone T.tma_store_wait waits for."""
+
+    @T.prim_func
+    def main(A: T.Tensor((2, 64), "float32"), S: T.Tensor((2, 64), "float32"), B: T.Tensor((2, 64), "float32")):
+        with T.ClusterKernel(2, cluster_dims=2, threads=32) as bx:
+            tile = T.alloc_shared((1, 64), "float32")
+            T.copy(A[bx : bx + 1, :], tile)
+            T.fence_proxy_async()
+            T.sync_threads()
+            T.tma_copy(tile, S[bx : bx + 1, :])
+            T.cluster_sync()
+            for i in T.Parallel(64):
+                B[bx, i] = S[1 - bx, i] + 1
+
+    kernel = compiled(main)
+    text = kernel.get_kernel_source()
+    assert text.index("tma_store") < text.index("tl::bulk_wait<0>") < text.rindex("tl::cluster_sync")
+    a = np.random.default_rng(0).standard_normal((2, 64)).astype(np.float32)
+    s, b = np.zeros_like(a), np.zeros_like(a)
+    kernel(a, s, b)
+    np.testing.assert_array_equal(b, a[::-1] + 1)
+
+
+def test_a_grid_that_cannot_run_at_once():
+    found = r"(?s)grid of 5000 blocks, which cannot all run at once on sm_80.*108 multiprocessors of the A100"
+    with pytest.raises(UnsupportedOnTarget, match=found):
+        compiled(by_phases(5000), "cuda -arch=sm_80")
+
+
+def test_the_barrier_of_the_grid_compiles_for_the_device():
+    compiled(by_phases(), "cuda -arch=sm_80", "device")
+    compiled(by_phases(), HOPPER, "device")
+
+
+def test_clusters_of_a_kernel_whose_grid_meets():
+    """As a hint they are left out; a kernel that needs them is refused."""
+
+    def both(ready: Any) -> None:
+        T.cluster_sync()
+        T.sync_grid()
+
+    with pytest.raises(UnsupportedOnTarget, match="all blocks of the grid meet"):
+        compiled(passed_on(both))
+
+
+@T.macro
+def in_a_loop(S: Any, bx: Any) -> None:
+    for k in T.serial(3):
+        S[bx] = k
+        T.sync_grid()
+
+
+@T.macro
+def on_chip(S: Any, bx: Any) -> None:
+    kept = T.alloc_shared((1,), "float32")
+    kept[0] = S[bx]
+    T.sync_grid()
+    S[bx] = kept[0]
+
+
+@T.macro
+def from_memory(S: Any, bx: Any) -> None:
+    kept = S[bx] * 2
+    T.sync_grid()
+    S[bx] = kept
+
+
+@pytest.mark.parametrize(
+    ("body", "why"), [(in_a_loop, "inside of a loop"), (on_chip, "kept is used"), (from_memory, "kept is used")]
+)
+def test_what_cannot_be_cut(body, why):
+    """It runs on CUDA, and in the interpreter."""
+
+    @T.prim_func
+    def main(S: T.Tensor((4,), "float32")):
+        with T.Kernel(4, threads=32) as bx:
+            body(S, bx)
+
+    for target in ("cpu", "hip -mcpu=gfx942"):
+        with pytest.raises(UnsupportedOnTarget, match=rf"(?s){why}.*test_across_blocks\.py"):
+            compiled(main, target, "device" if target == "cpu" else "emulate")
+    got, want = np.ones(4, np.float32), np.ones(4, np.float32)
+    compiled(main, "cuda -arch=sm_80")(got)
+    compiled(main, "cpu", "interpret")(want)
+    np.testing.assert_array_equal(got, want)

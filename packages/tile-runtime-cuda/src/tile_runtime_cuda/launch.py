@@ -32,7 +32,7 @@ from .packing import ATTRIBUTE_BYTES, CONFIG, Slot, attributes
 _LOG = logging.getLogger("tile_runtime_cuda.launch")
 STATIC_SHARED = 48 << 10  # more than this a kernel must be allowed first (programming guide, "Shared Memory")
 _KEPT_TENSOR_MAPS = 4096  # encoding one takes the driver about a microsecond
-_INVALID_CONTEXT, _NOT_INITIALIZED = 201, 3
+_INVALID_CONTEXT, _NOT_INITIALIZED, _DO_NOT_FIT = 201, 3, 720  # CUresult
 
 
 class LaunchError(TileRuntimeError, RuntimeError):
@@ -315,9 +315,10 @@ class CudaBackend:
                 status = int(self._driver.launch(slot.config, kernel, slot.params, 0))
             if status:
                 grid = struct.unpack_from("<6I", slot.memory, 0)
+                repair = "; T.sync_grid needs all blocks to run at once: launch fewer" if status == _DO_NOT_FIT else ""
                 raise LaunchError(
                     f"{self._manifest.name} ({launch.symbol}), grid {grid[:3]}, block {grid[3:]}, {shared} bytes of shared "
-                    f"memory: {self._driver.words(status)} ({status})"
+                    f"memory: {self._driver.words(status)} ({status}){repair}"
                 )
 
         return failed

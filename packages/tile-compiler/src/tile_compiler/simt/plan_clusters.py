@@ -17,7 +17,6 @@ from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.operators.nests import int32
 from tilelang import ops
 from tilelang.ir import tile_ir
-from tilelang.location import of_span
 
 WISH = "cluster_dims"
 
@@ -90,7 +89,7 @@ def _refuse_users(kernel: tile_ir.Kernel, reason: str) -> None:
             what = "T.cluster_sync" if isinstance(op, ops.ClusterSync) else "T.mbarrier_arrive(cta_id=)"
             raise UnsupportedOnTarget(
                 f"{what}, and the kernel has no clusters",
-                at=of_span(node.span),
+                at=node.span,
                 found=reason,
                 expected="cuda -arch=sm_90a, and a grid that is a multiple of cluster_dims",
                 repair="a grid of T.ceildiv(..., cluster) * cluster blocks, of which the last do nothing",

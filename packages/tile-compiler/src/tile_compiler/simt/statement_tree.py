@@ -11,7 +11,11 @@ from tvm import tirx as tir
 from tile_compiler.rewrite import is_call
 from tile_compiler.simt.memory_effects import Effect
 
-BLOCK_BARRIERS = ("tl::sync_threads", "tl::cluster_sync", "tl::sync_grid")  # of all threads of the block, and perhaps of others
+BLOCK_BARRIERS = (
+    "tl::sync_threads",
+    "tl::cluster_sync",
+    "tl::sync_grid",
+)  # of all threads of the block, and perhaps of others
 
 
 @dataclass

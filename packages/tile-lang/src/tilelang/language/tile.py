@@ -247,9 +247,7 @@ def _reduce(kind: str, buffer: Any, out: Any, dim: int, clear: bool, nan_propaga
 
     lhs, rhs, combined, identity = extra or (None, None, None, None)
     along = open_dims[dim] - len(src.ranges)  # from the end: a pipeline gives tiles a dimension in front
-    op = Reduce(
-        src.node(), dst.node(), lhs, rhs, combined, identity, kind, along, bool(clear), bool(nan_propagate)
-    )
+    op = Reduce(src.node(), dst.node(), lhs, rhs, combined, identity, kind, along, bool(clear), bool(nan_propagate))
     builder.emit(op.to_stmt(builder.span()))
 
 
