@@ -93,7 +93,7 @@ def _parts(kernel: tile_ir.Kernel) -> Iterator[tile_ir.Kernel]:
                     repair="two kernels, one after the other, in a loop of the host",
                 )
         pieces[-1].append(stmt)
-    for number, piece in enumerate(pieces):
+    for piece in pieces:
         _refuse_what_is_gone(piece, alive)
         yield _renewed(kernel, [*carried, *piece])
         for stmt in piece:

@@ -25,7 +25,8 @@ class Signature:
     """The manifest's view of a function.
 
     `call` has the manifest's params, dims and outputs; `names` maps every integer that is known at a launch to its
-    manifest expression; `host_values` are the host's Binds in order; `workspaces` its global scratch buffers, of which `zeroed` hold zeros at first;
+    manifest expression; `host_values` are the host's Binds in order; `workspaces` its global scratch buffers,
+    of which those in `zeroed` hold zeros at first;
     `tensor_maps` the manifest's entry for each variable that is a tensor map, in order.
     """
 
