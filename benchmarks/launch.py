@@ -156,7 +156,8 @@ def triton_call(tensors: list[torch.Tensor]) -> Callable[[], object] | None:
 def run(folder: Path, report: Path | None) -> None:
     lines = []
     for count in COUNTS:
-        times = paired(contenders(Artifact.load(folder / f"{count}.tile"), count), seconds=3.0, rounds=9)
+        # Turns long enough that waking up after the pause before does not show.
+        times = paired(contenders(Artifact.load(folder / f"{count}.tile"), count), seconds=3.0, rounds=9, turn=0.02)
         for name, seconds in times.items():
             lines.append({"tensors": count, "what": name, "us": seconds * 1e6})
             print(f"{count:3} tensors  {name:24} {seconds * 1e6:6.2f} us")

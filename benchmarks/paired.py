@@ -9,19 +9,21 @@ from collections.abc import Callable
 PAUSE = 0.05  # seconds
 
 
-def paired(contenders: dict[str, Callable[[], object]], seconds: float = 2.0, rounds: int = 5) -> dict[str, float]:
+def paired(
+    contenders: dict[str, Callable[[], object]], seconds: float = 2.0, rounds: int = 5, turn: float = 1e-3
+) -> dict[str, float]:
     """Median seconds of one call of each contender; at least `rounds` rounds, more until `seconds` have passed.
 
-    A call shorter than 1 ms is repeated within its turn, and the turn divided by the count. A turn begins with a pause,
-    in which the threads of the one before stop spinning (OpenBLAS's do so for some 25 ms, on the other cores), and with a
-    call that is not timed and wakes this one's own threads.
+    A call shorter than `turn` seconds is repeated within its turn, and the turn divided by the count. A turn begins with a
+    pause, in which the threads of the one before stop spinning (OpenBLAS's do so for some 25 ms, on the other cores), and
+    with a call that is not timed and wakes this one's own threads.
     """
     counts = {}
     for name, call in contenders.items():
         call()
         begin = time.perf_counter()
         call()
-        counts[name] = max(1, int(1e-3 / max(time.perf_counter() - begin, 1e-9)))
+        counts[name] = max(1, int(turn / max(time.perf_counter() - begin, 1e-9)))
     times: dict[str, list[float]] = {name: [] for name in contenders}
     begin = time.perf_counter()
     while len(next(iter(times.values()))) < rounds or time.perf_counter() - begin < seconds:
