@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -179,7 +180,7 @@ class _Collect(Rewriter):
 
 
 def shared_bytes(buffer: Any) -> int:
-    """The bytes of a flat shared buffer."""
+    """The bytes of a shared buffer."""
     kind = dtype_of(tile_ir.dtype_name(buffer))
-    (size,) = (int(s) for s in buffer.ty.shape)
+    size = math.prod(int(s) for s in buffer.ty.shape)
     return -(-size * kind.bits * kind.lanes // 8)
