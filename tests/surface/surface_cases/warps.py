@@ -223,3 +223,118 @@ def products_that_run_beside_each_other():
     a, b = (ints(64, 64, dtype=np.float16) for _ in range(2))
     wide = np.concatenate([a.astype(np.float32) @ b.astype(np.float32), a.astype(np.float32) @ b.T.astype(np.float32)])
     return Program(main, [a, b], [wide], arch=HOPPER)
+
+
+@case(
+    "T.warpgroup_arrive",
+    "T.warpgroup_commit_batch",
+    "T.warpgroup_fence_operand",
+    "T.warpgroup_wait",
+)
+def a_product_with_its_fences():
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), "float16"), B: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((64, 64), "float16")
+            b = T.alloc_shared((64, 64), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            T.copy(A, a)
+            T.copy(B, b)
+            T.warpgroup_fence_operand(c)
+            T.warpgroup_arrive()
+            T.wgmma_gemm(a, b, c, clear_accum=True)
+            T.warpgroup_commit_batch()
+            T.warpgroup_wait(0)
+            T.warpgroup_fence_operand(c)
+            T.copy(c, C)
+
+    a, b = (ints(64, 64, dtype=np.float16) for _ in range(2))
+    return Program(main, [a, b], [a.astype(np.float32) @ b.astype(np.float32)], arch=HOPPER)
+
+
+@case("T.cp_async_barrier_noinc", empty=NO_CPU)
+def copies_of_threads_that_arrive_when_they_have_landed():
+    @T.prim_func
+    def main(A: T.Tensor(SHAPE, "float32"), B: T.Tensor(SHAPE, "float32")):
+        with T.Kernel(1, threads=256):
+            tile = T.alloc_shared(SHAPE, "float32")
+            full = T.alloc_barrier(128)
+            with T.ws(1):
+                T.async_copy(A, tile)
+                T.cp_async_barrier_noinc(full)
+            with T.ws(0):
+                T.mbarrier_wait_parity(full, 0)
+                T.copy(tile, B)
+
+    a = ints(*SHAPE, dtype=np.float32)
+    return Program(main, [a], [a], arch=HOPPER)
+
+
+def of_each_thread(compute, want, dtype=np.float32):
+    """A program that stores a value of each of 64 threads, of which `compute` gets the thread's own."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64,), str(np.dtype(dtype))), B: T.Tensor((64,), str(np.dtype(dtype)))):
+        with T.Kernel(1, threads=64):
+            t = T.get_thread_binding()
+            B[t] = compute(A[t], t)
+
+    a = ints(64, dtype=dtype)
+    return Program(main, [a], [want(a, np.arange(64)).astype(dtype)])
+
+
+@case("T.tvm_warp_shuffle", "T.tvm_warp_shuffle_up", "T.tvm_warp_shuffle_down")
+def values_of_other_lanes():
+    def compute(x, t):
+        up, down = T.tvm_warp_shuffle_up(-1, x, 1, 32, 32), T.tvm_warp_shuffle_down(-1, x, 1, 32, 32)
+        return T.tvm_warp_shuffle(0xFFFFFFFF, x, t + 3, 32, 32) + 10 * up + 100 * down
+
+    def want(a, t):
+        up, down = np.where(t % 32 > 0, t - 1, t), np.where(t % 32 < 31, t + 1, t)
+        return a[t // 32 * 32 + (t + 3) % 32] + 10 * a[up] + 100 * a[down]
+
+    return of_each_thread(compute, want)
+
+
+@case("T.shfl_sync", "T.shfl_xor", "T.shfl_up", "T.shfl_down")
+def values_of_other_lanes_by_their_other_names():
+    def compute(x, t):
+        return T.shfl_sync(x, 3) + 10 * T.shfl_xor(x, 5) + 100 * T.shfl_up(x, 4, 8) + 1000 * T.shfl_down(x, 4, 8)
+
+    def want(a, t):
+        return a[t // 32 * 32 + 3] + 10 * a[t ^ 5] + 100 * a[t // 8 * 8 + t % 4] + 1000 * a[t // 8 * 8 + t % 4 + 4]
+
+    return of_each_thread(compute, want)
+
+
+@case(
+    "T.warp_reduce_sum",
+    "T.warp_reduce_max",
+    "T.warp_reduce_min",
+    "T.warp_reduce_bitand",
+    "T.warp_reduce_bitor",
+)
+def reductions_of_warps():
+    def compute(x, t):
+        bits = T.warp_reduce_bitand(x | 8) + T.warp_reduce_bitor(x & 6)
+        return T.warp_reduce_sum(x) + 1000 * T.warp_reduce_max(x) + 10000 * T.warp_reduce_min(x) + bits
+
+    def want(a, t):
+        rows = a.reshape(2, 32)
+        bits = np.bitwise_and.reduce(rows | 8, axis=1) + np.bitwise_or.reduce(rows & 6, axis=1)
+        return np.repeat(rows.sum(1) + 1000 * rows.max(1) + 10000 * rows.min(1) + bits, 32)
+
+    return of_each_thread(compute, want, np.int32)
+
+
+@case("T.get_lane_idx", "T.get_warp_idx", "T.get_warp_idx_sync", "T.get_warp_group_idx", "T.shuffle_elect")
+def places_in_warps():
+    def compute(x, t):
+        chosen = T.if_then_else(T.shuffle_elect(8), 500, 0)
+        return (
+            T.get_lane_idx() + 100 * T.get_warp_idx() + 1000 * T.get_warp_idx_sync(16) + T.get_warp_group_idx() + chosen
+        )
+
+    return of_each_thread(
+        compute, lambda a, t: t % 32 + 100 * (t // 32) + 1000 * (t // 16) + 500 * (t % 8 == 0), np.int32
+    )

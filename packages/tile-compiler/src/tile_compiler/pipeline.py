@@ -10,6 +10,7 @@ from tile_compiler.context import CompileContext
 from tile_compiler.passes.bounds import bounds
 from tile_compiler.passes.check_externs import check_externs
 from tile_compiler.passes.drop_hints import drop_hints
+from tile_compiler.passes.exchange_by_memory import exchange_by_memory
 from tile_compiler.passes.lower_parallel import lower_parallel
 from tile_compiler.passes.lower_tile_ops import lower_tile_ops
 from tile_compiler.passes.plan_pipeline import plan_pipeline
@@ -21,6 +22,7 @@ Pass = Callable[[tir.PrimFunc, CompileContext], tir.PrimFunc]
 
 CPU: tuple[tuple[str, Pass], ...] = (
     ("check_externs", check_externs),
+    ("exchange_by_memory", exchange_by_memory),  # from here on no thread asks another one for a value
     ("plan_pipeline", plan_pipeline),  # from here on no pipelined loops
     ("drop_hints", drop_hints),
     ("serialize_threads", serialize_threads),  # from here on no threads: a block is one thread

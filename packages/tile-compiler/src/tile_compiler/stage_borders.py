@@ -66,6 +66,8 @@ _UNPLACED = Rule(tir.AllocBuffer, _unplaced)
 
 # pass -> what is gone from there on. Names are those of the pipelines.
 GONE: dict[str, tuple[Rule, ...]] = {
+    "exchange_by_memory": (_calls("tl.shuffle"),),
+    "lower_shuffles": (_calls("tl.shuffle"),),
     "plan_pipeline": (_annotated_loop(tile_ir.PIPELINED, "a pipelined loop"),),
     "drop_hints": (_calls("tl.hint", "tl.annotate_layout"),),
     "serialize_threads": (Rule(tir.AttrStmt, _thread),),

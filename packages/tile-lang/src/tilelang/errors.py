@@ -251,7 +251,7 @@ class PipelineError(TileLangError, ValueError):
 
 
 class NotInThisRelease(TileLangError, AttributeError):
-    """A name of the language that a later release will have."""
+    """A name that the language does not have here: a later release will, or something else does its work."""
 
     code = "TL131"
 

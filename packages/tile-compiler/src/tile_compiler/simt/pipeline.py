@@ -18,6 +18,7 @@ from tile_compiler.simt.issue_direct_loads import issue_direct_loads
 from tile_compiler.simt.longest_first import longest_first
 from tile_compiler.simt.lower_atomics import lower_atomics
 from tile_compiler.simt.lower_operators import lower_operators
+from tile_compiler.simt.lower_shuffles import lower_shuffles
 from tile_compiler.simt.materialize_threads import materialize_threads
 from tile_compiler.simt.place_wgmma_waits import place_wgmma_waits
 from tile_compiler.simt.plan_clusters import plan_clusters
@@ -38,6 +39,7 @@ Pass = Callable[[tir.PrimFunc, SimtContext], tir.PrimFunc]
 CUDA: tuple[tuple[str, Pass], ...] = (
     ("materialize_threads", materialize_threads),  # from here on every kernel has threads
     ("resolve_ptx", resolve_ptx),  # from here on no instructions by opcode: functions, some of them above the kernel
+    ("lower_shuffles", lower_shuffles),  # from here on threads ask others for values by the device header
     ("skip_masks", skip_masks),  # from here on tiles are masked only where their mask has an edge
     ("fold_clears", fold_clears),  # Hopper: products that start from 0 say so
     ("plan_clusters", plan_clusters),  # changes nothing: which kernels are launched in clusters

@@ -22,6 +22,7 @@ from tilelang.interpreter.numerics import Values
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import DType, dtype_of
 from tilelang.ops.atomic import ELEMENT
+from tilelang.ops.shuffle import SHUFFLE, WARP
 
 # Calls that mean the same as an expression node.
 _CALLED_NODES = {
@@ -239,6 +240,24 @@ class Evaluator(Memory):
         op = str(tile_ir.attrs_of(node)["op"])
         return self.atomic(buffer, [self.value(i) for i in target.indices], op, self.value(node.args[1]))
 
+    def _other_thread(self, node: Any) -> Values:
+        """The value that another thread of the warp has."""
+        value = np.broadcast_to(self.value(node.args[0]), (self.lanes.count,))
+        source = np.broadcast_to(self.value(node.args[1]), (self.lanes.count,))
+        active = np.flatnonzero(self.lanes.mask)
+        asked = source[active]
+        there = (asked >= 0) & (asked < self.lanes.count) & (asked // WARP == active // WARP)
+        missing = np.flatnonzero(~(there & self.lanes.mask[np.where(there, asked, active)]))
+        if len(missing):
+            asks, of = int(active[missing[0]]), int(asked[missing[0]])
+            raise self.error(
+                f"{self.lanes.name(asks)} asks thread {of} for a value",
+                found="a thread of another warp, or one that does not come by",
+                expected="a thread of the same warp, all of whose threads exchange",
+                repair="exchange outside of the condition on the thread",
+            )
+        return np.asarray(value[np.where(self.lanes.mask, source, 0)])
+
     def _extern(self, node: Any) -> Values:
         name = str(node.args[0].value)
         if name not in externs:
@@ -326,4 +345,5 @@ _CALLS: dict[str, Callable[[Evaluator, Any], Values]] = {
     "call_extern": Evaluator._extern,
     "call_pure_extern": Evaluator._extern,
     ELEMENT: Evaluator._atomic,
+    SHUFFLE: Evaluator._other_thread,
 }

@@ -46,6 +46,7 @@ from tilelang.language.barriers import (
     alloc_cluster_barrier,
     barrier_arrive,
     barrier_wait,
+    cp_async_barrier_noinc,
     fence_proxy_async,
     mbarrier_arrive,
     mbarrier_arrive_expect_tx,
@@ -143,7 +144,15 @@ from tilelang.language.math import (
     truncmod,
 )
 from tilelang.language.math import const as _literal
-from tilelang.language.product import gemm, wait_wgmma, wgmma_gemm
+from tilelang.language.product import (
+    gemm,
+    wait_wgmma,
+    warpgroup_arrive,
+    warpgroup_commit_batch,
+    warpgroup_fence_operand,
+    warpgroup_wait,
+    wgmma_gemm,
+)
 from tilelang.language.roles import (
     annotate_consumer_reg_alloc,
     annotate_producer_reg_dealloc,
@@ -174,6 +183,25 @@ from tilelang.language.tile import (
     reduce_prod,
     reduce_product,
     reduce_sum,
+)
+from tilelang.language.warp import (
+    get_lane_idx,
+    get_warp_group_idx,
+    get_warp_idx,
+    get_warp_idx_sync,
+    shfl_down,
+    shfl_sync,
+    shfl_up,
+    shfl_xor,
+    shuffle_elect,
+    tvm_warp_shuffle,
+    tvm_warp_shuffle_down,
+    tvm_warp_shuffle_up,
+    warp_reduce_bitand,
+    warp_reduce_bitor,
+    warp_reduce_max,
+    warp_reduce_min,
+    warp_reduce_sum,
 )
 from tilelang.ops.gemm import GemmWarpPolicy
 
@@ -261,40 +289,13 @@ def __getattr__(name: str) -> Any:
             return dtype(name)
         except ValueError:
             pass
-    planned = _LATER.get(name)
-    if planned is not None:
-        from tilelang.errors import NotInThisRelease
+    from tilelang.language.elsewhere import missing
 
-        raise NotInThisRelease(
-            f"T.{name} is not in this release",
-            found=f"T.{name}, a name of {planned}",
-            expected="the names that `dir(tilelang.language)` lists",
-            repair="write it with the operators that are there: T.copy, T.gemm, T.reduce_*, T.Parallel",
-        )
+    error = missing(name)
+    if error is not None:
+        raise error
     raise AttributeError(f"module 'tilelang.language' has no attribute {name!r}")
 
-
-_LATER = {
-    **dict.fromkeys(
-        ("tvm_warp_shuffle",),
-        "the GPU surface (expert level)",
-    ),
-    **dict.fromkeys(
-        (
-            "softmax",
-            "transpose",
-            "pipeline",
-            "block",
-            "gemm_sp",
-            "im2col",
-            "rng_init",
-            "rng_rand",
-            "make_tensor",
-            "ptr",
-        ),
-        "the beginner level",
-    ),
-}
 
 __all__ = [
     "Buffer",
@@ -384,6 +385,7 @@ __all__ = [
     "copy",
     "cos",
     "cosh",
+    "cp_async_barrier_noinc",
     "cummax",
     "cummin",
     "cumprod",
@@ -430,10 +432,14 @@ __all__ = [
     "get_block_extent",
     "get_block_extents",
     "get_cluster_id",
+    "get_lane_idx",
     "get_thread_binding",
     "get_thread_bindings",
     "get_thread_extent",
     "get_thread_extents",
+    "get_warp_group_idx",
+    "get_warp_idx",
+    "get_warp_idx_sync",
     "grid",
     "half",
     "hints",
@@ -495,9 +501,14 @@ __all__ = [
     "rsqrt",
     "serial",
     "set_max_nreg",
+    "shfl_down",
+    "shfl_sync",
+    "shfl_up",
+    "shfl_xor",
     "shift_left",
     "shift_right",
     "short",
+    "shuffle_elect",
     "sigmoid",
     "sin",
     "sinh",
@@ -517,6 +528,9 @@ __all__ = [
     "trunc",
     "truncdiv",
     "truncmod",
+    "tvm_warp_shuffle",
+    "tvm_warp_shuffle_down",
+    "tvm_warp_shuffle_up",
     "uint",
     "uint1",
     "uint2",
@@ -531,6 +545,16 @@ __all__ = [
     "vectorized",
     "view",
     "wait_wgmma",
+    "warp",
+    "warp_reduce_bitand",
+    "warp_reduce_bitor",
+    "warp_reduce_max",
+    "warp_reduce_min",
+    "warp_reduce_sum",
+    "warpgroup_arrive",
+    "warpgroup_commit_batch",
+    "warpgroup_fence_operand",
+    "warpgroup_wait",
     "wgmma_gemm",
     "ws",
 ]

@@ -129,6 +129,14 @@ def _arrive(what: str, barrier: Any, cta_id: Any) -> None:
     _emit(builder, MbarrierArrive(region, rank))
 
 
+def cp_async_barrier_noinc(barrier: Any) -> None:
+    """`T.cp_async_barrier_noinc(full)`: arrive when what this thread copies by `T.async_copy` and `T.copy` has landed.
+
+    One of the arrivals that the barrier expects. What a thread has copied has landed before any arrival of it.
+    """
+    _arrive("T.cp_async_barrier_noinc", barrier, None)
+
+
 def _bytes(what: str, tx: Any) -> Any:
     if isinstance(tx, int) and not 0 <= tx <= MOST_ARRIVALS:
         raise InvalidArgument(

@@ -83,6 +83,27 @@ def wait_wgmma(num_mma: int = 0) -> None:
     builder.emit(WaitWgmma(num_mma).to_stmt(builder.span()))
 
 
+def warpgroup_wait(num_mma: int = 0) -> None:
+    """Same as `wait_wgmma`."""
+    wait_wgmma(num_mma)
+
+
+def warpgroup_arrive() -> None:
+    """Before a `T.wgmma_gemm`, which by itself sees what the warpgroup has written to registers: nothing remains to do."""
+    thread_level("T.warpgroup_arrive")
+
+
+def warpgroup_commit_batch() -> None:
+    """After a `T.wgmma_gemm`, each of which is a batch of its own: nothing remains to do."""
+    thread_level("T.warpgroup_commit_batch")
+
+
+def warpgroup_fence_operand(buffer: Any, *_: Any, **__: Any) -> None:
+    """Around a `T.wgmma_gemm`, whose registers the compiler leaves alone while it runs: nothing remains to do."""
+    thread_level("T.warpgroup_fence_operand")
+    place("T.warpgroup_fence_operand", buffer, "the operand")
+
+
 def _product(
     name: str, operands: Sequence[Any], transposed: tuple[bool, bool], policy: int, clear_accum: Any, **more: Any
 ) -> None:
