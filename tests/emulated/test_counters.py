@@ -187,10 +187,90 @@ KERNELS: dict[str, Callable[[], tuple[Any, Args]]] = {
 }
 
 
-@pytest.mark.parametrize("name", KERNELS)
-def test_prediction_is_what_is_counted(name: str) -> None:
-    func, args = KERNELS[name]()
-    kernel = tilelang.compile(func, target="cuda -arch=sm_80", execution="emulate")
+def turns() -> tuple[Any, Args]:
+    """Two warpgroups that take turns at the tensor cores, and rows that each of them sums over."""
+
+    @T.prim_func
+    def main(Q: T.Tensor((128, 64), "float16"), K: T.Tensor((100, 64), "float16"), O: T.Tensor((128, 64), "float16")):
+        with T.Kernel(1, threads=256):
+            q = T.alloc_shared((128, 64), "float16")
+            k = T.alloc_shared((64, 64), "float16")
+            scores = T.alloc_fragment((128, 64), "float32")
+            weights = T.alloc_fragment((128, 64), "float16")
+            out = T.alloc_fragment((128, 64), "float32")
+            top = T.alloc_fragment((128,), "float32")
+            T.copy(Q, q)
+            T.clear(out)
+            for n in T.Pipelined(2, num_stages=2):
+                T.copy(K[n * 64, 0], k)
+                T.clear(scores)
+                T.gemm(q, k, scores, transpose_B=True)
+                T.reduce_max(scores, top, dim=1)
+                for i, j in T.Parallel(128, 64):
+                    weights[i, j] = scores[i, j] - top[i]
+                T.gemm(weights, k, out)
+            T.copy(out, O)
+
+    return main, (normal(128, 64, dtype="float16"), normal(100, 64, dtype="float16"), np.zeros((128, 64), "f2"))
+
+
+def staged() -> tuple[Any, Args]:
+    """A product that leaves through a shared tile, 16 columns of which lie outside of the tensor."""
+
+    @T.prim_func
+    def main(A: T.Tensor((128, 64), "float16"), B: T.Tensor((64, 112), "float16"), C: T.Tensor((128, 112), "float16")):
+        with T.Kernel(2, 2, threads=128) as (bx, by):
+            a = T.alloc_shared((64, 32), "float16")
+            b = T.alloc_shared((32, 64), "float16")
+            c_tile = T.alloc_shared((64, 64), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            T.clear(c)
+            for step in T.Pipelined(2, num_stages=2):
+                T.copy(A[by * 64, step * 32], a)
+                T.copy(B[step * 32, bx * 64], b)
+                T.gemm(a, b, c)
+            T.copy(c, c_tile)
+            T.copy(c_tile, C[by * 64, bx * 64])
+
+    return main, (normal(128, 64, dtype="float16"), normal(64, 112, dtype="float16"), np.zeros((128, 112), "f2"))
+
+
+def clustered() -> tuple[Any, Args]:
+    """Two blocks, each of which brings half of the tile that both multiply."""
+
+    @T.prim_func
+    def main(A: T.Tensor((128, 64), "float16"), B: T.Tensor((64, 64), "float16"), C: T.Tensor((128, 64), "float32")):
+        with T.Kernel(1, 2, threads=128, cluster_dims=(1, 2)) as (bx, by):
+            a = T.alloc_shared((64, 32), "float16")
+            b = T.alloc_shared((32, 64), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            T.clear(c)
+            for step in T.Pipelined(2, num_stages=2):
+                T.copy(A[by * 64, step * 32], a)
+                T.copy(B[step * 32, bx * 64], b)
+                T.gemm(a, b, c)
+            T.copy(c, C[by * 64, bx * 64])
+
+    return main, (normal(128, 64, dtype="float16"), normal(64, 64, dtype="float16"), np.zeros((128, 64), "f4"))
+
+
+#: What only one architecture has: loads to LDS and MFMA; bulk copies, products of warpgroups, clusters.
+MORE: dict[str, Callable[[], tuple[Any, Args]]] = {"turns": turns, "staged": staged, "clustered": clustered}
+POINTS = [("cuda -arch=sm_80", name) for name in KERNELS]
+POINTS += [("hip -arch=gfx942", name) for name in KERNELS if name.startswith(("product", "soft", "trans", "sums"))]
+POINTS += [("cuda -arch=sm_90a", name) for name in (*KERNELS, *MORE) if name.startswith("product") or name in MORE]
+#: For each architecture a kernel in which these are more than nothing.
+SHOWN = {
+    "cuda -arch=sm_80": ("product, three stages", ("cp_async_bytes", "ldmatrix_wavefronts", "mma", "barriers")),
+    "hip -arch=gfx942": ("product, three stages", ("direct_loads", "shared_wavefronts", "mma", "barriers")),
+    "cuda -arch=sm_90a": ("staged", ("tma_loads", "tma_stores", "tma_bytes", "stmatrix_wavefronts", "wgmma")),
+}
+
+
+@pytest.mark.parametrize(("target", "name"), POINTS)
+def test_prediction_is_what_is_counted(target: str, name: str) -> None:
+    func, args = (KERNELS | MORE)[name]()
+    kernel = tilelang.compile(func, target=target, execution="emulate")
     kernel(*args)
     report = kernel.report()
     (facts,) = report["kernels"]
@@ -200,6 +280,8 @@ def test_prediction_is_what_is_counted(name: str) -> None:
     assert predicted == {name: counted[name] for name in predicted}
     assert predicted["global_read_bytes"] > 0
     assert predicted["global_written_bytes"] > 0
+    example, shown = SHOWN[target]
+    assert name != example or all(predicted[counter] > 0 for counter in shown)
 
 
 @pytest.mark.parametrize("name", ["product in threads", "scanned"])
@@ -258,6 +340,12 @@ def test_large_grids_are_sampled_and_exact_all_the_same() -> None:
     assert facts["exact"]
     assert facts["tensor_flops"] == {"f16": 2 * 4096**3}
     assert facts["counters"]["global_read_bytes"] == 2 * 2 * 4096**2 * 64
+    (facts,) = tilelang.compile(
+        product(4096, 4096, 4096, 3)[0], target="cuda -arch=sm_90a", execution="emulate"
+    ).report()["kernels"]
+    assert facts["exact"]
+    assert facts["counters"]["global_read_bytes"] == facts["counters"]["tma_bytes"] == 2 * 2 * 4096**2 * 64
+    assert facts["bound"]["each"]["memory"] == pytest.approx((2 * 2 + 4) * 4096**2 / 4.8e12)
     func, _ = product(4100, 4096, 64, 3)
     (facts,) = tilelang.compile(func, target="cuda -arch=sm_80", execution="emulate").report()["kernels"]
     assert not facts["exact"]

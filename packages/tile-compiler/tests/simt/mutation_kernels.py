@@ -189,6 +189,7 @@ _HOPPER = [
     Subject("attention_causal", _of(attention, 100, 70, 32, 64, 32, True, 2)),
     Subject("attention_in_turns", _of(attention, 128, 128, 64, 128, 64, False, 2, 256)),
     Subject("persistent_gemm", _example("persistent_gemm", "persistent_matmul", 70, 64, 64, 2)),
+    Subject("mla_decode", _example("mla_decode", "mla_decode", 1, 16, 1, 70, 64, 32)),
     Subject("cluster", _of(test_clusters.product, 128, 64, 96, (1, 2))),
     Subject("cluster_that_stays", _of(test_clusters.persistent, 128, 128, 64, 2)),
     Subject("ring", _of(hopper_programs.ring, 7, 3)),

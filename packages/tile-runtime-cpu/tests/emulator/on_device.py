@@ -142,7 +142,7 @@ class Recorder:
             }
             np.savez(self._folder / f"{key}.npz", **arrays)
             entry = {
-                "test": os.environ.get("PYTEST_CURRENT_TEST", "").split("::")[-1].split(" ")[0],
+                "test": os.environ.get("PYTEST_CURRENT_TEST", "").partition("::")[2].partition(" (")[0],
                 "source": name,
                 "case": dataclasses.asdict(case),
                 "dtypes": [r.dtype for r in regions],

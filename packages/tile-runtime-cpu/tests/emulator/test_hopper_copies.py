@@ -298,6 +298,22 @@ def test_phases_and_counts_of_an_mbarrier(run_body, both_modes):
     np.testing.assert_array_equal(y, [0, 1, 0, 1, 0, 1, 0, 77])
 
 
+@pytest.mark.parametrize("waits", ["", "tl::mbarrier_wait(bar, 0);", "if (i == 3) tl::mbarrier_wait(bar, 1);"])
+def test_phases_that_nobody_sees_end(run_body, both_modes, only_emulated, waits):
+    """Harmless where nobody ever waits. Who waits, before or after, cannot tell the phases apart."""
+    body = f"""
+      uint64_t* bar = (uint64_t*)tl::shared_memory();
+      tl::mbarrier_init(bar, 1);
+      for (int i = 0; i < 4; ++i) {{
+        tl::mbarrier_arrive(bar);
+        {waits if "i ==" in waits else f"if (i == 0) {{ {waits} }}"}
+      }}"""
+    errors = run_body("", body, [], 1, mode=both_modes).errors
+    assert [f.kind for f in errors] == ["mbarrier-over-arrival"] * bool(waits)
+    assert not waits or ("and ends a phase" in str(errors[0])) == ("i ==" not in waits)
+    assert not waits or ("two phases have ended" in str(errors[0])) == ("i ==" in waits)
+
+
 def test_bytes_expected_after_they_came_and_in_parts(run_body, both_modes):
     x, y = np.arange(64, dtype="i4"), np.zeros(64, "i4")
     body = """

@@ -276,9 +276,10 @@ def test_votes(run_body):
 
 
 def test_a_value_of_the_whole_warp(run_body):
+    """The same in all lanes; of values that differ the first lane's counts."""
     out = np.zeros(64, "i4")
-    run_body("int* O", "O[threadIdx.x] = tl::uniform((int)threadIdx.x / 32 * 7 + 5);", [out], 64).check()
-    np.testing.assert_array_equal(out, np.repeat([5, 12], 32))
+    run_body("int* O", "O[threadIdx.x] = tl::uniform((int)threadIdx.x * 7 + 5);", [out], 64).check()
+    np.testing.assert_array_equal(out, np.repeat([5, 229], 32))
 
 
 def test_transpose_quad(run_body):

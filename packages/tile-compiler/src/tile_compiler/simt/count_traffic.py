@@ -14,7 +14,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,9 +25,12 @@ from tvm import tirx as tir
 from tile_compiler.errors import where
 from tile_compiler.ranges import shape_variables
 from tile_compiler.rewrite import is_call
+from tile_compiler.signature import TENSOR_MAP
+from tile_compiler.simt.box_traffic import BOX_COPIES, BULK_COPIES, BoxedTensor
 from tile_compiler.simt.memory_turns import BANK_BYTES, BANKS, SECTOR, collapsed, distinct, wavefronts
 from tile_compiler.simt.operators.nests import is_global, is_shared
 from tile_compiler.simt.thread_values import Array, ThreadValues, Unknown
+from tile_compiler.simt.traffic import Access, Traffic
 from tile_compiler.simt.wgmma_calls import wgmma_call
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of
@@ -37,83 +40,9 @@ DYNAMIC = 1024  # what a dynamic dimension is taken to be
 _SHAPE = re.compile(r"_m?(\d+)[nx](\d+)[kx](\d+)_")
 
 
-@dataclass
-class Access:
-    """One access of the text, over the whole grid. `kind`: read, write, copy, atomic, ldmatrix, stmatrix.
-
-    `wavefronts` and `conflict_free` (what the same requests cost without conflicts) are of shared memory, `sectors` of
-    global memory.
-    """
-
-    at: str
-    buffer: str
-    space: str
-    kind: str
-    width: int  # bytes of one thread
-    requests: int = 0  # of warps
-    bytes: int = 0
-    wavefronts: int = 0
-    conflict_free: int = 0
-    sectors: int = 0
-    exact: bool = True
-    asynchronous: bool = False  # read by cp.async
-
-    def to_json(self) -> dict[str, Any]:
-        found = {"at": self.at, "buffer": self.buffer, "space": self.space, "kind": self.kind, "width": self.width}
-        found |= {"requests": self.requests, "bytes": self.bytes, "exact": self.exact}
-        if self.space == "global":
-            return found | {"sectors": self.sectors}
-        return found | {"wavefronts": self.wavefronts, "conflict_free": self.conflict_free}
-
-
-@dataclass
-class Traffic:
-    """The accesses of a kernel in the order of its text, and how often warps run each kind of instruction."""
-
-    accesses: list[Access] = field(default_factory=list)
-    instructions: dict[str, int] = field(default_factory=dict)
-    tensor_flops: dict[str, int] = field(default_factory=dict)  # of matrix instructions, by the type of their operands
-    flops: int = 0  # of floating point arithmetic in threads; a function of the math library counts as one
-    exact: bool = True
-
-    threads: int = 0  # of a block
-
-    def total(self, space: str, what: str, *kinds: str) -> int:
-        """The sum of a figure over the accesses of these kinds."""
-        return sum(int(getattr(a, what)) for a in self.accesses if a.space == space and a.kind in kinds)
-
-    def counters(self, warp: int = 32) -> dict[str, int]:
-        """What the emulator counts of the same launch, by its names (docs/internals/emulator.md)."""
-        of = self.total
-
-        def run(*starts: str) -> int:
-            return sum(count for name, count in self.instructions.items() if name.startswith(starts))
-
-        return {
-            "global_read_bytes": of("global", "bytes", "read"),
-            "global_written_bytes": of("global", "bytes", "write", "atomic"),
-            "global_requests": of("global", "requests", "read", "write"),
-            "global_sectors": of("global", "sectors", "read", "write"),
-            "shared_requests": of("shared", "requests", "read", "write"),
-            "shared_wavefronts": of("shared", "wavefronts", "read", "write"),
-            "cp_async_bytes": sum(a.bytes for a in self.accesses if a.kind == "read" and a.asynchronous),
-            "cp_async_requests": of("shared", "requests", "copy"),
-            "cp_async_wavefronts": of("shared", "wavefronts", "copy"),
-            "ldmatrix": run("ldmatrix"),
-            "ldmatrix_wavefronts": of("shared", "wavefronts", "ldmatrix"),
-            "stmatrix": run("stmatrix"),
-            "stmatrix_wavefronts": of("shared", "wavefronts", "stmatrix"),
-            "mma": run("mma", "mfma"),
-            "wgmma": run("wgmma_m64") // (128 // warp),
-            "shuffles": run("shfl"),
-            "votes": run("vote"),
-            "barriers": run("sync_threads") // -(-self.threads // warp),
-        }
-
-
-def count_traffic(func: tir.PrimFunc, kernel: tile_ir.Kernel, warp: int = 32) -> Traffic:
-    """The traffic of one kernel of a lowered function."""
-    counter = _Counter(func, kernel, warp)
+def count_traffic(func: tir.PrimFunc, kernel: tile_ir.Kernel, warp: int = 32, cluster: int = 1) -> Traffic:
+    """The traffic of one kernel of a lowered function; `cluster`: blocks that run together."""
+    counter = _Counter(func, kernel, warp, cluster)
     counter.statement(kernel.body)
     return counter.finished()
 
@@ -129,9 +58,9 @@ class _Axis:
 class _Counter(ThreadValues):
     """Axis 0 from the right are the threads, then the grid, then loops from the outermost in."""
 
-    def __init__(self, func: tir.PrimFunc, kernel: tile_ir.Kernel, warp: int) -> None:
+    def __init__(self, func: tir.PrimFunc, kernel: tile_ir.Kernel, warp: int, cluster: int) -> None:
         super().__init__(int(kernel.num_threads or 1))
-        self.warp = warp
+        self.warp, self.cluster = warp, cluster
         self.axes = [_Axis(self.threads)]
         self.traffic = Traffic()
         self.found: dict[tuple[Any, ...], Access] = {}
@@ -149,8 +78,11 @@ class _Counter(ThreadValues):
             if isinstance(param, ir.Var) and not tile_ir.is_buffer(param) and param not in self.values:
                 self.values[param] = np.asarray([DYNAMIC])
                 self.traffic.exact = False
+        self.maps: dict[Any, Any] = {}
         for stmt in tile_ir.statements(func.body):
-            if isinstance(stmt, tir.Bind):
+            if isinstance(stmt, tir.Bind) and is_call(stmt.value, TENSOR_MAP):
+                self.maps[stmt.var] = stmt.value
+            elif isinstance(stmt, tir.Bind):
                 self._bind(stmt)
         blocks = math.prod(self._extent(extent) for _, extent in kernel.grid)
         for var, extent in kernel.grid:
@@ -160,7 +92,7 @@ class _Counter(ThreadValues):
         self.traffic.accesses = list(self.found.values())
         self.traffic.instructions = {name: round(count) for name, count in self.counts.items() if name[0] != "="}
         self.traffic.flops = round(self.counts["=flops"])
-        self.traffic.threads = self.threads
+        self.traffic.barriers = round(self.counts["=barriers"])
         self.traffic.exact &= all(a.exact for a in self.traffic.accesses)
         return self.traffic
 
@@ -332,6 +264,8 @@ class _Counter(ThreadValues):
         _, warps = self._ways()
         short = name.removeprefix("tl::").partition("<")[0]
         self.counts[short] += warps
+        if short in _BARRIERS:
+            self.counts["=barriers"] += warps / self._warps_at(short, name, node)
         wgmma = wgmma_call(node)
         shape = _SHAPE.search(name) if short.startswith(("mma", "mfma")) else None
         if shape or wgmma:
@@ -339,6 +273,9 @@ class _Counter(ThreadValues):
             products = warps // 4 * 64 * wgmma.n * wgmma.k if wgmma else 0
             flops = 2 * (warps * math.prod(int(s) for s in shape.groups()) if shape else products)
             self.traffic.tensor_flops[operand] = self.traffic.tensor_flops.get(operand, 0) + flops
+        if short in BOX_COPIES:
+            self._box(short, node, stmt)
+        self.traffic.exact &= short not in BULK_COPIES
         for position, argument in enumerate(node.args[1:]):
             if not is_call(argument, "tirx.address_of", "tirx.buffer_data"):
                 self._expression(argument, stmt)
@@ -357,8 +294,42 @@ class _Counter(ThreadValues):
             count = max(1, size // _itemsize(target.source)) if size else 1
             if kind == "atomic" and short.endswith(("_x2", "_x4")):
                 count = int(short[-1])
-            self._access(kind, target.source, target.indices, stmt, count=count, asynchronous=short in _ASYNCHRONOUS)
+            by = short if short in _ASYNCHRONOUS else ""
+            self._access(kind, target.source, target.indices, stmt, count=count, by=by)
             self.mask = outer
+
+    def _warps_at(self, short: str, name: str, node: Any) -> int:
+        """How many warps meet at a barrier."""
+        if short.startswith("cluster"):
+            return -(-self.threads // self.warp) * self.cluster
+        threads = (
+            name.partition(",")[2].rstrip(">") if "," in name else node.args[2] if len(node.args) > 1 else self.threads
+        )
+        return -(-int(threads) // self.warp)
+
+    def _box(self, short: str, node: Any, stmt: Any) -> None:
+        """A bulk copy by a tensor map: each thread that comes by moves one box."""
+        at, first = BOX_COPIES[short]
+        made, coordinates = self.maps[node.args[1 + at]], list(node.args[1 + first :])
+        rank, tensor, size = len(coordinates), made.args[0].args[0], _itemsize(made.args[0].args[0])
+        shape, strides = (
+            [int(self.value(n).max()) for n in part] for part in (made.args[1 : 1 + rank], made.args[1 + rank :])
+        )
+        box = tuple(int(n) for n in tile_ir.attrs_of(made)["box"])
+        boxed = BoxedTensor(tuple(shape), tuple(n * size for n in strides), box, size)
+        kind = "read" if short.startswith("tma_load") else "write"
+        access = self._entry(kind, tensor, stmt, boxed.box_bytes, "tma")
+        access.requests += self._ways()[0]
+        try:
+            places = np.broadcast_arrays(*(self.value(c) for c in coordinates))
+        except Unknown:
+            access.exact = False
+            access.bytes += boxed.box_bytes * self._ways()[0]
+            return
+        inside, sectors = (collapsed(each, np.iinfo(np.int64).max) for each in boxed.costs(places))
+        access.exact &= all(self._certain(each.shape) for each in (self.mask, inside, sectors))
+        access.bytes += self._sums(inside, _summed)[0]
+        access.sectors += self._sums(sectors, _summed)[0]
 
     def _where(self, condition: Any) -> Array:
         try:
@@ -376,7 +347,7 @@ class _Counter(ThreadValues):
         stmt: Any,
         rows: bool = True,
         count: int | None = None,
-        asynchronous: bool = False,
+        by: str = "",
     ) -> None:
         if not (is_global(buffer) or is_shared(buffer)):
             return
@@ -390,38 +361,46 @@ class _Counter(ThreadValues):
         self.seen.add(again)
         for lane in range(1 if rows else lanes):
             index = [*outer, last + lane if lane else last]
-            self._one(kind, buffer, index, stmt, count or (lanes if rows else 1)).asynchronous = asynchronous
+            self._one(kind, buffer, index, stmt, count or (lanes if rows else 1), by)
 
     @staticmethod
     def structure(indices: Any) -> tuple[int, ...]:
         """Equal for equal indices."""
         return tuple(tvm_ffi.structural_hash(i) for i in indices)
 
-    def _one(self, kind: str, buffer: Any, indices: list[Any], stmt: Any, count: int) -> Access:
-        width = count * _itemsize(buffer)
+    def _entry(self, kind: str, buffer: Any, stmt: Any, width: int, by: str) -> Access:
         space = "shared" if is_shared(buffer) else "global"
-        key = (stmt, buffer, kind, width)
-        new = Access(where(stmt.span), str(buffer.name), space, kind, width)
-        access = self.found.setdefault(key, new)
+        new = Access(where(stmt.span), str(buffer.name), space, kind, width, by=by)
+        extents = [tile_ir.static(s) for s in buffer.ty.shape]
+        if None not in extents:
+            new.tensor_bytes = math.prod(map(int, extents)) * dtype_of(tile_ir.dtype_name(buffer)).bits // 8
+        return self.found.setdefault((stmt, buffer, kind, width), new)
+
+    def _certain(self, shape: tuple[int, ...]) -> bool:
+        """Whether figures over these axes hold: no condition on the way here is unknown, and all points are evaluated."""
+        return self.sure and not self._weights((*shape[:-1], 1))[1]
+
+    def _one(self, kind: str, buffer: Any, indices: list[Any], stmt: Any, count: int, by: str) -> None:
+        width = count * _itemsize(buffer)
+        access = self._entry(kind, buffer, stmt, width, by)
         try:
             place = self._linear(buffer, indices) * _itemsize(buffer)
             known = True
         except Unknown:
             place, known = np.asarray([0]), False
-        access.exact &= self.sure and known and not self._weights((*self.mask.shape[:-1], 1))[1]
+        access.exact &= known and self._certain(self.mask.shape)
         requests, threads = self._sums(np.asarray([0]), lambda _, active: (active.any(axis=1), active.sum(axis=1)))
         access.requests += requests
         access.bytes += threads * width
         if not known:
-            return access
-        place = collapsed(place, SECTOR if space == "global" else BANKS * BANK_BYTES)
-        if space == "global":
+            return
+        place = collapsed(place, SECTOR if access.space == "global" else BANKS * BANK_BYTES)
+        if access.space == "global":
             access.sectors += self._sums(place, lambda at, active: (distinct(at // SECTOR, active),))[0]
-            return access
+            return
         turns, least = self._sums(place, lambda at, active: wavefronts(at, active, width))
         access.wavefronts += turns
         access.conflict_free += least
-        return access
 
     def _linear(self, buffer: Any, indices: list[Any]) -> Array:
         """The position of an element, in elements."""
@@ -433,6 +412,10 @@ class _Counter(ThreadValues):
             factors = [strides[axis]] if strides else list(buffer.ty.shape[axis + 1 :])
             total = total + self.value(index) * math.prod(int(self.value(f).max()) for f in factors)
         return total
+
+
+def _summed(amounts: Array, active: Array) -> tuple[Array]:
+    return ((amounts * active).sum(axis=1),)
 
 
 def _itemsize(buffer: Any) -> int:
@@ -466,6 +449,7 @@ def _has_choice(node: Any) -> bool:
     return any(is_call(n, "prim.if_then_else", "tirx.if_then_else") for n in found)
 
 
+_BARRIERS = frozenset("sync_threads arrive_threads sync_barrier arrive_barrier cluster_sync cluster_wait".split())
 _ASYNCHRONOUS = ("cp_async", "load_to_lds")
 _ARITHMETIC = frozenset(("Add", "Sub", "Mul", "Div", "Min", "Max"))
 _STATEMENTS: dict[str, Any] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,10 +13,10 @@ from tile_compiler.cfamily.launches import KernelLaunch
 from tile_compiler.context import CompileContext
 from tile_compiler.errors import where
 from tile_compiler.rewrite import is_call
-from tile_compiler.simt.count_traffic import Traffic, count_traffic
+from tile_compiler.simt.count_traffic import count_traffic
+from tile_compiler.simt.traffic import Traffic
 from tile_compiler.targets.chip import Chip
 from tilelang.ir import tile_ir
-from tilelang.ir.dtypes import dtype_of
 
 ORIGIN = "tl.origin"
 
@@ -29,7 +30,8 @@ def kernel_report(
     warp: int = 32,
 ) -> dict[str, Any]:
     """Plain data; docs/internals/report.md describes the fields."""
-    traffic = count_traffic(func, kernel, warp)
+    cluster = getattr(ctx, "clusters", {}).get(kernel.index)
+    traffic = count_traffic(func, kernel, warp, 1 if cluster is None else math.prod(cluster.dims))
     layouts = getattr(ctx, "layouts", {}).get(kernel.index)
     return {
         "threads": launch.kernel.num_threads,
@@ -41,7 +43,7 @@ def kernel_report(
         "exact": traffic.exact,
         "tensor_flops": traffic.tensor_flops,
         "flops": traffic.flops,
-        "bound": None if chip is None else bound(kernel, traffic, chip),
+        "bound": None if chip is None else bound(traffic, chip),
     }
 
 
@@ -88,11 +90,11 @@ def _why(entry: Mapping[str, Any], accesses: list[Any]) -> list[str]:
     return list(dict.fromkeys(reasons))
 
 
-def bound(kernel: tile_ir.Kernel, traffic: Traffic, chip: Chip) -> dict[str, Any]:
+def bound(traffic: Traffic, chip: Chip) -> dict[str, Any]:
     """The least time on a chip, in seconds, by what it would take: every byte of the tensors moved once, arithmetic at
     the peak, one wavefront of shared memory a clock on each multiprocessor. The largest is the bound."""
     seconds: dict[str, float] = {
-        "memory": compulsory_bytes(kernel, traffic) / chip.bandwidth,
+        "memory": compulsory_bytes(traffic) / chip.bandwidth,
         "arithmetic": traffic.flops / chip.flops,
         "shared memory": _wavefronts(traffic) / (chip.multiprocessors * chip.clock),
     }
@@ -108,21 +110,12 @@ def _wavefronts(traffic: Traffic) -> int:
     return sum(a.wavefronts for a in traffic.accesses if a.space == "shared")
 
 
-def compulsory_bytes(kernel: tile_ir.Kernel, traffic: Traffic) -> int:
+def compulsory_bytes(traffic: Traffic) -> int:
     """Bytes that must come from and go to global memory: of each tensor what is asked for, once at most."""
-    sizes: dict[str, int] = {}
-    for node in tile_ir.walk(kernel.body):
-        buffer = node.source if isinstance(node, ir.TensorLoad) else getattr(node, "buffer", None)
-        if buffer is not None and tile_ir.is_buffer(buffer):
-            extents = [tile_ir.static(s) for s in buffer.ty.shape]
-            if None not in extents:
-                size = dtype_of(tile_ir.dtype_name(buffer)).bits
-                for extent in extents:
-                    size *= int(extent or 0)
-                sizes[str(buffer.name)] = size // 8
     total = 0
     for name in {a.buffer for a in traffic.accesses if a.space == "global"}:
         for kinds in (("read",), ("write", "atomic")):
-            asked = sum(a.bytes for a in traffic.accesses if a.buffer == name and a.kind in kinds)
-            total += min(asked, sizes.get(name, asked))
+            found = [a for a in traffic.accesses if a.space == "global" and a.buffer == name and a.kind in kinds]
+            asked = sum(a.bytes for a in found)
+            total += min([asked, *(a.tensor_bytes for a in found if a.tensor_bytes)])
     return total

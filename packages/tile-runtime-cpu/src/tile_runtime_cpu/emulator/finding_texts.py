@@ -79,7 +79,7 @@ KINDS: list[tuple[str, str, str]] = [
     ),
     (
         "mbarrier-over-arrival",
-        "arrives at {where}, an mbarrier{over_arrival}",
+        "{over_arrival}",
         "wait for the phase's end before arriving again (is a wait on the empty mbarrier missing?), or initialize it with "
         "the right count",
     ),

@@ -232,9 +232,11 @@ def explain(raw: RawFinding, scene: Scene) -> Finding:
         fields["block"] = f" {(number % grid[0], number // grid[0] % grid[1], number // grid[0] // grid[1])}"
     fields["mbarrier"] = _choose(MBARRIER, raw.code).format(**fields)
     fields["over_arrival"] = {
-        -1: ", which can count 1 to 2^20 - 1 arrivals",
-        -2: ", and ends a phase while nobody has waited for the one before",
-    }.get(raw.code, f" that has all {raw.code} arrivals of its phase already")
+        -1: "arrives at {where}, an mbarrier, which can count 1 to 2^20 - 1 arrivals",
+        -2: "arrives at {where}, an mbarrier, and ends a phase while nobody has waited for the one before",
+        -3: "waits for {where}, an mbarrier of which two phases have ended with nobody waiting",
+    }.get(raw.code, f"arrives at {{where}}, an mbarrier that has all {raw.code} arrivals of its phase already")
+    fields["over_arrival"] = fields["over_arrival"].format(**fields)
     fields["bad_wgmma"] = _choose(BAD_WGMMA, raw.code).format(**fields)
     fields["bad_map"] = (
         f"uses a tensor map of rank {raw.code} with another number of coordinates"

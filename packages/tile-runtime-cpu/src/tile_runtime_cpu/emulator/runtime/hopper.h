@@ -39,7 +39,10 @@ struct Mbarrier {
   Epoch initialized;
   Row *arriving, *completed;
   std::vector<Thread*> waiting;
-  bool live, observed;  // observed: somebody has waited for the last phase that ended
+  bool live;
+  bool observed;  // somebody has waited for the last phase that ended
+  bool awaited;   // somebody has waited for any of them
+  bool lapped;    // a phase has ended before anybody waited for the one before
 };
 
 // mbarrier.cpp

@@ -71,11 +71,15 @@ Mbarrier* find_mbarrier(const void* address, const void* pc) {
   return &b;
 }
 
-// A wait tells phases apart by their parity: who is two phases late waits forever, or not at all.
+// A wait tells phases apart by their parity: who is two phases late waits forever, or not at all. Phases that nobody ever
+// waits for harm nobody.
 static void end_phase(Mbarrier& b, const void* pc) {
-  if (b.phase && !b.observed && settings.checks) {
-    add_finding(kOverArrival, &shared_spaces[b.rank], b.address, 8, -1, pc, 0, -2);
-    abandon();
+  if (b.phase && !b.observed) {
+    b.lapped = true;
+    if (b.awaited && settings.checks) {
+      add_finding(kOverArrival, &shared_spaces[b.rank], b.address, 8, -1, pc, 0, -2);
+      abandon();
+    }
   }
   b.observed = !b.waiting.empty();
   ++progress;
@@ -156,7 +160,12 @@ void check_init_fence(const Mbarrier& b, const void* pc) {
 static bool ended(const Mbarrier& b, u32 parity) { return (b.phase & 1) != (parity & 1); }
 
 // A thread that may give up comes back with false once nothing else can happen.
-static bool await(Mbarrier& b, u32 parity, bool may_give_up) {
+static bool await(Mbarrier& b, u32 parity, bool may_give_up, const void* pc) {
+  b.awaited = true;
+  if (b.lapped && settings.checks) {
+    add_finding(kOverArrival, &shared_spaces[b.rank], b.address, 8, -1, pc, 0, -3);
+    abandon();
+  }
   if (ended(b, parity)) {
     b.observed = true;
     if (b.completed) acquire(*current, b.completed);
@@ -237,6 +246,7 @@ void tl_emu_mbarrier_init(void* address, unsigned count) {
   b->phase = 0;
   b->initialized = this_thread().epoch;
   b->live = true;
+  b->observed = b->awaited = b->lapped = false;
   if (settings.checks) mark(space, b->address, true);
 }
 
@@ -275,7 +285,7 @@ int tl_emu_mbarrier_wait(void* address, unsigned parity, int mode) {  // 0: test
     for (u32 turns = random_number() & 255; turns; --turns) give_way();
   }
   ++counters.mbarrier_waits;
-  return await(*b, parity, mode == 1);
+  return await(*b, parity, mode == 1, pc);
 }
 
 void tl_emu_fence(int proxy) {  // 0: of mbarrier initializations, 1: of the asynchronous proxy

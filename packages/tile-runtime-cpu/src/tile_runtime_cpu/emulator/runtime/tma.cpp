@@ -132,11 +132,18 @@ static void check_shared_box(const u8* shared, u32 bytes, u32 alignment, const v
   check_aligned(shared, alignment, pc);
 }
 
-static void count_traffic(const Piece& p, bool write) {
-  if (!p.count || shared_at(p.global)) return;
-  (write ? counters.global_written_bytes : counters.global_read_bytes) += p.count;
-  u64 address = (u64)p.global + p.first;
-  if (settings.checks) counters.global_sectors += (address + p.count - 1) / 32 - address / 32 + 1;
+// A sector that a piece shares with the one before it counts once.
+static void count_traffic(const std::vector<Piece>& pieces, bool write) {
+  u64 last = 0;
+  for (const Piece& p : pieces) {
+    if (!p.count || shared_at(p.global)) continue;
+    (write ? counters.global_written_bytes : counters.global_read_bytes) += p.count;
+    const Space* space = global_space(p.global + p.first);
+    const u64 offset = (u64)(p.global + p.first) - (space ? (u64)space->low : 0);  // buffers begin at a sector
+    const u64 first = offset / 32 + 1, end = (offset + p.count - 1) / 32 + 1;      // 0: none
+    if (settings.checks) counters.global_sectors += end - first + (first != last);
+    last = end;
+  }
 }
 
 // ---- arithmetic of reductions --------------------------------------------------------------------------------------------
@@ -282,8 +289,8 @@ void check_nothing_under_way() {
 static void issue_load(std::vector<Piece> pieces, u32 bytes, u64 fill, void* barrier, u32 blocks, const void* pc) {
   ++counters.tma_loads;
   counters.tma_bytes += bytes;
+  count_traffic(pieces, false);
   for (const Piece& p : pieces) {
-    count_traffic(p, false);
     if (p.count) check_global_range(p.global + p.first, p.count, kRead, pc);
   }
   for (int rank = 0; rank < block.size; ++rank) {
@@ -308,8 +315,8 @@ static void issue_store(TransferKind kind, std::vector<Piece> pieces, u32 bytes,
   ++counters.tma_stores;
   counters.tma_bytes += bytes;
   Actor actor = this_thread();
+  count_traffic(pieces, true);
   for (const Piece& p : pieces) {
-    count_traffic(p, true);
     if (!p.count) continue;
     check_global_range(p.global + p.first, p.count, kWrite, pc);
     begin_read(own_shared(), p.shared + p.first, p.count, actor, pc);

@@ -4,7 +4,7 @@
 namespace tl {
 
 // Of a value that is the same in all lanes of the warp.
-TL_DEVICE int uniform(int v) { return v; }
+TL_DEVICE int uniform(int v) { return shfl_idx(v, 0); }
 
 template <int barrier, int count>
 TL_DEVICE void sync_threads() {
