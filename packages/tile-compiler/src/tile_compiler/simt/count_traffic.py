@@ -371,9 +371,8 @@ class _Counter(ThreadValues):
     def _entry(self, kind: str, buffer: Any, stmt: Any, width: int, by: str) -> Access:
         space = "shared" if is_shared(buffer) else "global"
         new = Access(where(stmt.span), str(buffer.name), space, kind, width, by=by)
-        extents = [tile_ir.static(s) for s in buffer.ty.shape]
-        if None not in extents:
-            new.tensor_bytes = math.prod(map(int, extents)) * dtype_of(tile_ir.dtype_name(buffer)).bits // 8
+        extents = [tile_ir.static(s) or 0 for s in buffer.ty.shape]
+        new.tensor_bytes = math.prod(extents) * dtype_of(tile_ir.dtype_name(buffer)).bits // 8
         return self.found.setdefault((stmt, buffer, kind, width), new)
 
     def _certain(self, shape: tuple[int, ...]) -> bool:

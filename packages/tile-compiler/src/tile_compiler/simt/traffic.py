@@ -30,6 +30,7 @@ class Access:
 
     def to_json(self) -> dict[str, Any]:
         found = {"at": self.at, "buffer": self.buffer, "space": self.space, "kind": self.kind, "width": self.width}
+        found |= {"by": self.by} if self.by else {}
         found |= {"requests": self.requests, "bytes": self.bytes, "exact": self.exact}
         if self.space == "global":
             return found | {"sectors": self.sectors}
