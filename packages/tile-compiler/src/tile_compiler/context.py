@@ -52,10 +52,23 @@ Operand = tuple[Any, tuple[Any, ...], int, int]
 
 
 @dataclass(frozen=True)
+class Ahead:
+    """A tile of a tensor that the next round of a loop will read: `rows` of `row_bytes`, `stride` bytes apart (int64).
+
+    `address(row, byte)`: of a place in the tile; of one in the tensor where the tile leaves it.
+    """
+
+    address: Callable[[Any, Any], Any]
+    stride: Any
+    rows: int
+    row_bytes: int
+
+
+@dataclass(frozen=True)
 class TileProduct:
     """C (m, n) = (0 if clear else C) + A (m, k) @ B (k, n) over in-bounds on-chip tiles.
 
-    `temporary(shape, dtype, name)` gives a new on-chip buffer.
+    `temporary(shape, dtype, name)` gives a new on-chip buffer. `ahead`: what the operands' next tiles are made from.
     """
 
     m: int
@@ -67,6 +80,7 @@ class TileProduct:
     clear: Any
     temporary: Callable[..., Any]
     span: Any = None
+    ahead: tuple[Ahead, ...] = ()
 
 
 @dataclass

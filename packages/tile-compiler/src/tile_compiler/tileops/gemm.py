@@ -46,6 +46,7 @@ def lower_gemm(op: Gemm, site: Site) -> Any:
         clear=op.clear_accum,
         temporary=site.temporary,
         span=site.span,
+        ahead=tuple(site.ahead[r.source] for r in (op.a, op.b) if r.source in site.ahead),
     )
     body = None if site.ctx.tile_product is None else site.ctx.tile_product(product)
     if body is None:

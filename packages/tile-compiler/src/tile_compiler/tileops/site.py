@@ -8,7 +8,7 @@ from typing import Any
 
 from tvm import tirx as tir
 
-from tile_compiler.context import CompileContext
+from tile_compiler.context import Ahead, CompileContext
 from tile_compiler.loops.conditions import same
 from tile_compiler.passes.bounds import Guard
 from tile_compiler.ranges import Ranges
@@ -17,13 +17,15 @@ from tilelang.ir import tile_ir
 
 @dataclass
 class Site:
-    """One tile operator's surroundings. `roots` maps an alias to the buffer whose storage it shares."""
+    """One tile operator's surroundings. `roots` maps an alias to the buffer whose storage it shares, `ahead` an on-chip
+    buffer to what the next round of the loop around will copy into it."""
 
     ranges: Ranges
     ctx: CompileContext
     kernel: tile_ir.Kernel
     safe: dict[Any, Any]
     roots: dict[Any, Any]
+    ahead: dict[Any, Ahead] = field(default_factory=dict)
     span: Any = None
     temporaries: list[Any] = field(default_factory=list)
 

@@ -214,6 +214,14 @@ class Function:
         text = str(offset) if isinstance(offset, int) else offset.text
         return self.emit("ptr", f"getelementptr inbounds i8, ptr {pointer.text}, i64 {text}")
 
+    def anywhere(self, pointer: Value, offset: Value) -> Value:
+        """`pointer` plus a byte offset that may leave what it points into: for `fetch` alone."""
+        return self.emit("ptr", f"getelementptr i8, ptr {pointer.text}, {offset.typed()}")
+
+    def fetch(self, pointer: Value) -> None:
+        """A line on its way into the caches; harmless where there is no memory."""
+        self.call_void("llvm.prefetch.p0", pointer, *(self.const("i32", flag) for flag in (0, 3, 1)))
+
     def splat(self, scalar: Value, lanes: int) -> Value:
         """A scalar in every lane."""
         if lanes == 1:

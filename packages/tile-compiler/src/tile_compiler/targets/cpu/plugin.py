@@ -99,6 +99,7 @@ def tile_product(problem: TileProduct, features: CpuFeatures) -> Any:
         features=features,
         scratch=scratch,
         clear_accum=problem.clear,
+        ahead=problem.ahead,
     )
     return gemm.emit_gemm(spec)
 

@@ -27,11 +27,24 @@ def configuration(shape: TileShape) -> str:
 CONFIGURE, RELEASE = configuration(TileShape()), "tl.tile_release.all"
 
 
+#: Bytes of a line of the caches.
+LINE = 64
+
+
+@dataclass(frozen=True)
+class FetchedLines:
+    """`each` lines of a matrix are fetched in each step, one after the other; `row` lines make a row. Powers of two."""
+
+    each: int
+    row: int
+
+
 @dataclass(frozen=True)
 class TileKernel:
     """What one kernel function is specialised for: rows, columns and groups of a step, and strides in bytes.
 
-    `a_row` between rows of A, `b_k` between groups of the panel of B, `c_row` between rows of C.
+    `a_row` between rows of A, `b_k` between groups of the panel of B, `c_row` between rows of C. `ahead`: of each matrix
+    that is fetched into the caches meanwhile.
     """
 
     instruction: str
@@ -39,16 +52,20 @@ class TileKernel:
     a_row: int
     b_k: int
     c_row: int
+    ahead: tuple[FetchedLines, ...] = ()
 
     @property
     def name(self) -> str:
         s = self.shape
-        return f"tl.tiles.{self.instruction}.{s.rows}_{s.cols}_{s.depth}_{self.a_row}_{self.b_k}_{self.c_row}"
+        numbers = [s.rows, s.cols, s.depth, self.a_row, self.b_k, self.c_row]
+        numbers += [n for lines in self.ahead for n in (lines.each, lines.row)]
+        return f"tl.tiles.{self.instruction}.{'_'.join(map(str, numbers))}"
 
     @classmethod
     def parse(cls, instruction: str, numbers: str) -> TileKernel:
-        rows, cols, depth, *strides = (int(n) for n in numbers.split("_"))
-        return cls(instruction, TileShape(rows, cols, depth), *strides)
+        rows, cols, depth, a_row, b_k, c_row, *ahead = (int(n) for n in numbers.split("_"))
+        fetched = tuple(FetchedLines(*pair) for pair in zip(ahead[::2], ahead[1::2]))
+        return cls(instruction, TileShape(rows, cols, depth), a_row, b_k, c_row, fetched)
 
 
 def uses_tiles(helper: str) -> bool:
@@ -57,14 +74,17 @@ def uses_tiles(helper: str) -> bool:
 
 
 def _kernel(name: str, instruction: str, numbers: str) -> Function:
-    """`void name(a, b, c, i64 steps, i32 clear)`, steps >= 1: C (+)= A @ B over steps of `depth` groups."""
+    """`void name(a, b, c, i64 steps, i32 clear, [next, i64 stride]...)`: C (+)= A @ B over steps >= 1 of `depth` groups.
+
+    `next` and `stride` (bytes between rows) for each of `ahead`.
+    """
     kernel = TileKernel.parse(instruction, numbers)
     op, shape = TILES[instruction], kernel.shape
     pointers = [(p, "ptr") for p in "abc"]
-    f = Function(
-        name, "void", [*pointers, ("steps", "i64"), ("clear", "i32")], inline=False, arg_attrs="noalias nocapture"
-    )
-    a, b, c, steps, clear = f.args
+    ahead = [arg for i in range(len(kernel.ahead)) for arg in ((f"next{i}", "ptr"), (f"stride{i}", "i64"))]
+    arguments = [*pointers, ("steps", "i64"), ("clear", "i32"), *ahead]
+    f = Function(name, "void", arguments, inline=False, arg_attrs="noalias nocapture")
+    a, b, c, steps, clear = f.args[:5]
     products = [(i, v) for i in range(len(shape.heights)) for v in range(len(shape.widths))]
 
     def move(what: str, tile: int, at: Value, stride: int) -> None:
@@ -81,6 +101,9 @@ def _kernel(name: str, instruction: str, numbers: str) -> Function:
     def load_b(v: int, start: Value) -> None:
         move("tileloadd64", of_b(v), f.at(start, v * TILE * op.unit_bytes), kernel.b_k)
 
+    def next_lines(step: Value) -> list[Value]:
+        return [at for i, lines in enumerate(kernel.ahead) for at in _lines(f, lines, step, *f.args[5 + 2 * i :][:2])]
+
     f.block("entry")
     f.line(f"br i1 {clear.compare('ne', 0).text}, label %zero, label %load")
     f.block("zero")
@@ -92,6 +115,8 @@ def _kernel(name: str, instruction: str, numbers: str) -> Function:
     f.line("br label %first")
 
     f.block("first")
+    for line in next_lines(f.const("i64", 0)):
+        f.fetch(line)
     load_a(0, a)
     for v in range(len(shape.widths)):
         load_b(v, b)
@@ -107,7 +132,10 @@ def _kernel(name: str, instruction: str, numbers: str) -> Function:
         f.line(f"%{p}.at = phi ptr [ %{p}, %first ], [ %{p}.next, %loop ]")
     for p, stride in (("a", shape.depth * op.unit_bytes), ("b", shape.depth * kernel.b_k)):
         f.line(f"%{p}.next = getelementptr inbounds i8, ptr %{p}.at, i64 {stride}")
-    for i, v in products:
+    lines = next_lines(f.raw("i64", "%step"))
+    for number, (i, v) in enumerate(products):
+        for line in lines[number :: len(products)]:
+            f.fetch(line)
         op.write(f, accumulator(i, v), of_a(i), of_b(v))
         if v == len(shape.widths) - 1:
             load_a(i, f.raw("ptr", "%a.next"))
@@ -123,6 +151,14 @@ def _kernel(name: str, instruction: str, numbers: str) -> Function:
     sums("tilestored64")
     f.ret()
     return f
+
+
+def _lines(f: Function, lines: FetchedLines, step: Value, start: Value, stride: Value) -> list[Value]:
+    """The addresses that a step fetches."""
+    first = step * lines.each
+    row = f.anywhere(start, (first >> (lines.row.bit_length() - 1)) * stride)
+    at = f.anywhere(row, (first & (lines.row - 1)) * LINE)
+    return [f.anywhere(at, stride * (i // lines.row) + i % lines.row * LINE) for i in range(lines.each)]
 
 
 def _configure(name: str, numbers: str) -> Function:

@@ -1,0 +1,280 @@
+"""The operands of a tile GEMM as its kernels want them: converted, padded along K, B in panels.
+
+What `gemm.py` (vector registers) and `gemm_tiles.py` (tile registers) have in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tvm import tirx as tir
+from tvm.ir import prim
+
+from tile_compiler.context import Ahead
+from tilelang.ir import tile_ir
+from tilelang.ir.dtypes import dtype_of as dtype_facts
+
+from .features import CpuFeatures
+from .flatten import storage_bytes
+from .instructions.multiply_accumulate import MultiplyAccumulate
+from .instructions.tile_multiply import TileMultiply
+
+Stmt = Any
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A matrix inside an N-d on-chip buffer: element (r, c) is at `origin`, plus r in dimension `row_dim`, plus c in
+    `col_dim`. A transposed matrix has the two dimensions swapped."""
+
+    buffer: Any
+    origin: tuple[Any, ...]
+    row_dim: int
+    col_dim: int
+
+    @property
+    def dtype(self) -> str:
+        return str(self.buffer.ty.dtype)
+
+    def at(self, row: Any, col: Any) -> Any:
+        """The load of element (row, col)."""
+        indices = list(self.origin)
+        indices[self.row_dim] = indices[self.row_dim] + row
+        indices[self.col_dim] = indices[self.col_dim] + col
+        return tir.BufferLoad(self.buffer, indices)
+
+    def store(self, row: Any, col: Any, value: Any) -> Stmt:
+        return tir.BufferStore(self.buffer, value, list(self.at(row, col).indices))
+
+    def address(self, row: Any, col: Any) -> Any:
+        return tir.address_of(self.at(row, col))
+
+    def stride(self, dim: int) -> int:
+        """Elements between neighbours along a dimension of the buffer."""
+        given = self.buffer.ty.strides
+        if len(given):
+            return int(given[dim])
+        stride = 1
+        for extent in self.buffer.ty.shape[dim + 1 :]:
+            stride *= int(extent)
+        return stride
+
+    @property
+    def row_stride(self) -> int:
+        return self.stride(self.row_dim)
+
+    @property
+    def col_stride(self) -> int:
+        return self.stride(self.col_dim)
+
+    @property
+    def transposed(self) -> Operand:
+        return replace(self, row_dim=self.col_dim, col_dim=self.row_dim)
+
+
+@dataclass(frozen=True)
+class GemmSpec:
+    """One tile GEMM. `a` is M x K, `b` K x N, `c` M x N.
+
+    `clear_accum`: C is overwritten instead of added to (an expression or a bool). `scratch(dtype, shape)` makes an
+    on-chip buffer for the time of the GEMM. `ahead`: what may be fetched into the caches meanwhile.
+    """
+
+    m: int
+    n: int
+    k: int
+    a: Operand
+    b: Operand
+    c: Operand
+    features: CpuFeatures
+    scratch: Callable[[str, Sequence[int]], Any]
+    clear_accum: Any = False
+    ahead: tuple[Ahead, ...] = ()
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What the kernels read and write: A; `panel(p, group)`, the address of a group along K in a panel of B; the bytes
+    between groups; whether a panel's rows are padded to whole vectors; C; what the sums of each row of C start at (a
+    buffer [M]; None: zero); and whether C is overwritten (int32)."""
+
+    a: Operand
+    panel: Callable[[Any, Any], Any]
+    b_k: int
+    b_padded: bool
+    c: Operand
+    sums: Any
+    clear: Any
+
+
+class Emitter:
+    """The operands as kernels want them; the two subclasses have the kernels, for vector and for tile registers."""
+
+    op: MultiplyAccumulate | TileMultiply
+    lanes: int
+    width: int  # columns of a panel of B
+
+    def __init__(self, spec: GemmSpec) -> None:
+        self.spec = spec
+
+    def products(self, given: Prepared) -> list[Stmt]:
+        """The loops around the kernels."""
+        raise NotImplementedError
+
+    def correction(self, a: Operand) -> tuple[list[Stmt], Any]:
+        """Statements, and `Prepared.sums`."""
+        return [], None
+
+    @property
+    def flips(self) -> bool:
+        """Whether the sign bits of B are flipped when it is packed."""
+        return False
+
+    @property
+    def groups(self) -> int:
+        """Groups along K."""
+        return -(-self.spec.k // self.op.group)
+
+    def emit(self) -> Stmt:
+        before, a = self.prepare_a()
+        b_stmts, panel_address, b_k, b_padded = self.prepare_b()
+        c_before, c, c_after = self.prepare_c()
+        correction, sums = self.correction(a)
+        stmts = [*before, *b_stmts, *c_before, *correction]
+        clear = self.spec.clear_accum
+        clear = tir.const(int(clear), "int32") if isinstance(clear, (bool, int)) else prim.Cast("int32", clear)
+        given = Prepared(a, panel_address, b_k, b_padded, c, sums, clear)
+        return tile_ir.sequence([*stmts, *self.products(given), *c_after])
+
+    @property
+    def panels(self) -> list[tuple[int, int, int]]:
+        """(first, count, columns) of the panels of B: the whole ones and the last."""
+        full, rest = divmod(self.spec.n, self.width)
+        return [part for part in ((0, full, self.width), (full, 1, rest)) if all(part[1:])]
+
+    # -- operands ---------------------------------------------------------------------------------------------
+
+    def prepare_a(self) -> tuple[list[Stmt], Operand]:
+        """A in the instruction's type, groups along K contiguous and complete."""
+        spec, op = self.spec, self.op
+        if holds(spec.a.dtype, op.a) and (op.group == 1 or (spec.a.col_stride == 1 and spec.k % op.group == 0)):
+            return [], spec.a
+        return self._padded_copy(spec.a, op.a, spec.m)
+
+    def _padded_copy(self, source: Operand, dtype: str, rows: int) -> tuple[list[Stmt], Operand]:
+        """A copy [rows][K] of `source` in `dtype`, K padded with zeros to whole groups."""
+        k, padded = self.spec.k, self.groups * self.op.group
+        copy = Operand(self.spec.scratch(dtype, (rows, padded)), (index(0), index(0)), 0, 1)
+        stmts = [convert_copy(copy, source, rows, k)]
+        if padded > k:
+            zero = tir.const(0, dtype)
+            stmts.append(loop(rows, lambda i: loop(padded - k, lambda j: copy.store(i, j + k, zero))))
+        return stmts, copy
+
+    def prepare_b(self) -> tuple[list[Stmt], Callable[[Any, Any], Any], int, bool]:
+        """Statements, and `panel`, `b_k`, `b_padded` of `Prepared`."""
+        spec, op, width = self.spec, self.op, self.width
+        b, unit = spec.b, op.unit_bytes
+        same = holds(b.dtype, op.b) or (self.flips and dtype_facts(b.dtype).bits <= 8)
+        along_k = b.row_stride == 1 and b.col_stride != 1
+        stmts: list[Stmt] = []
+        if not same or 1 not in (b.row_stride, b.col_stride) or (along_k and spec.k % op.group):
+            # The copy keeps the order that is contiguous in the source, so that its loads are vectors.
+            if along_k:
+                stmts, turned = self._padded_copy(b.transposed, op.b, spec.n)
+                b = turned.transposed
+            else:
+                copy = Operand(spec.scratch(op.b, (spec.k, spec.n)), (index(0), index(0)), 0, 1)
+                stmts, b = [convert_copy(copy, b, spec.k, spec.n)], copy
+        if op.group == 1 and b.col_stride == 1:
+            return stmts, lambda p, group: b.address(group, p * width), b.row_stride * unit, False
+        panels = -(-spec.n // width)
+        unit_dtype = op.acc if op.group == 1 else "int32"
+        packed = spec.scratch(unit_dtype, (panels, self.groups, width))
+        pack = self._interleave if b.col_stride == 1 else self._transpose
+        full, rest = divmod(spec.n, width)
+        if full:
+            stmts.append(loop(full, lambda p: pack(b, packed, p, width)))
+        if rest:
+            stmts.append(pack(b, packed, index(full), rest))
+        at = lambda p, group: tir.address_of(tir.BufferLoad(packed, [p, group, index(0)]))  # noqa: E731
+        return stmts, at, width * unit, True
+
+    def _interleave(self, b: Operand, packed: Any, panel: Any, cols: int) -> Stmt:
+        op, element = self.op, storage_bytes(b.dtype)
+        last = self.spec.k - (self.groups - 1) * op.group
+        numbers = (op.group, self.lanes, cols, b.row_stride * element, self.width * op.unit_bytes, last)
+        name = f"tl.interleave.{8 * element}.{'_'.join(map(str, numbers))}.{'x' if self.flips else 'n'}"
+        zero = index(0)
+        target = tir.address_of(tir.BufferLoad(packed, [panel, zero, zero]))
+        groups = tir.const(self.groups, "int64")
+        return tir.Evaluate(tir.call_extern("void", name, b.address(zero, panel * self.width), target, groups))
+
+    def _transpose(self, b: Operand, packed: Any, panel: Any, cols: int) -> Stmt:
+        op, element = self.op, storage_bytes(b.dtype)
+        last = self.groups - (-(-self.groups // self.lanes) - 1) * self.lanes
+        numbers = (self.lanes, cols, last, b.col_stride * element, self.width * op.unit_bytes)
+        name = f"tl.transpose.{8 * op.unit_bytes}.{'_'.join(map(str, numbers))}.{'x' if self.flips else 'n'}"
+        zero = index(0)
+        target = tir.address_of(tir.BufferLoad(packed, [panel, zero, zero]))
+        blocks = tir.const(-(-self.groups // self.lanes), "int64")
+        return tir.Evaluate(tir.call_extern("void", name, b.address(zero, panel * self.width), target, blocks))
+
+    def prepare_c(self) -> tuple[list[Stmt], Operand, list[Stmt]]:
+        spec = self.spec
+        if holds(spec.c.dtype, self.op.acc) and spec.c.col_stride == 1:
+            return [], spec.c, []
+        copy = Operand(spec.scratch(self.op.acc, (spec.m, spec.n)), (index(0), index(0)), 0, 1)
+        load = [] if spec.clear_accum is True else [convert_copy(copy, spec.c, spec.m, spec.n)]
+        return load, copy, [convert_copy(spec.c, copy, spec.m, spec.n)]
+
+
+# -- small pieces -----------------------------------------------------------------------------------------------
+
+
+def unsigned(dtype: str) -> bool:
+    return dtype.startswith("uint") or dtype == "bool"
+
+
+def holds(dtype: str, wanted: str) -> bool:
+    """Whether memory of `dtype` can be read as `wanted` as it is. Sub-byte integers are one per byte on chip."""
+    if dtype == wanted:
+        return True
+    facts = dtype_facts(dtype)
+    if wanted == "int8":
+        return facts.kind == "int" and facts.bits < 8
+    if wanted == "uint8":
+        return facts.kind in ("uint", "bool") and facts.bits <= 8
+    # Two's complement accumulation does not see the sign.
+    return wanted in ("int32", "int64") and dtype == f"u{wanted}"
+
+
+def index(value: int) -> Any:
+    return tir.const(value, "int64")
+
+
+def loop(count: int, body: Callable[[Any], Stmt], kind: Any = tir.ForKind.SERIAL) -> Stmt:
+    """A loop of int64; one iteration needs none."""
+    if count == 1:
+        return body(index(0))
+    var = tir.Var("t", "int64")
+    return tir.For(var, index(0), index(count), kind, body(var))
+
+
+def convert_copy(target: Operand, source: Operand, rows: int, cols: int) -> Stmt:
+    """target[i, j] = cast(source[i, j])"""
+
+    def row(i: Any) -> Stmt:
+        contiguous = target.col_stride == 1 and source.col_stride == 1
+        kind = tir.ForKind.VECTORIZED if contiguous else tir.ForKind.SERIAL
+        return loop(cols, lambda j: target.store(i, j, _cast(source.at(i, j), target.dtype)), kind)
+
+    if source.col_stride != 1 and source.row_stride == 1:  # read along the contiguous dimension
+        return loop(cols, lambda j: loop(rows, lambda i: target.store(i, j, _cast(source.at(i, j), target.dtype))))
+    return loop(rows, row)
+
+
+def _cast(value: Any, dtype: str) -> Any:
+    return value if str(value.ty) == dtype else prim.Cast(dtype, value)

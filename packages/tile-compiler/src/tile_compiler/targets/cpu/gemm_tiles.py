@@ -1,0 +1,110 @@
+"""GEMM in the tile registers of AMX: loops over blocks of up to 32 x 32 of C around `tile_kernels.py`.
+
+While a block is computed, its share of the tiles that the next round of the loop around will load is fetched into the
+caches: the products leave the memory idle, and the copies the products.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx as tir
+
+from tile_compiler.context import Ahead
+
+from .gemm_operands import Emitter, GemmSpec, Prepared, Stmt, index, loop
+from .instructions.tile_multiply import TILE, TileMultiply, TileShape
+from .tile_kernels import LINE, FetchedLines, TileKernel, configuration
+
+#: Lines that a step fetches of a tile at most: more would hold up its own loads.
+MOST_LINES = 8
+
+
+class Tiles(Emitter):
+    """Up to 2 x 2 tile registers of C. What is left of K after whole steps is one step of a smaller depth."""
+
+    op: TileMultiply
+
+    def __init__(self, spec: GemmSpec, op: TileMultiply) -> None:
+        super().__init__(spec)
+        self.op, self.lanes = op, TILE
+        self.width = min(2, -(-spec.n // TILE)) * TILE
+
+    def products(self, given: Prepared) -> list[Stmt]:
+        high = 2 * TILE
+        blocks, rest = divmod(self.spec.m, high)
+        steps, last = divmod(self.groups, TILE)
+        stmts = []
+        for depth, count, group in ((TILE, steps, 0), (last, 1, steps * TILE)):
+            for first, panels, cols in self.panels:
+                for row, times, rows in ((0, blocks, high), (blocks, 1, rest)):
+                    if count and depth and times and rows:
+                        part = Part(TileShape(rows, cols, depth), (row, times), (first, panels), (group, count))
+                        stmts += self.part(given, part)
+        return stmts
+
+    def part(self, given: Prepared, part: Part) -> list[Stmt]:
+        """The loops over all blocks of one shape, between loading that shape and that of whole tiles."""
+        a, c, unit = given.a, given.c, self.op.unit_bytes
+        strides = a.row_stride * unit // self.op.group, given.b_k, c.row_stride * unit
+        group, count = part.steps
+        row, times = part.blocks
+        first, panels = part.panels
+        main = part.shape.full and (row, first, group) == (0, 0, 0)
+        shares = [Share.of(tile, panels * times, count) for tile in self.spec.ahead] if main else []
+        name = TileKernel(self.op.name, part.shape, *strides, tuple(share.lines for share in shares)).name
+        clear = tir.const(0, "int32") if group else given.clear
+
+        def block(panel: Any, row: Any) -> Stmt:
+            number = panel * times + tir.truncdiv(row, index(2 * TILE))
+            fetched = [x for share in shares for x in (share.address(number), share.tile.stride)]
+            start = a.address(row, index(group * self.op.group))
+            args = [start, given.panel(panel, index(group)), c.address(row, panel * self.width)]
+            return tir.Evaluate(tir.call_extern("void", name, *args, tir.const(count, "int64"), clear, *fetched))
+
+        loops = loop(panels, lambda p: loop(times, lambda t: block(p + first, (t + row) * (2 * TILE))))
+        return [loops] if part.shape.full else [_configure(part.shape), loops, _configure(TileShape())]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Blocks of one shape: (first, count) along M in blocks of 32, along N in panels, along K in groups and steps."""
+
+    shape: TileShape
+    blocks: tuple[int, int]
+    panels: tuple[int, int]
+    steps: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one of `blocks` blocks fetches of a tile, `each` lines in each of its steps.
+
+    All counts are powers of two, so that a block's lines begin a row or lie in one: up to a half is fetched twice or, of a
+    tile that is large beside the products, left out.
+    """
+
+    tile: Ahead
+    lines: FetchedLines
+    block: int  # lines of a block
+
+    @classmethod
+    def of(cls, tile: Ahead, blocks: int, steps: int) -> Share:
+        row, slots = _power(-(-tile.row_bytes // LINE)), _power(steps + 1) // 2
+        each = min(MOST_LINES, _power(-(-tile.rows * row // (blocks * slots))))
+        return cls(tile, FetchedLines(each, row), each * slots)
+
+    def address(self, number: Any) -> Any:
+        """Where the lines of a block begin."""
+        first, row = number * self.block, index(self.lines.row)
+        return self.tile.address(tir.truncdiv(first, row), tir.truncmod(first, row) * LINE)
+
+
+def _power(least: int) -> int:
+    """The power of two from `least` on."""
+    return 1 << (least - 1).bit_length()
+
+
+def _configure(shape: TileShape) -> Stmt:
+    return tir.Evaluate(tir.call_extern("void", configuration(shape)))

@@ -1,0 +1,101 @@
+"""What is fetched into the caches while a product runs: all of the next tiles, and nothing that changes a result."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import tilelang
+import tilelang.language as T
+from tile_compiler.compile import lower
+from tile_compiler.context import Ahead
+from tile_compiler.targets.cpu.gemm_tiles import MOST_LINES, Share
+from tilelang.interpreter import numerics
+from tilelang.ir.dtypes import dtype_of
+from tilelang.target import Target
+
+AMX = Target("cpu", "x86-64-v4+bf16+vnni+amx")
+m, n, k = T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
+
+
+def matmul(block: int = 64, turned: bool = False):
+    @T.prim_func
+    def main(
+        A: T.Tensor((m, k), "bfloat16"),
+        B: T.Tensor((n, k) if turned else (k, n), "bfloat16"),
+        C: T.Tensor((m, n), "float32"),
+    ):
+        with T.Kernel(T.ceildiv(n, block), T.ceildiv(m, block)) as (x, y):
+            a = T.alloc_shared((block, block), "bfloat16")
+            b = T.alloc_shared((block, block), "bfloat16")
+            c = T.alloc_fragment((block, block), "float32")
+            T.clear(c)
+            for step in T.Pipelined(T.ceildiv(k, block), num_stages=2):
+                T.copy(A[y * block, step * block], a)
+                if turned:
+                    T.copy(B[x * block, step * block], b)
+                else:
+                    T.copy(B[step * block, x * block], b)
+                T.gemm(a, b, c, transpose_B=turned)
+            T.copy(c, C[y * block, x * block])
+
+    return main
+
+
+@pytest.mark.parametrize(("rows", "row_bytes"), [(256, 512), (512, 512), (256, 1024), (64, 128), (100, 200)])
+@pytest.mark.parametrize(("blocks", "steps"), [(64, 8), (64, 16), (4, 2), (12, 3)])
+def test_blocks_share_a_tile(rows, row_bytes, blocks, steps):
+    """Together they fetch each line of each row, up to the most that a step takes."""
+    lines = -(-row_bytes // 64)
+    share = Share.of(Ahead(lambda row, byte: (row, byte), None, rows, row_bytes), blocks, steps)
+    each, row = share.lines.each, share.lines.row
+    fetched = set()
+    for number in range(blocks):
+        first = number * share.block
+        for line in range(first, first + steps * each):
+            # as the kernel counts: from where the block begins, in whole rows
+            column = first % row + (line - first) % row
+            assert column < row
+            fetched.add((first // row + (line - first) // row, column))
+    wanted = {(i, j) for i in range(rows) for j in range(lines)}
+    assert each <= MOST_LINES
+    assert wanted <= fetched or each == MOST_LINES
+    assert each == 1 or len(fetched) <= 5 * len(wanted)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_next_tiles_of_both_operands_are_fetched(turned):
+    module = lower(matmul(turned=turned), AMX)
+    text = module.trace.text()
+    found = set(re.findall(r"tl\.tiles\.amx_bf16\.([\d_]+)", text))
+    assert {tuple(int(x) for x in name.split("_")[6:]) for name in found} == {(MOST_LINES, 2, MOST_LINES, 2)}
+
+
+def test_a_tile_that_no_loop_renews_is_not_fetched():
+    @T.prim_func
+    def once(A: T.Tensor((64, 64), "bfloat16"), B: T.Tensor((64, 64), "bfloat16"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1):
+            a, b = T.alloc_shared((64, 64), "bfloat16"), T.alloc_shared((64, 64), "bfloat16")
+            c = T.alloc_fragment((64, 64), "float32")
+            T.clear(c)
+            T.copy(A, a)
+            for step in T.serial(2):
+                T.copy(B, b)
+                T.gemm(a, b, c)
+            T.copy(c, C)
+
+    names = re.findall(r"tl\.tiles\.amx_bf16\.([\d_]+)", lower(once, AMX).trace.text())
+    assert {len(name.split("_")) for name in names} == {6}
+
+
+@pytest.mark.parametrize("shape", [(64, 128, 192), (70, 45, 100), (1, 1, 1)], ids=str)
+def test_results_where_tiles_leave_their_tensors(shape):
+    rng, (rows, cols, depth) = np.random.default_rng(3), shape
+    a, b = (numerics.convert(rng.standard_normal(s), dtype_of("bfloat16")) for s in ((rows, depth), (depth, cols)))
+    c = np.zeros((rows, cols), np.float32)
+    kernel = tilelang.compile(matmul(), target="cpu")
+    kernel(a, b, c)
+    exact = a.astype("f8") @ b.astype("f8")
+    assert np.abs(c - exact).max() <= 2e-6 * (np.abs(a.astype("f8")) @ np.abs(b.astype("f8"))).max()
