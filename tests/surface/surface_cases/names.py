@@ -1,4 +1,4 @@
-"""The names of batch 1 (surface.md): what the table must hold, and what it cannot hold yet, with the reason."""
+"""The names of batches 1 and 2 (surface.md): what the table must hold, and what it cannot hold yet, with the reason."""
 
 from __future__ import annotations
 
@@ -49,21 +49,48 @@ T.atomic_add(return_prev=) T.atomic_add(memory_order=) T.atomic_add(use_tma=) T.
 T.alloc_var(init=) tilelang.jit(out_idx=) tilelang.jit(target=) tilelang.jit(pass_configs=)
 """
 
+# Batch 2: what experts say themselves
+EXPERTS = """
+T.ws T.no_set_max_nreg T.disable_warp_group_reg_alloc T.set_max_nreg T.inc_max_nreg T.dec_max_nreg
+T.annotate_producer_reg_dealloc T.annotate_consumer_reg_alloc T.alloc_barrier T.barrier_arrive T.barrier_wait
+T.mbarrier_arrive T.mbarrier_arrive(cta_id=) T.mbarrier_expect_tx T.mbarrier_arrive_expect_tx T.mbarrier_wait_parity
+T.cp_async_barrier_noinc T.async_copy T.tma_copy T.tma_store_arrive T.tma_store_wait T.fence_proxy_async T.wgmma_gemm
+T.wait_wgmma T.warpgroup_arrive T.warpgroup_commit_batch T.warpgroup_wait T.warpgroup_fence_operand
+T.Kernel(cluster_dims=) T.ClusterKernel T.block_rank_in_cluster T.get_cluster_id T.alloc_cluster_barrier
+T.cluster_sync T.cluster_arrive T.cluster_arrive_relaxed T.cluster_wait T.sync_grid
+T.tvm_warp_shuffle T.tvm_warp_shuffle_up T.tvm_warp_shuffle_down T.shfl_sync T.shfl_xor T.shfl_up T.shfl_down
+T.warp_reduce_sum T.warp_reduce_max T.warp_reduce_min T.warp_reduce_bitand T.warp_reduce_bitor T.shuffle_elect
+T.get_lane_idx T.get_warp_idx T.get_warp_idx_sync T.get_warp_group_idx
+kernel.get_ptx kernel.export_ptx kernel.show_ptx kernel.get_sass kernel.export_sass kernel.show_sass kernel.n_regs
+kernel.n_spills kernel.n_max_threads kernel.resource_usage tilelang.register_cuda_postproc
+tilelang.register_hip_postproc tilelang.engine.callback.register_cuda_postproc_callback
+T.create_tma_descriptor T.tma_load T.copy_cluster T.ptx_arrive_barrier T.ptx_init_barrier_thread_count
+T.ptx_fence_barrier_init
+"""
+
 REQUIRED = {
     **dict.fromkeys(DOCUMENTS.split(), "documents"),
     **dict.fromkeys(UPSTREAM.split(), "upstream"),
     **dict.fromkeys(PACKAGE.split(), "package"),
     **dict.fromkeys(KEYWORDS.split(), "keywords"),
+    **dict.fromkeys(EXPERTS.split(), "experts"),
     **dict.fromkeys((f"T.{n}" for n in (*dtypes.scalar_names(), *dtypes.aliases())), "types"),
 }
 
 # Names without a case, and why
+_NOT_NEEDED = (
+    "the compiler does it: the error says what to write instead (packages/tile-lang/tests/language/test_elsewhere.py)"
+)
 MISSING = {
-    "custom gemm primitives, tile operators in Python": "an interface of the compiler: it comes with the GPU path",
-    'T.call_extern("cute::gemm_ss", ..)': "tile libraries in CUDA C++ come with the GPU path",
-    "T.gemm(mbar=)": "barriers are batch 2",
+    "custom gemm primitives, tile operators in Python": (
+        "operators of one's own (docs/tutorial/07-extending.md); their test is packages/tile-compiler/tests/test_extension.py"
+    ),
+    'T.call_extern("cute::gemm_ss", ..)': "no CUTLASS in the device header: T.gemm, or a text of T.import_source",
+    "T.gemm(mbar=)": "of Blackwell's products; Hopper's end at T.wait_wgmma, which T.mbarrier_arrive may follow",
     "tilelang.testing.process_func": "upstream's runner of its own speed regressions; `nox -s bench` is ours",
     "tilelang.testing.regression": "upstream's runner of its own speed regressions; `nox -s bench` is ours",
-    "kernel.export_sources": "get_kernel_source() and get_host_source() give the texts",
-    "kernel.export_ptx, export_sass, show_ptx, show_sass, n_regs, n_spills, resource_usage": "GPU code: with the GPU path",
+    **dict.fromkeys(("T.create_tma_descriptor", "T.tma_load", "T.copy_cluster"), _NOT_NEEDED),
+    **dict.fromkeys(
+        ("T.ptx_arrive_barrier", "T.ptx_init_barrier_thread_count", "T.ptx_fence_barrier_init"), _NOT_NEEDED
+    ),
 }

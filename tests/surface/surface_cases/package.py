@@ -174,6 +174,75 @@ def introspection(mode):
     assert isinstance(kernel.report(), dict)
 
 
+@case("kernel.export_sources")
+def sources_in_files(mode):
+    func = double()
+    if mode == TRACES:
+        return
+    kernel = build(func, mode, out_idx=-1)
+    with tempfile.TemporaryDirectory() as folder:
+        texts = Path(folder) / "kernel.txt", Path(folder) / "host.py"
+        kernel.export_sources(kernel_path=texts[0], host_path=texts[1])
+        assert [p.read_text() for p in texts] == [kernel.get_kernel_source(), kernel.get_host_source()]
+
+
+@case(
+    "kernel.get_ptx",
+    "kernel.export_ptx",
+    "kernel.show_ptx",
+    "kernel.n_regs",
+    "kernel.n_spills",
+    "kernel.n_max_threads",
+    "kernel.resource_usage",
+    empty=ON_HOST,
+)
+def code_of_the_device(mode):
+    kernel = tilelang.compile(double(), target="cuda -arch=sm_80")
+    assert kernel.n_regs > 0
+    assert kernel.n_spills == 0
+    assert [facts["threads"] for facts in kernel.resource_usage.values()] == [kernel.n_max_threads]
+    with tempfile.TemporaryDirectory() as folder:
+        kernel.export_ptx(Path(folder) / "k.ptx")
+        assert (Path(folder) / "k.ptx").read_text() == kernel.get_ptx()
+    kernel.show_ptx()
+
+
+@case("kernel.get_sass", "kernel.export_sass", "kernel.show_sass", empty=ON_HOST)
+def instructions_of_the_device(mode):
+    from tile_runtime_cuda.listing import disassembler
+
+    if disassembler() is None:
+        pytest.skip("needs nvdisasm")
+    kernel = tilelang.compile(double(), target="cuda -arch=sm_80")
+    with tempfile.TemporaryDirectory() as folder:
+        kernel.export_sass(Path(folder) / "k.sass")
+        assert (Path(folder) / "k.sass").read_text() == kernel.get_sass()
+    kernel.show_sass()
+
+
+@case(
+    "tilelang.register_cuda_postproc",
+    "tilelang.register_hip_postproc",
+    "tilelang.engine.callback.register_cuda_postproc_callback",
+    empty=ON_HOST,
+)
+def texts_that_a_function_rewrites(mode):
+    from tilelang.engine.callback import register_cuda_postproc_callback
+
+    def above(code, target):
+        return f"// {target}\n{code}"
+
+    for register, target in (
+        (tilelang.register_cuda_postproc, "cuda -arch=sm_80"),
+        (register_cuda_postproc_callback, "cuda -arch=sm_80"),
+        (tilelang.register_hip_postproc, "hip -mcpu=gfx942"),
+    ):
+        register(above)
+        text = tilelang.compile(double(), target=target, execution="emulate").get_kernel_source()
+        register(None)
+        assert text.startswith(f"// {target.partition('=')[2]}\n")
+
+
 @case("kernel.export", "kernel.export_library", "tilelang.load", empty=DEVICE_ONLY)
 def export(mode):
     kernel = build(double(), mode, out_idx=-1)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tilelang.math import cdiv as cdiv
     from tilelang.math import next_power_of_2 as next_power_of_2
     from tilelang.options import PassConfigKey as PassConfigKey
+    from tilelang.postprocessing import register_cuda_postproc as register_cuda_postproc
+    from tilelang.postprocessing import register_hip_postproc as register_hip_postproc
     from tilelang.profiler import Profiler as Profiler
     from tilelang.profiler import TensorSupplyType as TensorSupplyType
 
@@ -42,10 +44,13 @@ _LAZY = {
     "disable_cache": ("tilelang.cache_control", "disable_cache"),
     "enable_cache": ("tilelang.cache_control", "enable_cache"),
     "is_cache_enabled": ("tilelang.cache_control", "is_cache_enabled"),
+    "register_cuda_postproc": ("tilelang.postprocessing", "register_cuda_postproc"),
+    "register_hip_postproc": ("tilelang.postprocessing", "register_hip_postproc"),
     "TileLangError": ("tilelang.errors", "TileLangError"),
 }
 _MODULES = (
     "autotuner",
+    "engine",
     "language",
     "layout",
     "testing",

@@ -214,6 +214,17 @@ def extended(identity: str) -> None:
     _extensions.append(identity)
 
 
+_rewrites: dict[str, str] = {}  # of generated text, by kind of target: identities of the user's functions
+
+
+def rewritten(kind: str, identity: str | None) -> None:
+    """Note that a user's function rewrites the text for a kind of target; None: none does any more."""
+    if identity is None:
+        _rewrites.pop(kind, None)
+    else:
+        _rewrites[kind] = identity
+
+
 def depends_on(*parts: Any) -> None:
     """Note the source files of classes and functions that a user registered: kernels depend on their content."""
     for part in parts:
@@ -232,10 +243,11 @@ def is_extended() -> bool:
 
 def toolchain() -> str:
     """The identity of everything that turns a kernel into code: the installation, and what the user added to it."""
-    if not (_extensions or _extension_files):
+    if not (_extensions or _extension_files or _rewrites):
         return _installation()
+    rewrites = [f"{kind} {identity}" for kind, identity in sorted(_rewrites.items())]
     files = [hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in sorted(_extension_files)]
-    return hashlib.sha256("\0".join([_installation(), *sorted(_extensions), *files]).encode()).hexdigest()
+    return hashlib.sha256("\0".join([_installation(), *sorted(_extensions), *files, *rewrites]).encode()).hexdigest()
 
 
 @lru_cache(maxsize=1)

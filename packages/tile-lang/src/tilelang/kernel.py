@@ -11,6 +11,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tile_runtime import registry
@@ -19,6 +20,7 @@ from tile_runtime.cache import Cache
 from tile_runtime.entry_points import entry_points
 from tilelang import cache_control, fingerprint
 from tilelang import target as targets
+from tilelang.device_code import DeviceCode
 from tilelang.errors import InvalidArgument, OutputError, TargetUnavailable, TileLangError, UnknownOption
 from tilelang.location import of_span
 from tilelang.options import Options, PassConfigKey, make_options
@@ -30,7 +32,7 @@ def kernel_cache() -> Cache:
     return Cache(enabled=cache_control.is_cache_enabled())
 
 
-class JITKernel:
+class JITKernel(DeviceCode):
     """A compiled kernel: call it with all parameters, or with all but its outputs, which are then allocated.
 
     Returns the outputs (one: itself, several: a list), also when they were passed; None if there are none.
@@ -90,9 +92,10 @@ class JITKernel:
         return self._loaded.prepare(*args)
 
     @property
-    def artifact(self) -> Any:
+    def artifact(self) -> Artifact:
         """The `tile_runtime.artifact.Artifact` that this kernel was loaded from."""
-        return self._loaded.artifact
+        artifact: Artifact = self._loaded.artifact
+        return artifact
 
     @property
     def prim_func(self) -> Any:
@@ -121,6 +124,12 @@ class JITKernel:
         print(self.get_kernel_source())
 
     print_source_code = show_source
+
+    def export_sources(self, kernel_path: Any = None, host_path: Any = None) -> None:
+        """Write the generated source, the Python text of the host, or both to files."""
+        for path, text in ((kernel_path, self.get_kernel_source()), (host_path, self.get_host_source())):
+            if path is not None:
+                Path(path).write_text(text, encoding="utf-8")
 
     def report(self, every_variant: bool = False) -> KernelReport:
         """What the compiler decided and why: instructions, layouts, traffic, resources, time; what it could not prove.

@@ -62,6 +62,12 @@ class CudaDevice:
 
         return build(source, arch=arch, headers=headers, options=options, compiler=compiler, minimal=minimal)
 
+    def listing(self, cubin: bytes) -> str:
+        """A cubin's instructions as text. Raises build.BuildError without nvdisasm."""
+        from .listing import listing
+
+        return listing(cubin)
+
     def native_text(self, manifest: Manifest) -> str | None:
         """LLVM text of a kernel's native entry (tile_runtime.native_source); None for one that Python launches."""
         from .native import text_of

@@ -15,6 +15,7 @@ from tile_compiler.simt.debug_tables import DEBUG, debug_tables
 from tile_compiler.simt.kernel_report import kernel_report
 from tile_compiler.targets.chip import Chip
 from tilelang.ir import tile_ir
+from tilelang.postprocessing import rewritten
 
 FAST_MATH, PRECISE_MATH = "tl.enable_fast_math", "tl.disable_fast_math"
 
@@ -37,4 +38,5 @@ def device_text(
         dialect = replace(dialect, fast_math=True)
     printed = print_kernels([launch.kernel for launch in launches], dialect, ctx.sources)
     tables = debug_tables(printed, launches, ctx)
-    return printed.text, [(name, "source", printed.text.encode()), (DEBUG, "json", tables)]
+    text = rewritten(dialect.name, printed.text, getattr(ctx.features, "name", ""))
+    return text, [(name, "source", text.encode()), (DEBUG, "json", tables)]

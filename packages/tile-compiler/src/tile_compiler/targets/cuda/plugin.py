@@ -119,6 +119,21 @@ class CudaTarget:
         target = {"kind": "cuda", "arch": arch.name, "features": []}
         return Built(members, entries, target, texts, min_driver=min_driver)
 
+    def ptx(self, artifact: Artifact, options: Any = None) -> str:
+        """The PTX of an artifact's text, compiled anew. Raises UnsupportedOnTarget where the compiler leaves none."""
+        device: Any = registry.device("cuda")
+        flags = plain_options(options)
+        cubin = device.build(
+            artifact.source or "",
+            arch=artifact.manifest.target.arch,
+            headers=headers(),
+            options=compile_flags(flags),
+            compiler=str(flags.get(COMPILER_OPTION, "nvrtc")),
+        )
+        if not cubin.ptx:
+            raise UnsupportedOnTarget(f"{cubin.compiler} gives no PTX beside its cubin", repair="compile with NVRTC")
+        return bytes(cubin.ptx).rstrip(b"\0").decode()
+
     @staticmethod
     def _cubin(source: str, launches: list[KernelLaunch], arch: CudaArch, ctx: CompileContext) -> Any:
         device: Any = registry.device("cuda")
