@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +32,7 @@ class DeviceCode:
         raise NotImplementedError
 
     @property
-    def resource_usage(self) -> dict[str, Mapping[str, Any]]:
+    def resource_usage(self) -> dict[str, dict[str, Any]]:
         """By the name of each kernel: threads, registers, bytes of spills and of shared memory, blocks that fit at once."""
         found = {
             symbol: dict(facts)
