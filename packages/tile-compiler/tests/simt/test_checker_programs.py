@@ -201,7 +201,7 @@ def test_who_reads_with_others_may_overwrite_when_they_have_read(writer: int) ->
 def test_walks_of_programs_are_not_recalled(monkeypatch: pytest.MonkeyPatch) -> None:
     """A branch with a loop of its own: others may go on while it waits, which the state it begins in does not tell."""
     recalled: list[Any] = []
-    monkeypatch.setattr(Recall, "_name", lambda self, node, key: recalled.append(node))
+    monkeypatch.setattr(Recall, "_name", lambda self, node: recalled.append(node))
 
     @T.prim_func
     def main(A: T.Tensor((4, 128), "float32"), B: T.Tensor((4, 128), "float32")):

@@ -5,10 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from device_texts import lowered
 from mutants import all_needed
 
 import tilelang.language as T
 from tile_compiler.simt.enumeration import Block
+from tile_compiler.simt.scenarios import scenarios
+from tilelang.ir import tile_ir
+
+NAMES = ("m", "n", "times", "blocks", "block")
 
 
 def turned_tiles() -> Any:
@@ -45,6 +50,18 @@ def walked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_tiles_of_a_block_that_stays_repeat(lower: Any, walked: list[Any]) -> None:
     lower(turned_tiles())
     assert 0 < len(walked) < 500  # of the 512 that are walked at most for each of two dozen sizes
+
+
+def test_sizes_that_are_drawn_lead_to_few_turns() -> None:
+    """Where the loops inside vary from turn to turn, all of them may have to be walked."""
+    func = next(s.after for s in lowered(turned_tiles())[0].steps if s.name == "check_synchronization")
+    (kernel,) = tile_ir.kernels(func)
+    chosen, _ = scenarios(func, kernel)
+    turns = []
+    for one in chosen:
+        m, n, times, blocks, block = ({str(v.name): int(s[0]) for v, s in one.items()}[name] for name in NAMES)
+        turns.append(-(-(-(-m // 32) * -(-n // 32) * times - block) // blocks))
+    assert 6 <= max(turns) <= 64
 
 
 def test_every_barrier_of_such_a_loop_is_needed(lower: Any) -> None:

@@ -11,7 +11,7 @@ from mutants import mutants, refuted
 
 import tilelang
 import tilelang.language as T
-from tile_compiler.simt.recall import Recall
+from tile_compiler.simt.recall import Left, Recall
 
 TURN = "T.copy: q by TMA from a producer warp, 4096 bytes, once in each iteration of the loop around"
 TWO = "T.copy: q by TMA from a producer warp, 40960 bytes in each of 2 versions, once in each iteration of the loop around"
@@ -109,6 +109,17 @@ def test_walks_from_states_that_were_there_are_not_made_again(monkeypatch: pytes
     assert len(repeated) > 40  # of 16 times some 8, as a loop repeats after 4 iterations
 
 
+def test_states_between_parts_of_turns_that_were_walked_before_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    func, ctx = checked(16)
+    made: list[Any] = []
+    repeated: list[Any] = []
+    state, repeat = Left.state, Recall._repeat
+    monkeypatch.setattr(Left, "state", lambda self: made.append(self) or state(self))
+    monkeypatch.setattr(Recall, "_repeat", lambda self, walk: repeated.append(walk) or repeat(self, walk))
+    assert not refuted(func, ctx)
+    assert len(repeated) > 3 * len(made)
+
+
 # Of two versions the producer's wait for q is implied: the last b of a turn waits for the end of the turn before.
 @pytest.mark.parametrize(("width", "implied"), [(32, 0), (WIDE, 1)])
 def test_the_checker_needs_what_a_turn_waits_for(width: int, implied: int) -> None:
@@ -122,6 +133,6 @@ def test_the_checker_needs_what_a_turn_waits_for(width: int, implied: int) -> No
 def test_what_was_walked_before_changes_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     func, ctx = checked(16)
     found = [refuted(mutant, ctx) for mutant, _ in mutants(func)]
-    monkeypatch.setattr(Recall, "walk", lambda self, node, go, key=None: go())
+    monkeypatch.setattr(Recall, "walk", lambda self, node, go: go())
     assert [refuted(mutant, ctx) for mutant, _ in mutants(func)] == found
     assert sum(found) > 20

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from tile_compiler.simt.checker.replay import WHOLE
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.errors import SharedMemoryRace
 from tile_compiler.simt.operators.nests import REGISTERS
-from tile_compiler.simt.recall import Recall
+from tile_compiler.simt.recall import Left, Recall
 from tile_compiler.simt.repetition import Repetition
 from tile_compiler.simt.shadow import Flight, Shadow
 from tile_compiler.simt.statement_tree import BLOCK_BARRIERS
@@ -42,7 +42,7 @@ class _Loop:
 class Block(Asynchronous):
     """Walks of one kernel, with sizes and block coordinates as given; each raises for what it finds.
 
-    `state` is None where no thread can be (after a `break`). A condition that memory decides, and all threads agree
+    A condition that memory decides, and all threads agree
     on, is taken both ways, and the two states are merged; where threads may disagree, each may do either. So is a
     condition whose ways do not repeat from iteration to iteration (`Repetition.either`), unless `exactly` is set.
     """
@@ -50,12 +50,60 @@ class Block(Asynchronous):
     recalls = True  # a statement that begins in a state of before is not walked again (`recall.py`)
 
     def __init__(self, kernel: tile_ir.Kernel, ctx: SimtContext, tracked: set[Any], exactly: bool = False) -> None:
+        self._state: Shadow | None = None
+        self._state_key: int | None = None
+        self.left: Left | None = None
         super().__init__(kernel, ctx, tracked)
         self.tracked, self.exactly = tracked, exactly
         self.loops: list[_Loop] = []
         self.repetitions: dict[Any, Repetition] = {}
         self.either: set[Any] = set()
         self.recall = Recall(self)
+
+    # -- the state --------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> Shadow | None:
+        """What there is to know, which whoever asks for it may change. After a walk that was recalled it is `left` as that
+        walk left it, until somebody asks."""
+        if self.left is not None:
+            self._state, self.left = self.left.state(), None
+        self._state_key = None
+        return self._state
+
+    @state.setter
+    def state(self, state: Shadow | None) -> None:
+        self._state, self._state_key, self.left = state, None, None
+
+    def leave(self, left: Left) -> None:
+        """The state is that of a recalled walk."""
+        self._state, self._state_key, self.left = None, left.walk.key, left
+
+    @property
+    def ends_here(self) -> bool:
+        """Whether no thread can be here (after a `break`)."""
+        return self._state is None and self.left is None
+
+    def key(self) -> int:
+        """A number that is equal for states which nothing that follows can tell apart."""
+        if self._state_key is None:
+            assert self._state is not None
+            self._state_key = self._state.key()
+        return self._state_key
+
+    def copied(self, table: Callable[[Any], Any]) -> Shadow:
+        """A copy of the state: see `Shadow.copy`."""
+        assert self._state is not None
+        return self._state.copy(table)
+
+    def phases(self) -> list[int] | None:
+        """How many phases of each mbarrier have ended; None if that is not known, or if nothing is asynchronous."""
+        if self.left is not None:
+            return self.left.ended
+        if self._state is None or self._state.engines is None:
+            return None
+        found = [b.ended for b in self._state.engines.barriers if b.ended is not None]
+        return found if len(found) == len(self._state.engines.barriers) else None
 
     def run(self, chosen: dict[Any, Any], host: list[Any]) -> None:
         """Walk the kernel from its beginning to its end, after the Binds of the `host`."""
@@ -84,7 +132,7 @@ class Block(Asynchronous):
 
     def _statement(self, node: Any) -> None:
         method = _STATEMENTS.get(type(node).__name__)
-        if method is not None and self.state is not None:
+        if method is not None and not self.ends_here:
             if self.registers and type(node).__name__ in _WHOLE:
                 if type(node).__name__ != "For" or self._is_quiet(node):
                     self._use_registers(node)
@@ -240,7 +288,7 @@ class Block(Asynchronous):
         self._joined(self.loops.pop().exits)
 
     def _iteration(self, node: Any, value: Any) -> None:
-        if self.state is not None:
+        if not self.ends_here:
             self.values[node.loop_var] = np.asarray(value)
             self._statement(node.body)
 
@@ -249,17 +297,17 @@ class Block(Asynchronous):
         self.loops.append(_Loop([], True))
         seen: list[tuple[int, int]] = []  # (key of the state, hash of the trace) before and in each iteration
         number, walked = 0, 0
-        while number < extent and self.state is not None:
+        while number < extent and not self.ends_here:
             if walked == LONGEST:
                 text = f"iterations {number} to {extent} of a loop do as those before (walked: {LONGEST})"
                 self.ctx.report.assume(node.span, text)
                 break
-            state_key = self.state.key()
-            key = self._key(state_key, repetition.counters)
+            key = self._key(self.key(), repetition.counters)
             before = {b: self.private[b].copy() for b in repetition.counters if b in self.private}
             outer_trace, self.trace = self.trace, []
             self.values[node.loop_var] = np.asarray([low + number])
-            self.recall.walk(node.body, functools.partial(self._statement, node.body), state_key)
+            for part in (node.body,) if repetition.regular else self.recall.parts(node.body):
+                self.recall.walk(part, functools.partial(self._statement, part))
             self.trace, trace = outer_trace, hash(tuple(self.trace))
             outer_trace.append(trace)
             seen.append((key, trace))
@@ -300,11 +348,11 @@ class Block(Asynchronous):
         self.undecided += 1
         versions = 1 + max((int(b) for b in _moduli(node)), default=1)
         number, walked = 0, 0
-        while number < MOST_TRIPS and self.state is not None:
+        while number < MOST_TRIPS and not self.ends_here:
             if walked == LONGEST:
                 self.ctx.report.assume(node.span, f"a loop does as in its first {LONGEST} iterations")
                 break
-            key = self._key(self.state.key(), counters)
+            key = self._key(self.key(), counters)
             if repetition is None and any(key == k for k, _ in seen):
                 break
             before = {b: self.private[b].copy() for b in counters if b in self.private}
@@ -314,7 +362,7 @@ class Block(Asynchronous):
             outer_trace.append(trace)
             seen.append((key, trace))
             number, walked = number + 1, walked + 1
-            if self.state is None:
+            if self.ends_here:
                 break
             joined = self._left_so_far()
             if walked > versions and joined == last:
@@ -360,7 +408,7 @@ class Block(Asynchronous):
 
             def turn(_: int) -> None:
                 self._statement(node.body)
-                if self.state is not None:
+                if not self.ends_here:
                     self._reads(node.condition, node)
 
             self._until_fixed(node, turn)
@@ -373,10 +421,10 @@ class Block(Asynchronous):
                 condition = np.zeros(self.threads, bool)
                 self.ctx.report.assume(node.span, f"a loop does as before (varying: {unknown.varying})")
             self.mask = self.mask & condition
-            if not self.mask.any() or self.state is None:
+            if not self.mask.any() or self.ends_here:
                 break
             self._statement(node.body)
-            if self.state is not None:
+            if not self.ends_here:
                 self._reads(node.condition, node)
         self.mask = outer
         self._joined(self.loops.pop().exits)

@@ -13,6 +13,7 @@ from tvm import tirx as tir
 from tile_compiler.rewrite import is_call
 from tile_compiler.simt.block_memory import orders
 from tile_compiler.simt.checker.remote import is_remote
+from tile_compiler.simt.checker.replay import Told
 from tile_compiler.simt.shadow import Shadow
 from tile_compiler.simt.thread_values import Array, Unknown
 from tilelang.ir import tile_ir
@@ -20,12 +21,12 @@ from tilelang.ir import tile_ir
 if TYPE_CHECKING:
     from tile_compiler.simt.enumeration import Block
 
-MOST = 256  # walks that are kept
+MOST = 1024  # walks that are kept
 
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """A table in which neighbours are mostly alike: where other values begin, and the values."""
+    """A table in which neighbours (rows, if it has two dimensions) are mostly alike: where others begin, and these."""
 
     first: Array
     values: Array
@@ -33,22 +34,41 @@ class Runs:
 
     @staticmethod
     def of(table: Array) -> Runs:
-        first = np.concatenate([[0], np.flatnonzero(table[1:] != table[:-1]) + 1])[: len(table)]
+        differs = table[1:] != table[:-1]
+        changes = differs if table.ndim == 1 else differs.any(axis=1)
+        first = np.concatenate([[0], np.flatnonzero(changes) + 1])[: len(table)]
         return Runs(first, table[first], len(table))
 
     def whole(self) -> Array:
-        return np.repeat(self.values, np.diff(np.append(self.first, self.size)))
+        return np.repeat(self.values, np.diff(np.append(self.first, self.size)), axis=0)
 
 
 @dataclass(frozen=True, eq=False)
-class _Walk:
-    """`ended`: of each mbarrier, the phases that had ended before; `after`: the state that the walk left; `told`: what
-    its warps did to barriers; `trace`: the hash of what it did."""
+class Walk:
+    """`before`, `ended`: of each mbarrier, the phases that had ended before the walk, and after it; `after`: the state that
+    it left, and `key`, that state's; `told`: what its warps did to barriers; `trace`: the hash of what it did."""
 
+    before: list[int]
     ended: list[int]
     after: Shadow
-    told: list[tuple[Any, ...]]
+    key: int
+    told: list[Told]
     trace: int
+
+
+@dataclass(frozen=True, eq=False)
+class Left:
+    """The state that a walk left, where of each mbarrier so many phases have `ended`."""
+
+    walk: Walk
+    ended: list[int]
+
+    def state(self) -> Shadow:
+        state = self.walk.after.copy(Runs.whole)
+        assert state.engines is not None
+        for barrier, count in zip(state.engines.barriers, self.ended):
+            barrier.ended = count
+        return state
 
 
 class Recall:
@@ -64,13 +84,14 @@ class Recall:
 
     def __init__(self, block: Block) -> None:
         self.block = block
-        self.walks: dict[Any, _Walk] = {}
-        self.terms: dict[Any, list[Any] | None] = {}
+        self.walks: dict[Any, Walk] = {}
+        self.terms: dict[int, tuple[Any, list[Any] | None]] = {}  # by identity: == of IR nodes is slow
+        self.bodies: dict[int, tuple[Any, list[Any]]] = {}
 
-    def walk(self, node: Any, go: Callable[[], None], key: int | None = None) -> None:
-        """`go` walks `node`; `key` is that of the state, if it is known already."""
+    def walk(self, node: Any, go: Callable[[], None]) -> None:
+        """`go` walks `node`."""
         block = self.block
-        name = self._name(node, key) if block.recalls else None
+        name = self._name(node) if block.recalls else None
         if name is None:
             go()
             return
@@ -78,40 +99,32 @@ class Recall:
         if found is not None:
             self._repeat(found)
             return
-        ended = _phases(block.state) or []
+        before = block.phases() or []
         told, (outer, block.trace) = len(block.replay.told), (block.trace, [])
         go()
         block.trace, trace = outer, hash(tuple(block.trace))
         block.trace.append(trace)
-        if (
-            block.state is not None
-            and _phases(block.state) is not None
-            and not block.trusted
-            and len(self.walks) < MOST
-        ):
-            self.walks[name] = _Walk(ended, block.state.copy(Runs.of), block.replay.told[told:], trace)
+        after = block.phases()
+        if after is not None and not block.trusted and len(self.walks) < MOST:
+            key, left = block.key(), block.left
+            state = left.walk.after if left is not None else block.copied(Runs.of)
+            self.walks[name] = Walk(before, after, state, key, block.replay.told[told:], trace)
 
-    def _repeat(self, walk: _Walk) -> None:
+    def _repeat(self, walk: Walk) -> None:
         block = self.block
-        more = [now - then for now, then in zip(_phases(block.state) or [], walk.ended)]
-        block.state = walk.after.copy(Runs.whole)
-        assert block.state.engines is not None
-        barriers = block.state.engines.barriers
-        block.replay.again(walk.told, {b.number: n * b.count for b, n in zip(barriers, more)})
-        for barrier, count in zip(barriers, more):
-            assert barrier.ended is not None
-            barrier.ended += count
+        phases = block.phases() or []
+        more = [now - then for now, then in zip(phases, walk.before)]
+        counts = [count for _, count in block.allocated] * block.lanes.blocks
+        block.replay.again(walk.told, {n: m * count for n, (m, count) in enumerate(zip(more, counts))})
+        block.leave(Left(walk, [m + ended for m, ended in zip(more, walk.ended)]))
         block.trace.append(walk.trace)
 
-    def _name(self, node: Any, key: int | None) -> Any | None:
+    def _name(self, node: Any) -> Any | None:
         """What two walks of `node` that do the same have in common; None if nothing says so."""
         block = self.block
-        state = block.state
-        if state is None or _phases(state) is None or block.trusted or block.undecided or block.depth:
+        if block.phases() is None or block.trusted or block.undecided or block.depth:
             return None
-        if node not in self.terms:
-            self.terms[node] = self._terms(node)
-        terms = self.terms[node]
+        terms = self._known_terms(node)
         if terms is None:
             return None
         values: list[Any] = [block.mask.tobytes()]
@@ -120,20 +133,53 @@ class Recall:
                 values.append(np.asarray(block.value(term), np.int64).tobytes())
             except Unknown as unknown:
                 values.append(unknown.varying)
-        return node, block.producing, state.key() if key is None else key, tuple(values)
+        return hash(node), block.producing, block.key(), tuple(values)
+
+    def _known_terms(self, node: Any) -> list[Any] | None:
+        if hash(node) not in self.terms:
+            self.terms[hash(node)] = (node, self._terms(node))
+        return self.terms[hash(node)][1]
+
+    def parts(self, body: Any) -> list[Any]:
+        """The statements of a loop's body: neighbours as one for `walk`, apart from loops (whose iterations are recalled)
+        and from what leaves more behind than a state."""
+        if hash(body) not in self.bodies:
+            self.bodies[hash(body)] = (body, list(self._parts(body)))
+        return self.bodies[hash(body)][1]
+
+    def _parts(self, body: Any) -> Iterator[Any]:
+        together: list[Any] = []
+        for stmt in tile_ir.statements(body):
+            if isinstance(stmt, tir.Bind) and self.block._is_quiet(stmt):
+                yield stmt  # before its neighbours, which change nothing that it names
+            elif self._leaves_more(stmt) or any(self._is_walked(n) for n in tile_ir.walk(stmt, tir.For)):
+                if together:
+                    yield tile_ir.sequence(together)
+                yield stmt
+                together = []
+            else:
+                together.append(stmt)
+        if together:
+            yield tile_ir.sequence(together)
+
+    def _is_walked(self, loop: tir.For) -> bool:
+        return bool(loop.kind == tir.ForKind.SERIAL) and not self.block._is_quiet(loop)
+
+    def _leaves_more(self, node: Any) -> bool:
+        return any(
+            isinstance(n, tir.While)
+            or is_call(n, "tirx.break_loop", "tirx.continue_loop")
+            or (isinstance(n, (tir.BufferStore, tir.AllocBuffer)) and n.buffer in self.block.followed)
+            for n in tile_ir.walk(node, tir.While, tir.BufferStore, tir.AllocBuffer, ir.Call)
+        )
 
     def _terms(self, node: Any) -> list[Any] | None:
         """What is evaluated below `node`; None if it leaves more behind than a state."""
         if not any(is_call(n, "tirx.call_extern") and orders(str(n.args[0].value)) for n in tile_ir.walk(node)):
             return None
-        own: set[Any] = set()
-        for n in tile_ir.walk(node, tir.For, tir.Bind, tir.While, tir.BufferStore, tir.AllocBuffer, ir.Call):
-            if isinstance(n, (tir.For, tir.Bind)):
-                own.add(n.loop_var if isinstance(n, tir.For) else n.var)
-            elif isinstance(n, tir.While) or is_call(n, "tirx.break_loop", "tirx.continue_loop"):
-                return None
-            elif isinstance(n, (tir.BufferStore, tir.AllocBuffer)) and n.buffer in self.block.followed:
-                return None
+        if self._leaves_more(node):
+            return None
+        own = {n.loop_var if isinstance(n, tir.For) else n.var for n in tile_ir.walk(node, tir.For, tir.Bind)}
         found: dict[Any, None] = {}
         for part in self._evaluated(node):
             self._largest(part, own, found)
@@ -192,11 +238,3 @@ class Recall:
             parts = [p for p in (getattr(node, n, None) for n in names) if isinstance(p, ir.Expr)]
         for part in parts:
             self._largest(part, own, found)
-
-
-def _phases(state: Shadow | None) -> list[int] | None:
-    """How many phases of each mbarrier have ended; None if that is not known, or if nothing is asynchronous."""
-    if state is None or state.engines is None:
-        return None
-    found = [b.ended for b in state.engines.barriers if b.ended is not None]
-    return found if len(found) == len(state.engines.barriers) else None

@@ -20,6 +20,7 @@ from tilelang.ir import tile_ir
 MANY_TRIPS = 200
 LIMIT = 24  # walks of one kernel
 COMBINATIONS = 20_000  # of sizes and coordinates that are looked at for what they decide
+ENOUGH = 32  # iterations of all loops that sizes and coordinates which are drawn should lead to, if they may
 FIRST = 2  # iterations of a loop that are looked at where its variable has a part in a trip count or a condition
 
 
@@ -29,7 +30,8 @@ def scenarios(func: tir.PrimFunc, kernel: tile_ir.Kernel) -> tuple[list[dict[Any
     Sizes and coordinates decide how often loops run and which branches are taken. Of all their values (small ones,
     those around multiples of the constants that the kernel computes with, a large one) one is kept for each
     combination of decisions that they lead to, where all trip counts from 0 to twice the number of versions count as
-    different, and all larger ones as equal: more iterations repeat what was seen (`repetition.py`).
+    different, and all larger ones as equal: more iterations repeat what was seen (`repetition.py`). Where combinations of
+    values are drawn, it is one with few iterations: those of a loop whose inner ones vary may all be walked.
     """
     free = _free(func)
     unknown = {v: Unknown(False) for v in free if not is_integer(v)}
@@ -45,6 +47,7 @@ def scenarios(func: tir.PrimFunc, kernel: tile_ir.Kernel) -> tuple[list[dict[Any
     trips = 2 * _versions(kernel) + 2
     choices = [_sizes(kernel, trips)] * len(sizes) + [_coordinates(e, trips) for _, e in blocks]
     table = _combinations(choices)
+    drawn = len(table) < math.prod(map(len, choices))
     values = ThreadValues(len(table))
     names = [*sizes, *(v for v, _ in blocks)]
     values.values = {**fixed, **{v: table[:, n] for n, v in enumerate(names)}}
@@ -53,14 +56,18 @@ def scenarios(func: tir.PrimFunc, kernel: tile_ir.Kernel) -> tuple[list[dict[Any
     for var, extent in blocks:
         valid &= np.broadcast_to(values.values[var] < _or(values, extent, MANY_TRIPS), valid.shape)
     _bind(values, list(tile_ir.walk(kernel.body, tir.Bind)))
-    decisions = [np.broadcast_to(np.clip(_or(values, d, 0), -1, trips), valid.shape) for d in deciding]
+    decided = [np.broadcast_to(_or(values, d, 0), valid.shape) for d in deciding]
+    decisions = [np.clip(d, -1, trips) for d in decided]
+    rows = np.flatnonzero(valid)
+    if drawn:
+        work = np.sum([np.maximum(d, 0) for d in decided], axis=0)[rows]
+        rows = rows[np.argsort(np.where(work <= ENOUGH, ENOUGH - work, work), kind="stable")]
     first: dict[tuple[int, ...], int] = {}
-    for row in np.flatnonzero(valid):
+    for row in rows:
         first.setdefault(tuple(int(d[row]) for d in decisions), int(row))
-    rows = sorted(first.values())
-    chosen = rows if len(rows) <= LIMIT else _most_different(first)
-    found = [{**fixed, **{v: np.asarray([table[row, n]]) for n, v in enumerate(names)}} for row in chosen]
-    return found, len(rows) <= LIMIT
+    chosen = sorted(first.values()) if len(first) <= LIMIT else _most_different(first)
+    fixings = [{v: np.asarray([table[row, n]]) for n, v in enumerate(names)} for row in chosen]
+    return [fixed | fixing for fixing in fixings], len(first) <= LIMIT
 
 
 def _combinations(choices: list[list[int]]) -> np.ndarray[Any, Any]:

@@ -145,7 +145,8 @@ class Shadow:
             self.loads.setdefault(int(number), []).append([Flight(place[mine], thread[mine], site)])
 
     def copy(self, table: Callable[[Any], Any] = np.copy) -> Shadow:
-        """`table` copies what has a number for each place; `Runs.of` and `Runs.whole` make it small and large again."""
+        """`table` copies what has a number for each place, or a row for each thread; `Runs.of` and `Runs.whole` make it
+        small and large again."""
         new = Shadow(0, None if self.engines is None else self.engines.copy(table))
         new.thread = {k: table(v) for k, v in self.thread.items()}
         new.site = {k: table(v) for k, v in self.site.items()}

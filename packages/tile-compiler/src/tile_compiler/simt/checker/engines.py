@@ -87,7 +87,7 @@ class Engines:
     def copy(self, table: Callable[[Any], Any] = np.copy) -> Engines:
         """`table`: see `Shadow.copy`."""
         new = Engines(0, self.agents, [b.copy() for b in self.barriers])
-        new.knowledge, new.fences = self.knowledge.copy(), self.fences.copy()
+        new.knowledge, new.fences = self.knowledge.copy(table), self.fences.copy(table)
         new.footprints = self.footprints.copy(table)
         new.products = {k: q.copy() for k, q in self.products.items()}
         new.stores = {k: q.copy() for k, q in self.stores.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,8 +81,9 @@ class Knowledge:
         came = np.zeros((agents.lanes, agents.lanes), np.int32) if together else None
         return cls(agents, np.zeros((agents.lanes, agents.count), np.int32), came, now)
 
-    def copy(self) -> Knowledge:
-        return Knowledge(self.agents, self.known.copy(), None if self.came is None else self.came.copy(), self.now)
+    def copy(self, table: Callable[[Any], Any] = np.copy) -> Knowledge:
+        """`table`: see `Shadow.copy`."""
+        return Knowledge(self.agents, table(self.known), None if self.came is None else table(self.came), self.now)
 
     def changed(self) -> None:
         self._made = {}

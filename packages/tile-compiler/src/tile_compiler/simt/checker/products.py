@@ -153,7 +153,7 @@ class Products(BlockMemory):
     def _use_registers(self, node: Any) -> None:
         """A statement other than a product touches registers; none of them may be in use by a product."""
         read, written = self._registers_in(node)
-        if self.state is None or self.state.engines is None or not (read | written):
+        if not (read | written) or self.state is None or self.state.engines is None:
             return
         engines, threads = self.state.engines, self.active
         for group in self._warpgroups(threads):

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from tile_compiler.simt.checker.knowledge import WARP
 from tile_compiler.simt.thread_values import Array
 
 WHOLE = -1  # the barrier of all threads, among those of the hardware
 CLUSTER = -2  # that of all threads of all blocks of the cluster
+MBARRIER, HARDWARE = "mbarrier", "hardware"  # kinds of barriers, beside their numbers
 
 
-@dataclass(frozen=True)
-class Event:
+class Told(NamedTuple):
+    """What warps did to a barrier. `warps`: (number, how many of its lanes); `amount`: how often each lane arrives, or how
+    many threads meet at a barrier of the hardware; `waits`: for how many arrivals in all, or whether (0: not)."""
+
+    warps: tuple[tuple[int, int], ...]
+    barrier: Any
+    amount: int
+    waits: int
+    site: int
+
+
+class Event(NamedTuple):
     """`arrives`: threads that count at `barrier`; `waits`: for how many of them in all (0: it does not wait)."""
 
     barrier: Any
@@ -31,48 +43,50 @@ class Replay:
     """
 
     def __init__(self) -> None:
-        self.events: dict[int, deque[Event]] = {}
-        self.met: dict[tuple[int, Any], int] = {}  # by warp: how often it has waited at a hardware barrier
-        self.sizes: dict[tuple[int, int], int] = {}  # of hardware barriers
-        self.turns = False  # whether there are others than the barrier of all
-        self.told: list[tuple[Any, ...]] = []  # what was written down, as it was asked for
+        self.told: list[Told] = []
+
+    @property
+    def turns(self) -> bool:
+        """Whether there are other barriers of the hardware than those of all threads."""
+        return any(t.barrier[0] == HARDWARE and t.barrier[1][0] not in (WHOLE, CLUSTER) for t in self.told)
 
     def mbarrier(self, threads: Array, lane: Array, number: int, arrives: int, waits: int, site: int) -> None:
         """Each of the threads arrives so often, or waits until there have been so many arrivals."""
-        self.told.append((threads, lane, number, arrives, waits, site))
-        for warp, count in _warps(threads, lane):
-            self._add(warp, Event(("mbarrier", number), arrives * count, waits, site))
+        self.told.append(Told(_warps(threads, lane), (MBARRIER, number), arrives, waits, site))
 
     def hardware(
         self, threads: Array, lane: Array, number: int, size: int, waits: bool, site: int, block: int = 0
     ) -> None:
         """Warps come to a barrier of `size` threads of their block; they wait for the round that they are a part of, or
         go on."""
-        self.told.append((threads, lane, number, size, waits, site, block))
-        self.turns |= number not in (WHOLE, CLUSTER)
-        barrier = (number, block)
-        self.sizes[barrier] = size
-        for warp, _ in _warps(threads, lane):
-            rounds = self.met[warp, barrier] = self.met.get((warp, barrier), 0) + 1
-            self._add(warp, Event(("hardware", barrier), WARP, rounds * size if waits else 0, site))
+        self.told.append(Told(_warps(threads, lane), (HARDWARE, (number, block)), size, waits, site))
 
-    def again(self, told: Sequence[tuple[Any, ...]], later: Mapping[int, int]) -> None:
+    def again(self, told: Sequence[Told], later: Mapping[int, int]) -> None:
         """The same once more, where each mbarrier has had so many more arrivals than it had then."""
-        for threads, lane, number, *rest in told:
-            if len(rest) == 4:
-                size, waits, site, block = rest
-                self.hardware(threads, lane, number, size, waits, site, block)
-            else:
-                arrives, waits, site = rest
-                self.mbarrier(threads, lane, number, arrives, waits and waits + later.get(number, 0), site)
+        for t in told:
+            more = later.get(t.barrier[1], 0) if t.waits and t.barrier[0] == MBARRIER else 0
+            self.told.append(t._replace(waits=t.waits + more) if more else t)
 
-    def _add(self, warp: int, event: Event) -> None:
-        self.events.setdefault(warp, deque()).append(event)
+    def _events(self) -> tuple[dict[int, list[Event]], dict[Any, int]]:
+        """(what each warp does, how many threads meet at each barrier of the hardware)."""
+        events: dict[int, list[Event]] = {}
+        met: dict[tuple[int, Any], int] = {}  # by warp: how often it has waited at a hardware barrier
+        sizes: dict[Any, int] = {}
+        for t in self.told:
+            for warp, lanes in t.warps:
+                arrives, waits = t.amount * lanes, t.waits
+                if t.barrier[0] == HARDWARE:
+                    sizes[t.barrier] = t.amount
+                    rounds = met[warp, t.barrier] = met.get((warp, t.barrier), 0) + 1
+                    arrives, waits = WARP, rounds * t.amount if t.waits else 0
+                events.setdefault(warp, []).append(Event(t.barrier, arrives, waits, t.site))
+        return events, sizes
 
     def stuck(self) -> list[Event]:
         """The waits at which warps remain for ever."""
         came: dict[Any, int] = {}
-        queues = {warp: deque(events) for warp, events in self.events.items()}
+        events, sizes = self._events()
+        queues = {warp: deque(of_it) for warp, of_it in events.items()}
         waiting: dict[int, Event] = {}
         moved = True
         while moved:
@@ -89,15 +103,12 @@ class Replay:
                         break
                     if waiting.pop(warp, None) is not None:
                         moved = True
-        return [*waiting.values(), *self._nobody_waits(came)]
-
-    def _nobody_waits(self, came: dict[Any, int]) -> list[Event]:
-        """Arrivals at hardware barriers in rounds that are not complete."""
-        found = {e.barrier: e for events in self.events.values() for e in events if e.barrier[0] == "hardware"}
-        return [event for barrier, event in found.items() if came.get(barrier, 0) % self.sizes[barrier[1]]]
+        # Arrivals at hardware barriers in rounds that are not complete: nobody waits for them.
+        last = {e.barrier: e for of_it in events.values() for e in of_it if e.barrier in sizes}
+        return [*waiting.values(), *(e for barrier, e in last.items() if came.get(barrier, 0) % sizes[barrier])]
 
 
-def _warps(threads: Array, lane: Array) -> list[tuple[int, int]]:
+def _warps(threads: Array, lane: Array) -> tuple[tuple[int, int], ...]:
     """(warp, how many of its lanes)."""
-    mine = lane[threads] // WARP
-    return [(int(w), int((mine == w).sum())) for w in sorted(set(mine.tolist()))]
+    count = np.bincount(lane[threads] // WARP)
+    return tuple((int(w), int(count[w])) for w in np.flatnonzero(count))
