@@ -68,6 +68,7 @@ def calls(device: str, kind: str) -> Iterator[Call]:
     yield from flash_attention(draw)
     yield from flash_attention_backward(draw)
     yield from flash_attention_varlen(draw)
+    yield from flash_attention_varlen_backward(draw)
     yield from flash_decode(draw)
     yield from grouped_matmul(draw)
     yield from linear_attention(draw)
@@ -96,12 +97,10 @@ def flash_attention(draw: Draw) -> Iterator[Call]:
 
 
 def flash_attention_backward(draw: Draw) -> Iterator[Call]:
-    dtype = torch.float32 if draw.kind == "cpu" else torch.bfloat16
-
     def reference(dout: Any, q: Any, k: Any, v: Any, _out: Any, _lse: Any, **options: Any) -> tuple[Any, ...]:
         return attention_backward.flash_attention_backward(dout, q, k, v, **options)
 
-    for dim in (64, 128):
+    for dtype, dim in product(HALVES if draw.kind != "cpu" else (torch.float32,), (64, 128)):
         dout, q = (draw.normal(1, 70, 4, dim, dtype=dtype) for _ in range(2))
         k, v = (draw.normal(1, 90, 2, dim, dtype=dtype) for _ in "kv")
         out, lse = attention.flash_attention(q.cpu(), k.cpu(), v.cpu(), causal=True)
@@ -111,6 +110,34 @@ def flash_attention_backward(draw: Draw) -> Iterator[Call]:
             reference,
             attention_backward.TOLERANCES[name_of(dtype)],
             (dout, q, k, v, out.to(dtype).to(draw.device), lse.float().to(draw.device)),
+            {"causal": True},
+        )
+
+
+def flash_attention_varlen_backward(draw: Draw) -> Iterator[Call]:
+    lengths, keys = (3, 70, 0, 5), (20, 70, 4, 0)
+    starts, key_starts = (torch.tensor([0, *n]).cumsum(0).int() for n in (lengths, keys))
+
+    def reference(
+        dout: Any, q: Any, k: Any, v: Any, _out: Any, _lse: Any, a: Any, b: Any, *_: Any, **options: Any
+    ) -> Any:
+        return attention_backward.flash_attention_varlen_backward(dout, q, k, v, a, b, **options)
+
+    dtype = torch.float32 if draw.kind == "cpu" else torch.bfloat16
+    for dim in (64, 128):
+        dout, q = (draw.normal(sum(lengths), 2, dim, dtype=dtype) for _ in range(2))
+        k, v = (draw.normal(sum(keys), 1, dim, dtype=dtype) for _ in "kv")
+        rows = zip(*(part.cpu().split(n) for part, n in ((q, lengths), (k, keys), (v, keys))), strict=True)
+        parts = [attention.flash_attention(*(part[None] for part in row), causal=True) for row in rows]
+        out, lse = torch.cat([out[0] for out, _ in parts]), torch.cat([lse[0] for _, lse in parts], 1)
+        results = (out.to(dtype).to(draw.device), lse.float().to(draw.device))
+        begin = (starts.to(draw.device), key_starts.to(draw.device))
+        yield Call(
+            f"flash_attention_varlen_backward {name_of(dtype)} {dim}",
+            tile_ops.flash_attention_varlen_backward,
+            reference,
+            attention_backward.TOLERANCES[name_of(dtype)],
+            (dout, q, k, v, *results, *begin, max(lengths), max(keys)),
             {"causal": True},
         )
 

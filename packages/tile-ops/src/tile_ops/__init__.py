@@ -3,7 +3,7 @@
 __version__ = "0.1.0"
 
 from .attention import flash_attention, flash_attention_varlen
-from .attention_backward import flash_attention_backward
+from .attention_backward import flash_attention_backward, flash_attention_varlen_backward
 from .attention_decode import flash_decode
 from .dequantize import (
     NestedScales,
@@ -38,6 +38,7 @@ __all__ = [
     "flash_attention",
     "flash_attention_backward",
     "flash_attention_varlen",
+    "flash_attention_varlen_backward",
     "flash_decode",
     "from_awq",
     "from_bitsandbytes",

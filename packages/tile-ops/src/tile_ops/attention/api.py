@@ -151,6 +151,7 @@ def flash_attention_varlen(
     cu_seqlens_k: torch.Tensor,
     max_seqlen_q: int,
     *,
+    max_seqlen_k: int | None = None,
     causal: bool = False,
     window: tuple[int, int] | None = None,
     scale: float | None = None,
@@ -158,30 +159,37 @@ def flash_attention_varlen(
     sinks: torch.Tensor | None = None,
     return_lse: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """`flash_attention` of sequences of any lengths that lie one behind the other; forward only.
+    """`flash_attention` of sequences of any lengths that lie one behind the other.
 
     q: (all tokens, heads, dim); k: (all keys, heads_kv, dim), v: (all keys, heads_kv, dim_v), as there. cu_seqlens_q and
     cu_seqlens_k: (sequences + 1,), ascending, from 0 to all tokens (keys): sequence i holds the rows cu_seqlens[i] up to
     cu_seqlens[i + 1], which may be none; int32 (int64 is converted), read on the device. max_seqlen_q: the length of the
-    longest sequence of q, or more. Result: (all tokens, heads, dim_v); with `return_lse` also (heads, all tokens), float32.
+    longest sequence of q, or more. max_seqlen_k: the same of k, which gradients need: if None, max_seqlen_q where
+    cu_seqlens_k is cu_seqlens_q itself, else the number of all keys, which costs blocks without work. Result:
+    (all tokens, heads, dim_v); with `return_lse` also (heads, all tokens), float32.
 
     The other arguments, accumulation and rounding are those of `flash_attention`; masks count from each sequence's own end.
     A NaN or infinity in v of one sequence may turn results of the sequence before it into NaN. Raises WrongShape,
     WrongDtype, WrongValue, WrongDevice.
     """
     left, right = (-1, -1) if window is None else window
-    out, lse = _varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, sinks, causal, left, right, scale, softcap)
+    longest = max_seqlen_k
+    if longest is None:
+        longest = max_seqlen_q if cu_seqlens_k is cu_seqlens_q else len(k)
+    tensors = (q, k, v, cu_seqlens_q, cu_seqlens_k)
+    out, lse = packed_operation(*tensors, max_seqlen_q, longest, sinks, causal, left, right, scale, softcap)
     return (out, lse) if return_lse else out
 
 
 @operation("flash_attention_varlen")
-def _varlen(
+def packed_operation(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
     cu_seqlens_q: torch.Tensor,
     cu_seqlens_k: torch.Tensor,
     max_seqlen_q: int,
+    max_seqlen_k: int,
     sinks: torch.Tensor | None,
     causal: bool,
     left: int,
@@ -212,7 +220,7 @@ def _packed_results(q: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, tor
     return out, q.new_empty((q.shape[1], q.shape[0]), dtype=torch.float32)
 
 
-@_varlen.register_fake
+@packed_operation.register_fake
 def _(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -220,6 +228,7 @@ def _(
     cu_seqlens_q: torch.Tensor,
     cu_seqlens_k: torch.Tensor,
     max_seqlen_q: int,
+    max_seqlen_k: int,
     sinks: torch.Tensor | None,
     causal: bool,
     left: int,
@@ -230,5 +239,5 @@ def _(
     return _packed_results(q, v)
 
 
-_varlen.register_autocast("cuda", torch.float16)
-_varlen.register_autocast("cpu", torch.bfloat16)
+packed_operation.register_autocast("cuda", torch.float16)
+packed_operation.register_autocast("cpu", torch.bfloat16)

@@ -102,6 +102,7 @@ class PackedProblem:
         cu_seqlens_k: torch.Tensor,
         max_seqlen_q: int,
         *,
+        max_seqlen_k: int | None = None,
         causal: bool = False,
         window: tuple[int, int] | None = None,
         scale: float | None = None,
@@ -124,8 +125,9 @@ class PackedProblem:
         for label, starts in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
             if starts.dtype not in (torch.int32, torch.int64):
                 raise WrongDtype(f"{name}: {label} is {starts.dtype}; torch.int32 is expected: {label}.int()")
-        if max_seqlen_q < 0:
-            raise WrongValue(f"{name}: max_seqlen_q is {max_seqlen_q}; the length of the longest sequence is expected")
+        for label, longest in (("max_seqlen_q", max_seqlen_q), ("max_seqlen_k", max_seqlen_k)):
+            if longest is not None and longest < 0:
+                raise WrongValue(f"{name}: {label} is {longest}; the length of the longest sequence is expected")
         heads, heads_kv, dim = q.shape[1], k.shape[1], q.shape[2]
         check_heads(name, heads, heads_kv, dim)
         check_values(name, dim, v.shape[2])

@@ -1,4 +1,5 @@
-"""`flash_attention_backward` on torch tensors, and what makes `flash_attention` differentiable by it."""
+"""`flash_attention_backward` and its form for packed sequences on torch tensors, and what makes `flash_attention` and
+`flash_attention_varlen` differentiable by them."""
 
 from __future__ import annotations
 
@@ -6,13 +7,14 @@ from typing import Any
 
 import torch
 
-from tile_ops.attention.api import forward_operation
+from tile_ops.attention.api import forward_operation, packed_operation
+from tile_ops.attention.problem import AttentionProblem
 from tile_ops.kernel import target_of
-from tile_ops.operator import Operator
+from tile_ops.operator import Call, Operator
 from tile_ops.registration import operation
 
-from .configs import ROWS, plan
-from .problem import AttentionBackwardProblem
+from .configs import ROWS, plan, plan_packed
+from .problem import AttentionBackwardProblem, PackedBackwardProblem
 
 FLASH_ATTENTION_BACKWARD = Operator(
     "flash_attention_backward",
@@ -78,6 +80,29 @@ def _backward(
         return dq.zero_(), dk.zero_(), dv.zero_(), dsinks.zero_()
     padded = -(-problem.tokens // ROWS) * ROWS
     base, delta = lse.new_empty((2, problem.batch, problem.heads, padded))
+    _launch(call, problem, dout, dlse, q, k, v, out, lse, sinks, (), base, delta, (dq, dk, dv, dsinks))
+    return dq, dk, dv, dsinks
+
+
+def _launch(
+    call: Call[Any],
+    problem: AttentionProblem,
+    dout: torch.Tensor,
+    dlse: torch.Tensor | None,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    sinks: torch.Tensor | None,
+    packed: tuple[Any, ...],
+    base: torch.Tensor,
+    delta: torch.Tensor,
+    results: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor],
+) -> None:
+    """Fills the results. Tensors have four dimensions; `packed` is (), or where sequences begin in q and in k and the lengths
+    of their longest ones."""
+    dq, dk, dv, dsinks = results
     slope = torch.zeros_like(lse) if dlse is None else dlse
     wide_dv = dv
     if problem.dim_v < problem.dim:  # the kernels know one dimension: zeros beside the values add nothing
@@ -85,16 +110,23 @@ def _backward(
         wide_dv = torch.empty_like(v)
     q, k, v, dout = q.contiguous(), k.contiguous(), v.contiguous(), dout.contiguous()
     numbers = (problem.scale, problem.softcap or 0.0, problem.left, problem.right)
-    call["prepare"](out.contiguous(), dout, lse.contiguous().view(-1), slope.contiguous().view(-1), base, delta)
-    call["queries"](q, k, v, dout, base, delta, dq, *numbers)
-    call["keys"](q, k, v, dout, base, delta, dk, wide_dv, *numbers)
+    flat = (lse.contiguous().view(-1), slope.contiguous().view(-1))
+    if packed:
+        starts, key_starts, longest, longest_keys = packed
+        call["prepare"](out.contiguous(), dout, starts, *flat, base, delta, longest)
+        call["queries"](q, k, v, dout, starts, key_starts, base, delta, dq, longest, *numbers)
+        call["keys"](q, k, v, dout, starts, key_starts, base, delta, dk, wide_dv, longest_keys, *numbers)
+    else:
+        call["prepare"](out.contiguous(), dout, *flat, base, delta)
+        call["queries"](q, k, v, dout, base, delta, dq, *numbers)
+        call["keys"](q, k, v, dout, base, delta, dk, wide_dv, *numbers)
     if wide_dv is not dv:
         dv.copy_(wide_dv[..., : problem.dim_v])
     if sinks is not None:
         found = dsinks if dsinks.dtype == torch.float32 else dsinks.float()
         call["sinks"](sinks.float().contiguous(), base, delta, found)
-        dsinks = found.to(dsinks.dtype)
-    return dq, dk, dv, dsinks
+        if found is not dsinks:
+            dsinks.copy_(found)
 
 
 def _results(
@@ -135,3 +167,125 @@ def _differentiate(ctx: Any, dout: torch.Tensor, dlse: torch.Tensor) -> tuple[to
 
 
 forward_operation.register_autograd(_differentiate, setup_context=_save)
+
+
+FLASH_ATTENTION_VARLEN_BACKWARD = Operator(
+    "flash_attention_varlen_backward",
+    PackedBackwardProblem.of,
+    plan_packed,
+    lambda dout, q, k, v, out, lse, cu_seqlens_q, cu_seqlens_k, *_, dlse=None, sinks=None, **__: target_of(
+        dout, q, k, v, out, lse, cu_seqlens_q, cu_seqlens_k, dlse, sinks
+    ),
+)
+
+
+@FLASH_ATTENTION_VARLEN_BACKWARD.public
+def flash_attention_varlen_backward(
+    dout: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    cu_seqlens_q: torch.Tensor,
+    cu_seqlens_k: torch.Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    *,
+    dlse: torch.Tensor | None = None,
+    causal: bool = False,
+    window: tuple[int, int] | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sinks: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """dq, dk, dv and dsinks of `out, lse = flash_attention_varlen(q, k, v, ..., return_lse=True)`; what autograd calls.
+
+    Shapes and sequences as there, max_seqlen_k the length of the longest sequence of k, or more; dout: as out, of the type
+    of q; dlse: as lse, zeros if None. Results, accumulation, rounding, order of sums and errors are those of
+    `flash_attention_backward`. A NaN or infinity in one sequence may turn gradients of the sequence before it into NaN.
+
+    Source: Dao, FlashAttention-2, 2023, algorithm 2.
+    """
+    starts = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
+    left, right = (-1, -1) if window is None else window
+    options = (causal, left, right, scale, softcap)
+    dq, dk, dv, dsinks = _packed_backward(dout, dlse, q, k, v, out, lse, *starts, sinks, *options)
+    return dq, dk, dv, None if sinks is None else dsinks
+
+
+@operation("flash_attention_varlen_backward")
+def _packed_backward(
+    dout: torch.Tensor,
+    dlse: torch.Tensor | None,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    cu_seqlens_q: torch.Tensor,
+    cu_seqlens_k: torch.Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    sinks: torch.Tensor | None,
+    causal: bool,
+    left: int,
+    right: int,
+    scale: float | None,
+    softcap: float | None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    starts = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
+    options: dict[str, Any] = {"causal": causal, "window": (left, right), "scale": scale, "softcap": softcap}
+    call = FLASH_ATTENTION_VARLEN_BACKWARD.call(dout, q, k, v, out, lse, *starts, dlse=dlse, sinks=sinks, **options)
+    dq, dk, dv, dsinks = _results(q, k, v, sinks)
+    packed = call.problem.packed
+    if not q.numel() or not k.numel() or not max_seqlen_q or not max_seqlen_k:
+        return dq.zero_(), dk.zero_(), dv.zero_(), dsinks.zero_()
+    # Room for every sequence's rows up to a multiple of ROWS (`place` in kernels.py).
+    padded = (packed.call.tokens // ROWS + packed.sequences) * ROWS
+    base, delta = lse.new_empty((2, 1, packed.call.heads, padded))
+    begin = (cu_seqlens_q.to(torch.int32).contiguous(), cu_seqlens_k.to(torch.int32).contiguous())
+    operands = (x[None] for x in (q, k, v, out))
+    results = (dq[None], dk[None], dv[None], dsinks)
+    where = (*begin, max_seqlen_q, max_seqlen_k)
+    _launch(call, packed.call, dout[None], dlse, *operands, lse, sinks, where, base, delta, results)
+    return dq, dk, dv, dsinks
+
+
+@_packed_backward.register_fake
+def _(
+    dout: torch.Tensor,
+    dlse: torch.Tensor | None,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    cu_seqlens_q: torch.Tensor,
+    cu_seqlens_k: torch.Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    sinks: torch.Tensor | None,
+    causal: bool,
+    left: int,
+    right: int,
+    scale: float | None,
+    softcap: float | None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    return _results(q, k, v, sinks)
+
+
+def _save_packed(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+    q, k, v, starts, key_starts, longest, longest_keys, sinks, *options = inputs
+    ctx.longest, ctx.options = (longest, longest_keys), options
+    ctx.save_for_backward(q, k, v, starts, key_starts, sinks, *output)
+
+
+def _differentiate_packed(ctx: Any, dout: torch.Tensor, dlse: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    q, k, v, starts, key_starts, sinks, out, lse = ctx.saved_tensors
+    rows = (starts, key_starts, *ctx.longest)
+    dq, dk, dv, dsinks = _packed_backward(dout, dlse, q, k, v, out, lse, *rows, sinks, *ctx.options)
+    return (dq, dk, dv, *(None,) * 4, None if sinks is None else dsinks, *(None,) * 5)
+
+
+packed_operation.register_autograd(_differentiate_packed, setup_context=_save_packed)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 
 from tile_ops.attention.problem import AttentionProblem
 from tile_ops.kernel import KernelSpec, Target
 from tile_ops.kernel.spec import Scalar
 from tile_ops.operator import Plan
 
-from .problem import AttentionBackwardProblem
+from .problem import AttentionBackwardProblem, PackedBackwardProblem
 
 #: Rows of a block of the kernel `prepare`: tiles of queries divide it. The same as ROWS in kernels.py.
 ROWS = 128
@@ -53,6 +54,17 @@ def plan(problem: AttentionBackwardProblem, target: Target) -> Plan:
     return Plan.of(kernels, why, source)
 
 
+def plan_packed(problem: PackedBackwardProblem, target: Target) -> Plan:
+    """The same tiles as for sequences of one length."""
+    call = problem.packed.call
+    tiles, source = choose(call.dim, call.dtype, target)
+    kernels = specs(call, tiles, target.kind, "_packed")
+    if not call.sinks:
+        del kernels["sinks"]
+    why = f"{call.mask} mask, sequences apart, dQ by {tiles.queries[0]}x{tiles.queries[1]}"
+    return Plan.of(kernels, f"{why}, dK and dV by {tiles.keys[0]}x{tiles.keys[1]}", source)
+
+
 def choose(dim: int, dtype: str, target: Target) -> tuple[Tiles, str]:
     """The table's row for a head dimension, and the row's name."""
     if dtype == "float32" and target.kind != "cpu":
@@ -62,14 +74,14 @@ def choose(dim: int, dtype: str, target: Target) -> tuple[Tiles, str]:
     return tiles, f"rule: {key}, head dimension up to {tiles.up_to}, attention_backward/configs.py"
 
 
-def specs(call: AttentionProblem, tiles: Tiles, kind: str) -> dict[str, KernelSpec]:
-    """The kernels' names by role."""
+def specs(call: AttentionProblem, tiles: Tiles, kind: str, packed: str = "") -> dict[str, KernelSpec]:
+    """The kernels' names by role; `packed` ends those of packed sequences."""
     options: dict[str, Scalar] | None = {"tl.enable_fast_math": True} if kind != "cpu" else None
 
     def walk(function: str, block: tuple[int, int], stages: int) -> KernelSpec:
         return KernelSpec.of(
             "attention_backward",
-            function,
+            function + packed,
             options,
             dtype=call.dtype,
             dim=call.dim,
@@ -82,19 +94,23 @@ def specs(call: AttentionProblem, tiles: Tiles, kind: str) -> dict[str, KernelSp
         )
 
     return {
-        "prepare": KernelSpec.of("attention_backward", "prepare", dtype=call.dtype, dim=call.dim),
+        "prepare": KernelSpec.of("attention_backward", f"prepare{packed}", dtype=call.dtype, dim=call.dim),
         "queries": walk("queries", tiles.queries, tiles.stages[0]),
         "keys": walk("keys_and_values", tiles.keys, tiles.stages[1]),
         "sinks": KernelSpec.of("attention_backward", "sinks"),
     }
 
 
+#: Types for GPUs, and whether sequences are packed.
+SHIPPED = (("float16", ""), ("bfloat16", ""), ("bfloat16", "_packed"))
+
+
 def shipped(kind: str) -> Iterator[KernelSpec]:
-    """What a wheel of prebuilt kernels holds: causal training of the usual types and head dimensions."""
+    """What a wheel of prebuilt kernels holds: causal training of the usual types and head dimensions; packed sequences in
+    bfloat16 on GPUs."""
     archs = {"cpu": ("x86-64-v3",), "cuda": ("sm_90a", "sm_80"), "hip": ("gfx942",)}[kind]
-    dtype = "float32" if kind == "cpu" else "bfloat16"
-    for arch in archs:
-        for dim in (64, 128):
+    for arch, dim in product(archs, (64, 128)):
+        for dtype, packed in [("float32", ""), ("float32", "_packed")] if kind == "cpu" else SHIPPED:
             tiles, _ = choose(dim, dtype, Target(kind, arch))
             call = AttentionProblem(1, 1, 1, 1, 1, dim, dim, dtype, 1 << 29, 0, 1.0, None, False)
-            yield from (spec for role, spec in specs(call, tiles, kind).items() if role != "sinks")
+            yield from (spec for role, spec in specs(call, tiles, kind, packed).items() if role != "sinks")

@@ -3,7 +3,8 @@
 With P = exp(S - lse) and delta = rowsum(O dO) - dlse:  dV = P^T dO,  dS = P (dO V^T - delta),  dQ = scale dS K,
 dK = scale dS^T Q. Scores are computed again, once for dQ and once for dK and dV. Dao, FlashAttention-2, 2023, algorithm 2.
 
-Tensors as in attention/kernels.py; Base and Delta: (batch, heads, padded) float32, padded a multiple of ROWS.
+Tensors as in attention/kernels.py; Base and Delta: (batch, heads, padded) float32, padded a multiple of ROWS. Each kernel is
+there for sequences of one length, and `packed` for those of any lengths that lie one behind the other: batch is 1 then.
 """
 
 import math
@@ -16,10 +17,16 @@ LOG2_E = math.log2(math.e)
 ROWS = 128
 
 
+def serving(head, heads, heads_kv):
+    """The key head of a head of Q. Truncated: the text of a floor division by what is known only later is far longer."""
+    return T.truncdiv(head, T.truncdiv(heads, heads_kv))
+
+
 def prepare(dtype, dim):
-    """Base = lse / ln 2, so that P = exp2(S / ln 2 - Base), and delta. Rows without weight get a Base that makes P 0."""
+    """Base = lse / ln 2, so that P = exp2(S / ln 2 - Base), and delta, of sequences of one length."""
     batch, tokens, heads, padded = T.dynamic("batch"), T.dynamic("tokens"), T.dynamic("heads"), T.dynamic("padded")
     rows = T.dynamic("rows")
+    block = of_rows(dim)
 
     @T.prim_func
     def prepare(
@@ -31,29 +38,73 @@ def prepare(dtype, dim):
         Delta: T.Tensor((batch, heads, padded), "float32"),
     ):
         with T.Kernel(T.ceildiv(padded, ROWS), heads, batch, threads=128) as (bx, head, b):
-            products = T.alloc_fragment((ROWS, dim), "float32")
-            delta = T.alloc_fragment((ROWS,), "float32")
-            row = bx * ROWS
-            for i, d in T.Parallel(ROWS, dim):
-                products[i, d] = T.cast(O[b, row + i, head, d], "float32") * dO[b, row + i, head, d]
-            T.reduce_sum(products, delta, dim=1)
-            for i in T.Parallel(ROWS):
-                if row + i < tokens:
-                    at = (b * heads + head) * tokens + row + i
-                    lse = Lse[at]
-                    Base[b, head, row + i] = T.if_then_else(lse > -1e30, lse * LOG2_E, 1e30)
-                    Delta[b, head, row + i] = delta[i] - dLse[at]
-                else:
-                    Base[b, head, row + i] = 1e30
-                    Delta[b, head, row + i] = 0
+            where = (b, 0, head, bx * ROWS, tokens, 0, padded, (b * heads + head) * tokens)
+            block(O, dO, Lse, dLse, Base, Delta, where)
 
     return prepare
 
 
+def prepare_packed(dtype, dim):
+    """The same of sequences of any lengths, one behind the other."""
+    tokens, heads, padded, ends = T.dynamic("tokens"), T.dynamic("heads"), T.dynamic("padded"), T.dynamic("ends")
+    rows = T.dynamic("rows")
+    block = of_rows(dim)
+
+    @T.prim_func
+    def prepare_packed(
+        O: T.Tensor((1, tokens, heads, dim), dtype),
+        dO: T.Tensor((1, tokens, heads, dim), dtype),
+        Starts: T.Tensor((ends,), "int32"),
+        Lse: T.Tensor((rows,), "float32"),
+        dLse: T.Tensor((rows,), "float32"),
+        Base: T.Tensor((1, heads, padded), "float32"),
+        Delta: T.Tensor((1, heads, padded), "float32"),
+        longest: T.int32,
+    ):
+        with T.Kernel(T.ceildiv(longest, ROWS) + 1, heads, ends - 1, threads=128) as (bx, head, b):
+            start, end = Starts[b], Starts[b + 1]
+            padding = place(start, b)
+            room = place(end, b + 1) - padding
+            where = (0, start, head, bx * ROWS, end - start, padding, room, head * tokens + start)
+            block(O, dO, Lse, dLse, Base, Delta, where)
+
+    return prepare_packed
+
+
+def place(start, b):
+    """Where the rows of sequence b, which begins at `start`, lie in Base and Delta: each sequence has room for its rows, up
+    to a multiple of ROWS, and perhaps ROWS more."""
+    return (T.truncdiv(start, ROWS) + b) * ROWS
+
+
+def of_rows(dim):
+    """The body of a block of `prepare`: rows without weight, and those past the sequence's end, get a Base that makes P 0."""
+
+    @T.macro
+    def block(O, dO, Lse, dLse, Base, Delta, where):
+        b, q0, head, row, tokens, padding, room, lse_row = where
+        products = T.alloc_fragment((ROWS, dim), "float32")
+        delta = T.alloc_fragment((ROWS,), "float32")
+        for i, d in T.Parallel(ROWS, dim):
+            products[i, d] = T.cast(O[b, q0 + row + i, head, d], "float32") * dO[b, q0 + row + i, head, d]
+        T.reduce_sum(products, delta, dim=1)
+        for i in T.Parallel(ROWS):
+            if row + i < tokens:
+                lse = Lse[lse_row + row + i]
+                Base[b, head, padding + row + i] = T.if_then_else(lse > -1e30, lse * LOG2_E, 1e30)
+                Delta[b, head, padding + row + i] = delta[i] - dLse[lse_row + row + i]
+            elif row < room:
+                Base[b, head, padding + row + i] = 1e30
+                Delta[b, head, padding + row + i] = 0
+
+    return block
+
+
 def queries(dtype, dim, mask, softcap, block_M, block_N, stages, threads):
-    """dQ: a block holds `block_M` queries and walks over the keys in tiles of `block_N`."""
+    """dQ of sequences of one length: a block computes `block_M` queries of one head."""
     batch, tokens, keys = T.dynamic("batch"), T.dynamic("tokens"), T.dynamic("keys")
     heads, heads_kv, padded = T.dynamic("heads"), T.dynamic("heads_kv"), T.dynamic("padded")
+    block = of_queries(dtype, dim, mask, softcap, False, block_M, block_N, stages)
 
     @T.prim_func
     def attention_dq(
@@ -70,79 +121,134 @@ def queries(dtype, dim, mask, softcap, block_M, block_N, stages, threads):
         right: T.int32,
     ):
         with T.Kernel(T.ceildiv(tokens, block_M), heads, batch, threads=threads) as (bx, head, b):
-            Q_tile = T.alloc_shared((block_M, dim), dtype)
-            dO_tile = T.alloc_shared((block_M, dim), dtype)
-            K_tile = T.alloc_shared((block_N, dim), dtype)
-            V_tile = T.alloc_shared((block_N, dim), dtype)
-            scores = T.alloc_fragment((block_M, block_N), "float32")
-            slopes = T.alloc_fragment((block_M, block_N), "float32")
-            rounded = T.alloc_fragment((block_M, block_N), dtype)
-            gradient = T.alloc_fragment((block_M, dim), "float32")
-            base = T.alloc_fragment((block_M,), "float32")
-            delta = T.alloc_fragment((block_M,), "float32")
-
             row = (T.ceildiv(tokens, block_M) - 1 - bx if mask == "causal" else bx) * block_M
-            past = keys - tokens
-            head_kv = T.truncdiv(head, T.truncdiv(heads, heads_kv))
-            exponent = LOG2_E if softcap else scale * LOG2_E
-
-            T.copy(Q[b, row : row + block_M, head, :], Q_tile)
-            T.copy(dO[b, row : row + block_M, head, :], dO_tile)
-            T.copy(Base[b, head, row : row + block_M], base)
-            T.copy(Delta[b, head, row : row + block_M], delta)
-            T.clear(gradient)
-
-            if mask == "full":
-                first, end, unmasked = 0, keys, keys
-            elif mask == "causal":
-                first, end, unmasked = 0, T.max(T.min(row + block_M + past, keys), 0), T.min(row + past, keys)
-            else:
-                first = T.max(row + past - left, 0) // block_N
-                end = T.max(T.min(row + block_M + past + right, keys), 0)
-                unmasked = T.min(row + past + right, keys)
-            for k in T.Pipelined(first, T.ceildiv(end, block_N), num_stages=stages):
-                T.copy(K[b, k * block_N : (k + 1) * block_N, head_kv, :], K_tile)
-                T.gemm(Q_tile, K_tile, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
-                T.copy(V[b, k * block_N : (k + 1) * block_N, head_kv, :], V_tile)
-                T.gemm(dO_tile, V_tile, slopes, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
-                if softcap:
-                    for i, j in T.Parallel(block_M, block_N):
-                        capped = 1 - 2 / (1 + T.exp2(scores[i, j] * (2 * LOG2_E * scale / cap)))
-                        scores[i, j] = cap * capped
-                        slopes[i, j] = (slopes[i, j] - delta[i]) * (1 - capped * capped)
-                else:
-                    for i, j in T.Parallel(block_M, block_N):
-                        slopes[i, j] -= delta[i]
-                crossed = (k + 1) * block_N > unmasked
-                if mask == "window":
-                    crossed = crossed or k * block_N < row + block_M - 1 + past - left
-                if crossed:  # a tile with keys that some row does not see
-                    for i, j in T.Parallel(block_M, block_N):
-                        key = k * block_N + j
-                        seen = key < keys
-                        if mask != "full":
-                            seen = seen and key <= row + i + past + (0 if mask == "causal" else right)
-                        if mask == "window":
-                            seen = seen and key >= row + i + past - left
-                        scores[i, j] = T.if_then_else(seen, scores[i, j], -T.infinity("float32"))
-                for i, j in T.Parallel(block_M, block_N):
-                    scores[i, j] = T.exp2(scores[i, j] * exponent - base[i])
-                for i, j in T.Parallel(block_M, block_N):
-                    scores[i, j] *= slopes[i, j]
-                T.copy(scores, rounded)
-                T.gemm(rounded, K_tile, gradient, policy=T.GemmWarpPolicy.FullRow)
-
-            for i, d in T.Parallel(block_M, dim):
-                gradient[i, d] *= scale
-            T.copy(gradient, dQ[b, row : row + block_M, head, :])
+            where = (b, 0, 0, head, serving(head, heads, heads_kv), row, tokens, keys, 0)
+            block(Q, K, V, dO, Base, Delta, dQ, where, (scale, cap, left, right))
 
     return attention_dq
 
 
+def queries_packed(dtype, dim, mask, softcap, block_M, block_N, stages, threads):
+    """dQ of sequences of any lengths: sequence b holds the rows Starts[b] up to Starts[b + 1] of Q, and likewise of K."""
+    tokens, keys, ends = T.dynamic("tokens"), T.dynamic("keys"), T.dynamic("ends")
+    heads, heads_kv, padded = T.dynamic("heads"), T.dynamic("heads_kv"), T.dynamic("padded")
+    block = of_queries(dtype, dim, mask, softcap, True, block_M, block_N, stages)
+
+    @T.prim_func
+    def attention_dq_packed(
+        Q: T.Tensor((1, tokens, heads, dim), dtype),
+        K: T.Tensor((1, keys, heads_kv, dim), dtype),
+        V: T.Tensor((1, keys, heads_kv, dim), dtype),
+        dO: T.Tensor((1, tokens, heads, dim), dtype),
+        Starts: T.Tensor((ends,), "int32"),
+        Key_starts: T.Tensor((ends,), "int32"),
+        Base: T.Tensor((1, heads, padded), "float32"),
+        Delta: T.Tensor((1, heads, padded), "float32"),
+        dQ: T.Tensor((1, tokens, heads, dim), dtype),
+        longest: T.int32,
+        scale: T.float32,
+        cap: T.float32,
+        left: T.int32,
+        right: T.int32,
+    ):
+        with T.Kernel(T.ceildiv(longest, block_M), heads, ends - 1, threads=threads) as (bx, head, b):
+            row = (T.ceildiv(longest, block_M) - 1 - bx if mask == "causal" else bx) * block_M
+            start, key_start = Starts[b], Key_starts[b]
+            own, own_keys = Starts[b + 1] - start, Key_starts[b + 1] - key_start
+            head_kv = serving(head, heads, heads_kv)
+            where = (0, start, key_start, head, head_kv, row, own, own_keys, place(start, b))
+            block(Q, K, V, dO, Base, Delta, dQ, where, (scale, cap, left, right))
+
+    return attention_dq_packed
+
+
+def of_queries(dtype, dim, mask, softcap, packed, block_M, block_N, stages):
+    """The body of a block of dQ: `block_M` queries of one head, a walk over the keys in tiles of `block_N`. `packed`: other
+    sequences lie behind this one's last row."""
+
+    @T.macro
+    def block(Q, K, V, dO, Base, Delta, dQ, where, numbers):
+        b, q0, k0, head, head_kv, row, tokens, keys, padding = where
+        scale, cap, left, right = numbers
+        Q_tile = T.alloc_shared((block_M, dim), dtype)
+        dO_tile = T.alloc_shared((block_M, dim), dtype)
+        K_tile = T.alloc_shared((block_N, dim), dtype)
+        V_tile = T.alloc_shared((block_N, dim), dtype)
+        scores = T.alloc_fragment((block_M, block_N), "float32")
+        slopes = T.alloc_fragment((block_M, block_N), "float32")
+        rounded = T.alloc_fragment((block_M, block_N), dtype)
+        gradient = T.alloc_fragment((block_M, dim), "float32")
+        base = T.alloc_fragment((block_M,), "float32")
+        delta = T.alloc_fragment((block_M,), "float32")
+
+        past = keys - tokens
+        exponent = LOG2_E if softcap else scale * LOG2_E
+
+        T.copy(Q[b, q0 + row : q0 + row + block_M, head, :], Q_tile)
+        T.copy(dO[b, q0 + row : q0 + row + block_M, head, :], dO_tile)
+        T.copy(Base[b, head, padding + row : padding + row + block_M], base)
+        T.copy(Delta[b, head, padding + row : padding + row + block_M], delta)
+        T.clear(gradient)
+
+        if mask == "full":
+            first, end, unmasked = 0, keys, keys
+        elif mask == "causal":
+            first, end, unmasked = 0, T.max(T.min(row + block_M + past, keys), 0), T.min(row + past, keys)
+        else:
+            first = T.max(row + past - left, 0) // block_N
+            end = T.max(T.min(row + block_M + past + right, keys), 0)
+            unmasked = T.min(row + past + right, keys)
+        if packed:
+            end = T.if_then_else(row < tokens, end, 0)  # blocks past a short sequence's end have nothing to do
+        for k in T.Pipelined(first, T.ceildiv(end, block_N), num_stages=stages):
+            T.copy(K[b, k0 + k * block_N : k0 + (k + 1) * block_N, head_kv, :], K_tile)
+            T.gemm(Q_tile, K_tile, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
+            T.copy(V[b, k0 + k * block_N : k0 + (k + 1) * block_N, head_kv, :], V_tile)
+            T.gemm(dO_tile, V_tile, slopes, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
+            if softcap:
+                for i, j in T.Parallel(block_M, block_N):
+                    capped = 1 - 2 / (1 + T.exp2(scores[i, j] * (2 * LOG2_E * scale / cap)))
+                    scores[i, j] = cap * capped
+                    slopes[i, j] = (slopes[i, j] - delta[i]) * (1 - capped * capped)
+            else:
+                for i, j in T.Parallel(block_M, block_N):
+                    slopes[i, j] -= delta[i]
+            crossed = (k + 1) * block_N > unmasked
+            if mask == "window":
+                crossed = crossed or k * block_N < row + block_M - 1 + past - left
+            if crossed:  # a tile with keys that some row does not see
+                for i, j in T.Parallel(block_M, block_N):
+                    key = k * block_N + j
+                    seen = key < keys
+                    if mask != "full":
+                        seen = seen and key <= row + i + past + (0 if mask == "causal" else right)
+                    if mask == "window":
+                        seen = seen and key >= row + i + past - left
+                    scores[i, j] = T.if_then_else(seen, scores[i, j], -T.infinity("float32"))
+            for i, j in T.Parallel(block_M, block_N):
+                scores[i, j] = T.exp2(scores[i, j] * exponent - base[i])
+            for i, j in T.Parallel(block_M, block_N):
+                scores[i, j] *= slopes[i, j]
+            T.copy(scores, rounded)
+            T.gemm(rounded, K_tile, gradient, policy=T.GemmWarpPolicy.FullRow)
+
+        for i, d in T.Parallel(block_M, dim):
+            gradient[i, d] *= scale
+        if packed:
+            for i, d in T.Parallel(block_M, dim):
+                if row + i < tokens:
+                    dQ[b, q0 + row + i, head, d] = gradient[i, d]
+        else:
+            T.copy(gradient, dQ[b, row : row + block_M, head, :])
+
+    return block
+
+
 def keys_and_values(dtype, dim, mask, softcap, block_M, block_N, stages, threads):
-    """dK and dV: a block holds `block_N` keys and walks over the queries of their heads in tiles of `block_M`."""
+    """dK and dV of sequences of one length: a block computes `block_N` keys of one head."""
     batch, tokens, keys = T.dynamic("batch"), T.dynamic("tokens"), T.dynamic("keys")
     heads, heads_kv, padded = T.dynamic("heads"), T.dynamic("heads_kv"), T.dynamic("padded")
+    block = of_keys_and_values(dtype, dim, mask, softcap, False, block_M, block_N, stages)
 
     @T.prim_func
     def attention_dkdv(
@@ -160,81 +266,134 @@ def keys_and_values(dtype, dim, mask, softcap, block_M, block_N, stages, threads
         right: T.int32,
     ):
         with T.Kernel(T.ceildiv(keys, block_N), heads_kv, batch, threads=threads) as (bx, head_kv, b):
-            K_tile = T.alloc_shared((block_N, dim), dtype)
-            V_tile = T.alloc_shared((block_N, dim), dtype)
-            Q_tile = T.alloc_shared((block_M, dim), dtype)
-            dO_tile = T.alloc_shared((block_M, dim), dtype)
-            base = T.alloc_shared((block_M,), "float32")
-            delta = T.alloc_shared((block_M,), "float32")
-            scores = T.alloc_fragment((block_N, block_M), "float32")  # transposed: a row is a key
-            slopes = T.alloc_fragment((block_N, block_M), "float32")
-            weights = T.alloc_fragment((block_N, block_M), dtype)
-            rounded = T.alloc_fragment((block_N, block_M), dtype)
-            of_keys = T.alloc_fragment((block_N, dim), "float32")
-            of_values = T.alloc_fragment((block_N, dim), "float32")
+            where = (b, 0, 0, head_kv, T.truncdiv(heads, heads_kv), bx * block_N, tokens, keys, 0)
+            block(Q, K, V, dO, Base, Delta, dK, dV, where, (scale, cap, left, right))
 
-            column = bx * block_N
-            past = keys - tokens
+    return attention_dkdv
+
+
+def keys_and_values_packed(dtype, dim, mask, softcap, block_M, block_N, stages, threads):
+    """The same of sequences of any lengths, one behind the other."""
+    tokens, keys, ends = T.dynamic("tokens"), T.dynamic("keys"), T.dynamic("ends")
+    heads, heads_kv, padded = T.dynamic("heads"), T.dynamic("heads_kv"), T.dynamic("padded")
+    block = of_keys_and_values(dtype, dim, mask, softcap, True, block_M, block_N, stages)
+
+    @T.prim_func
+    def attention_dkdv_packed(
+        Q: T.Tensor((1, tokens, heads, dim), dtype),
+        K: T.Tensor((1, keys, heads_kv, dim), dtype),
+        V: T.Tensor((1, keys, heads_kv, dim), dtype),
+        dO: T.Tensor((1, tokens, heads, dim), dtype),
+        Starts: T.Tensor((ends,), "int32"),
+        Key_starts: T.Tensor((ends,), "int32"),
+        Base: T.Tensor((1, heads, padded), "float32"),
+        Delta: T.Tensor((1, heads, padded), "float32"),
+        dK: T.Tensor((1, keys, heads_kv, dim), dtype),
+        dV: T.Tensor((1, keys, heads_kv, dim), dtype),
+        longest: T.int32,
+        scale: T.float32,
+        cap: T.float32,
+        left: T.int32,
+        right: T.int32,
+    ):
+        with T.Kernel(T.ceildiv(longest, block_N), heads_kv, ends - 1, threads=threads) as (bx, head_kv, b):
+            start, key_start = Starts[b], Key_starts[b]
+            own, own_keys = Starts[b + 1] - start, Key_starts[b + 1] - key_start
             group = T.truncdiv(heads, heads_kv)
-            exponent = LOG2_E if softcap else scale * LOG2_E
+            where = (0, start, key_start, head_kv, group, bx * block_N, own, own_keys, place(start, b))
+            block(Q, K, V, dO, Base, Delta, dK, dV, where, (scale, cap, left, right))
 
-            T.copy(K[b, column : column + block_N, head_kv, :], K_tile)
-            T.copy(V[b, column : column + block_N, head_kv, :], V_tile)
-            T.clear(of_keys)
-            T.clear(of_values)
+    return attention_dkdv_packed
 
-            # Tiles of queries that see one of these keys.
-            if mask == "full":
-                first, end = 0, tokens
-            elif mask == "causal":
-                first, end = T.max(column - past, 0) // block_M, tokens
+
+def of_keys_and_values(dtype, dim, mask, softcap, packed, block_M, block_N, stages):
+    """The body of a block of dK and dV: `block_N` keys, a walk over the queries of their heads in tiles of `block_M`."""
+
+    @T.macro
+    def block(Q, K, V, dO, Base, Delta, dK, dV, where, numbers):
+        b, q0, k0, head_kv, group, column, tokens, keys, padding = where
+        scale, cap, left, right = numbers
+        K_tile = T.alloc_shared((block_N, dim), dtype)
+        V_tile = T.alloc_shared((block_N, dim), dtype)
+        Q_tile = T.alloc_shared((block_M, dim), dtype)
+        dO_tile = T.alloc_shared((block_M, dim), dtype)
+        base = T.alloc_shared((block_M,), "float32")
+        delta = T.alloc_shared((block_M,), "float32")
+        scores = T.alloc_fragment((block_N, block_M), "float32")  # transposed: a row is a key
+        slopes = T.alloc_fragment((block_N, block_M), "float32")
+        weights = T.alloc_fragment((block_N, block_M), dtype)
+        rounded = T.alloc_fragment((block_N, block_M), dtype)
+        of_keys = T.alloc_fragment((block_N, dim), "float32")
+        of_values = T.alloc_fragment((block_N, dim), "float32")
+
+        past = keys - tokens
+        exponent = LOG2_E if softcap else scale * LOG2_E
+
+        T.copy(K[b, k0 + column : k0 + column + block_N, head_kv, :], K_tile)
+        T.copy(V[b, k0 + column : k0 + column + block_N, head_kv, :], V_tile)
+        T.clear(of_keys)
+        T.clear(of_values)
+
+        # Tiles of queries that see one of these keys.
+        if mask == "full":
+            first, end = 0, tokens
+        elif mask == "causal":
+            first, end = T.max(column - past, 0) // block_M, tokens
+        else:
+            first = T.max(column - past - right, 0) // block_M
+            end = T.max(T.min(column + block_N - past + left, tokens), 0)
+        if packed:
+            end = T.if_then_else(column < keys, end, 0)  # blocks past a short sequence's end have nothing to do
+        tiles = T.max(T.ceildiv(end, block_M) - first, 0)
+        for step in T.Pipelined(tiles * group, num_stages=stages):
+            head = head_kv * group + T.truncdiv(step, tiles)
+            row = (first + T.truncmod(step, tiles)) * block_M
+            T.copy(Q[b, q0 + row : q0 + row + block_M, head, :], Q_tile)
+            T.gemm(K_tile, Q_tile, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
+            T.copy(dO[b, q0 + row : q0 + row + block_M, head, :], dO_tile)
+            T.gemm(V_tile, dO_tile, slopes, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
+            T.copy(Base[b, head, padding + row : padding + row + block_M], base)
+            T.copy(Delta[b, head, padding + row : padding + row + block_M], delta)
+            if softcap:
+                for j, i in T.Parallel(block_N, block_M):
+                    capped = 1 - 2 / (1 + T.exp2(scores[j, i] * (2 * LOG2_E * scale / cap)))
+                    scores[j, i] = cap * capped
+                    slopes[j, i] = (slopes[j, i] - delta[i]) * (1 - capped * capped)
             else:
-                first = T.max(column - past - right, 0) // block_M
-                end = T.max(T.min(column + block_N - past + left, tokens), 0)
-            tiles = T.max(T.ceildiv(end, block_M) - first, 0)
-            for step in T.Pipelined(tiles * group, num_stages=stages):
-                head = head_kv * group + T.truncdiv(step, tiles)
-                row = (first + T.truncmod(step, tiles)) * block_M
-                T.copy(Q[b, row : row + block_M, head, :], Q_tile)
-                T.gemm(K_tile, Q_tile, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
-                T.copy(dO[b, row : row + block_M, head, :], dO_tile)
-                T.gemm(V_tile, dO_tile, slopes, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
-                T.copy(Base[b, head, row : row + block_M], base)
-                T.copy(Delta[b, head, row : row + block_M], delta)
-                if softcap:
-                    for j, i in T.Parallel(block_N, block_M):
-                        capped = 1 - 2 / (1 + T.exp2(scores[j, i] * (2 * LOG2_E * scale / cap)))
-                        scores[j, i] = cap * capped
-                        slopes[j, i] = (slopes[j, i] - delta[i]) * (1 - capped * capped)
-                else:
-                    for j, i in T.Parallel(block_N, block_M):
-                        slopes[j, i] -= delta[i]
-                if mask != "full":
-                    reach = 0 if mask == "causal" else right
-                    crossed = column + block_N - 1 > row + past + reach
-                    if mask == "window":
-                        crossed = crossed or column < row + block_M - 1 + past - left
-                    if crossed:
-                        for j, i in T.Parallel(block_N, block_M):
-                            seen = column + j <= row + i + past + reach
-                            if mask == "window":
-                                seen = seen and column + j >= row + i + past - left
-                            scores[j, i] = T.if_then_else(seen, scores[j, i], -T.infinity("float32"))
                 for j, i in T.Parallel(block_N, block_M):
-                    scores[j, i] = T.exp2(scores[j, i] * exponent - base[i])
-                T.copy(scores, weights)
-                T.gemm(weights, dO_tile, of_values, policy=T.GemmWarpPolicy.FullRow)
-                for j, i in T.Parallel(block_N, block_M):
-                    slopes[j, i] *= scores[j, i]
-                T.copy(slopes, rounded)
-                T.gemm(rounded, Q_tile, of_keys, policy=T.GemmWarpPolicy.FullRow)
+                    slopes[j, i] -= delta[i]
+            if mask != "full":
+                reach = 0 if mask == "causal" else right
+                crossed = column + block_N - 1 > row + past + reach
+                if mask == "window":
+                    crossed = crossed or column < row + block_M - 1 + past - left
+                if crossed:
+                    for j, i in T.Parallel(block_N, block_M):
+                        seen = column + j <= row + i + past + reach
+                        if mask == "window":
+                            seen = seen and column + j >= row + i + past - left
+                        scores[j, i] = T.if_then_else(seen, scores[j, i], -T.infinity("float32"))
+            for j, i in T.Parallel(block_N, block_M):
+                scores[j, i] = T.exp2(scores[j, i] * exponent - base[i])
+            T.copy(scores, weights)
+            T.gemm(weights, dO_tile, of_values, policy=T.GemmWarpPolicy.FullRow)
+            for j, i in T.Parallel(block_N, block_M):
+                slopes[j, i] *= scores[j, i]
+            T.copy(slopes, rounded)
+            T.gemm(rounded, Q_tile, of_keys, policy=T.GemmWarpPolicy.FullRow)
 
+        for j, d in T.Parallel(block_N, dim):
+            of_keys[j, d] *= scale
+        if packed:
             for j, d in T.Parallel(block_N, dim):
-                of_keys[j, d] *= scale
+                if column + j < keys:
+                    dK[b, k0 + column + j, head_kv, d] = of_keys[j, d]
+                    dV[b, k0 + column + j, head_kv, d] = of_values[j, d]
+        else:
             T.copy(of_keys, dK[b, column : column + block_N, head_kv, :])
             T.copy(of_values, dV[b, column : column + block_N, head_kv, :])
 
-    return attention_dkdv
+    return block
 
 
 def sinks():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -32,3 +33,30 @@ def flash_attention_backward(
     inputs = [x for x in leaves if x is not None]
     found = [*torch.autograd.grad(loss, inputs), None]
     return tuple(found[:4])
+
+
+def flash_attention_varlen_backward(
+    dout: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens_q: torch.Tensor,
+    cu_seqlens_k: torch.Tensor,
+    *,
+    dlse: torch.Tensor | None = None,
+    sinks: torch.Tensor | None = None,
+    **options: Any,
+) -> tuple[torch.Tensor | None, ...]:
+    """The same of packed sequences, each alone; gradients of sinks are added."""
+    gradients: list[list[torch.Tensor]] = [[], [], []]
+    dsinks = None if sinks is None else torch.zeros_like(sinks, dtype=torch.float64)
+    for (a, b), (c, d) in zip(pairwise(cu_seqlens_q.tolist()), pairwise(cu_seqlens_k.tolist())):
+        slope = None if dlse is None else dlse[None, :, a:b]
+        rows = (dout[None, a:b], q[None, a:b], k[None, c:d], v[None, c:d])
+        *own, of_sinks = flash_attention_backward(*rows, dlse=slope, sinks=sinks, **options)
+        for parts, gradient in zip(gradients, own):
+            assert gradient is not None
+            parts.append(gradient[0])
+        if dsinks is not None and of_sinks is not None:
+            dsinks += of_sinks
+    return (*(torch.cat(parts) for parts in gradients), dsinks)

@@ -126,7 +126,7 @@ def mla_prefill(
     and max_seqlen, sequences lie one behind the other in a batch of 1; lse is then (heads, tokens).
 
     Masks, accumulation, rounding, determinism and gradients are those of `flash_attention`, which it calls on the joined
-    parts (`flash_attention_varlen`, forward only, for packed sequences). Raises WrongShape, WrongDtype, WrongValue,
+    parts (`flash_attention_varlen` for packed sequences). Raises WrongShape, WrongDtype, WrongValue,
     WrongDevice.
 
     Source: DeepSeek-AI, DeepSeek-V2, 2024, section 2.1.
