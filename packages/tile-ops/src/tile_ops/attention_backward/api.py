@@ -245,10 +245,24 @@ def _packed_backward(
     padded = (packed.call.tokens // ROWS + packed.sequences) * ROWS
     base, delta = lse.new_empty((2, 1, packed.call.heads, padded))
     begin = (cu_seqlens_q.to(torch.int32).contiguous(), cu_seqlens_k.to(torch.int32).contiguous())
-    operands = (x[None] for x in (q, k, v, out))
     results = (dq[None], dk[None], dv[None], dsinks)
     where = (*begin, max_seqlen_q, max_seqlen_k)
-    _launch(call, packed.call, dout[None], dlse, *operands, lse, sinks, where, base, delta, results)
+    _launch(
+        call,
+        packed.call,
+        dout[None],
+        dlse,
+        q[None],
+        k[None],
+        v[None],
+        out[None],
+        lse,
+        sinks,
+        where,
+        base,
+        delta,
+        results,
+    )
     return dq, dk, dv, dsinks
 
 
