@@ -51,7 +51,8 @@ class FakeLibrary:
         return 0
 
     def cuDeviceGetAttribute(self, out: Any, attribute: Any, handle: Any) -> int:
-        out._obj.value = self.devices[handle.value]["capability"][attribute.value - 75]
+        device = self.devices[handle.value]
+        out._obj.value = 132 + handle.value if attribute.value == 16 else device["capability"][attribute.value - 75]
         return 0
 
     def cuGetErrorString(self, status: Any, out: Any) -> int:
@@ -139,3 +140,11 @@ def test_plugin_fulfils_the_contract_on_this_machine() -> None:
 @pytest.mark.parametrize(("capability", "arch"), [((7, 5), "sm_75"), ((8, 9), "sm_89"), ((10, 0), "sm_100a")])
 def test_architecture_names(capability: tuple[int, int], arch: str) -> None:
     assert driver.arch_name(*capability) == arch
+
+
+def test_multiprocessors(pretend: Any) -> None:
+    pretend(FakeLibrary([H200, T4]))
+    assert [plugin.DEVICE.multiprocessors(n) for n in range(2)] == [132, 133]
+    pretend(None)
+    with pytest.raises(DeviceUnavailable, match="libcuda"):
+        plugin.DEVICE.multiprocessors()

@@ -64,6 +64,7 @@ T.get_lane_idx T.get_warp_idx T.get_warp_idx_sync T.get_warp_group_idx
 kernel.get_ptx kernel.export_ptx kernel.show_ptx kernel.get_sass kernel.export_sass kernel.show_sass kernel.n_regs
 kernel.n_spills kernel.n_max_threads kernel.resource_usage tilelang.register_cuda_postproc
 tilelang.register_hip_postproc tilelang.engine.callback.register_cuda_postproc_callback
+tilelang.carver.arch.driver.get_num_sms tilelang.carver.arch.CUDA tilelang.carver.template.MatmulTemplate
 T.create_tma_descriptor T.tma_load T.copy_cluster T.ptx_arrive_barrier T.ptx_init_barrier_thread_count
 T.ptx_fence_barrier_init
 """

@@ -243,6 +243,26 @@ def texts_that_a_function_rewrites(mode):
         assert text.startswith(f"// {target.partition('=')[2]}\n")
 
 
+@case(
+    "tilelang.carver.arch.driver.get_num_sms",
+    "tilelang.carver.arch.CUDA",
+    "tilelang.carver.arch.CDNA",
+    "tilelang.carver.template.MatmulTemplate",
+    empty=ON_HOST,
+)
+def hints_for_products(mode):
+    from tilelang.carver.arch import CDNA, CUDA, driver
+    from tilelang.carver.template import MatmulTemplate
+
+    assert driver.get_num_sms() > 0
+    for arch in (CUDA("cuda -arch=sm_80"), CDNA("hip -mcpu=gfx942")):
+        template = MatmulTemplate(M=1024, N=1024, K=1024, in_dtype="float16").with_arch(arch)
+        (first, *rest) = template.recommend_hints(topk=3)
+        assert len(rest) == 2
+        assert first.block[0] % first.warp[0] == 0
+        assert template.equivalent_function() is not None
+
+
 @case("kernel.export", "kernel.export_library", "tilelang.load", empty=DEVICE_ONLY)
 def export(mode):
     kernel = build(double(), mode, out_idx=-1)

@@ -50,6 +50,7 @@ _LAZY = {
 }
 _MODULES = (
     "autotuner",
+    "carver",
     "engine",
     "language",
     "layout",

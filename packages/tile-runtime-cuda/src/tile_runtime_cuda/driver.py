@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from tile_runtime.tensor_map import BYTES, DATA_TYPES, FILLS, INTERLEAVES, L2_PROMOTIONS, SWIZZLES, TensorMap
 
 _LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
-_COMPUTE_CAPABILITY_MAJOR = 75  # CUdevice_attribute
+_MULTIPROCESSOR_COUNT = 16  # CUdevice_attribute
+_COMPUTE_CAPABILITY_MAJOR = 75
 _COMPUTE_CAPABILITY_MINOR = 76
 _L2_CACHE_SIZE = 38
 _SHARED_PER_BLOCK_OPTIN = 97
@@ -88,6 +89,11 @@ class Driver:
         """The architecture of one device, as "sm_90a"."""
         handle = self._handle(ordinal)
         return arch_name(*(self._attribute(a, handle) for a in (_COMPUTE_CAPABILITY_MAJOR, _COMPUTE_CAPABILITY_MINOR)))
+
+    def multiprocessors(self, ordinal: int) -> int:
+        """How many multiprocessors a device has. Initializes the driver."""
+        self._call("cuInit", ctypes.c_uint(0))
+        return self._attribute(_MULTIPROCESSOR_COUNT, self._handle(ordinal))
 
     # -- binaries ----------------------------------------------------------------------------------------------------
 

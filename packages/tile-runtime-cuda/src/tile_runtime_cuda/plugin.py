@@ -47,6 +47,13 @@ class CudaDevice:
             raise DeviceUnavailable("the CUDA driver offers no device to this process")
         return devices[0].arch
 
+    def multiprocessors(self, ordinal: int = 0) -> int:
+        """How many multiprocessors a device has. Raises DeviceUnavailable without it."""
+        try:
+            return Driver().multiprocessors(ordinal)
+        except DriverError as error:
+            raise DeviceUnavailable(str(error)) from error
+
     def build(
         self,
         source: str,

@@ -1,0 +1,1 @@
+"""Names of the parts of a hint."""
