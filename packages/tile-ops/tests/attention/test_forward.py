@@ -63,6 +63,21 @@ def test_gpus_begin_with_the_longest_tiles_of_all_heads(kind, arch):
     assert orders == {True: kind != "cpu", False: False}
 
 
+def test_many_queries_on_a_cpu_take_larger_tiles_and_give_the_same_rows():
+    """Of as many keys; not where the last tile would be mostly empty, or cores without one."""
+
+    def tiles(batch, tokens):
+        q = torch.empty(batch, tokens, 4, 32)
+        arguments = dict(plan(AttentionProblem.of(q, q, q), Target("cpu", "x86-64-v4")).kernels[0][1].arguments)
+        return arguments["block_M"], arguments["block_N"]
+
+    assert tiles(4, 256) == (256, 128)
+    assert {tiles(1, 256), tiles(9, 257), tiles(9, 64)} == {(64, 128)}
+    q, k, v = operands(4, 256, 140, 4, 4, 32, torch.float32)
+    alone = tile_ops.flash_attention(q[1:2, :9], k[1:2], v[1:2])
+    assert torch.equal(tile_ops.flash_attention(q, k, v)[1:2, :9], alone)
+
+
 def test_every_key_in_sight(cpu_or_hopper, agrees):
     agrees(*operands(1, 128, 256, 1, 1, 128))
 

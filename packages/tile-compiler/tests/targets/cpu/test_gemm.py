@@ -8,7 +8,8 @@ from tvm import tirx as tir
 
 from tile_compiler.targets.cpu.codegen import build_object
 from tile_compiler.targets.cpu.features import V3, V4_AMX, V4_BF16_VNNI
-from tile_compiler.targets.cpu.gemm import GemmSpec, Operand, balanced, choose_instruction, emit_gemm
+from tile_compiler.targets.cpu.gemm import GemmSpec, Operand, balanced, choose_instruction, emit_gemm, register_tile
+from tile_compiler.targets.cpu.instructions.multiply_accumulate import FMA_F32
 from tile_compiler.targets.cpu.lowered import LoweredLaunch
 from tilelang.interpreter import numerics
 from tilelang.ir.dtypes import DType, dtype_of
@@ -178,6 +179,14 @@ def test_operands_inside_larger_buffers(run, scratch, host):
     expected[1 : 1 + m, 2 : 2 + n] += arrays[0][1, 2 : 2 + m, 1 : 1 + k] @ arrays[1][2 : 2 + k, 1 : 1 + n]
     run(launch, host, *arrays)
     np.testing.assert_allclose(arrays[2], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_register_tiles():
+    tile = lambda features, rows: register_tile(FMA_F32, features, rows, 256)  # noqa: E731
+    assert tile(V4_BF16_VNNI, 256) == (14, 2)
+    assert tile(V4_AMX, 256) == (6, 4)
+    assert tile(V3, 256) == (6, 2)
+    assert tile(V4_AMX, 2) == tile(V4_BF16_VNNI, 2) == (2, 8)
 
 
 def test_instruction_choice():

@@ -62,6 +62,11 @@ class CpuFeatures:
         """Whether `vpdpbusd` may be used."""
         return "avx512vnni" in self.extra
 
+    @property
+    def amx(self) -> bool:
+        """Whether tile registers may be used."""
+        return "amx-tile" in self.extra
+
     def lanes(self, bits: int) -> int:
         """Elements of `bits` bits in one vector register."""
         return self.vector_bits // bits

@@ -72,11 +72,12 @@ def choose_instruction(a: str, b: str, c: str, features: CpuFeatures) -> Multipl
 def register_tile(op: MultiplyAccumulate, features: CpuFeatures, m: int, n: int) -> tuple[int, int]:
     """(rows, column vectors) of the accumulator tile.
 
-    14 x 2 of 32 registers and 6 x 2 of 16 leave room for B and the broadcast A and were the fastest on Zen 4 and 5
+    14 x 2 of 32 registers and 6 x 2 of 16 leave room for B and the broadcast A and were the fastest on Zen 4 and 5, and
+    6 x 4 on Sapphire Rapids (0.62 of the loads; float32 68 GFLOP/s against 62), where the level has AMX
     (benchmarks/cpu_microkernel.py). Few rows take more columns, so that eight or more accumulators hide the latency of
     the multiply-add.
     """
-    rows = 14 if features.registers == 32 else 6
+    rows = 14 if features.registers == 32 and not features.amx else 6
     columns = -(-n // op.lanes(features))
     rows = min(m, rows)
     budget = 28 if features.registers == 32 else 12
