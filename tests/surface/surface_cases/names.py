@@ -65,6 +65,7 @@ kernel.get_ptx kernel.export_ptx kernel.show_ptx kernel.get_sass kernel.export_s
 kernel.n_spills kernel.n_max_threads kernel.resource_usage tilelang.register_cuda_postproc
 tilelang.register_hip_postproc tilelang.engine.callback.register_cuda_postproc_callback
 tilelang.carver.arch.driver.get_num_sms tilelang.carver.arch.CUDA tilelang.carver.template.MatmulTemplate
+tilelang.tools.Analyzer tilelang.tools.compile_only tilelang.tools.lower_trace tilelang.autodd tilelang.tools.cuda.iket
 T.create_tma_descriptor T.tma_load T.copy_cluster T.ptx_arrive_barrier T.ptx_init_barrier_thread_count
 T.ptx_fence_barrier_init
 """
@@ -90,6 +91,8 @@ MISSING = {
     "T.gemm(mbar=)": "of Blackwell's products; Hopper's end at T.wait_wgmma, which T.mbarrier_arrive may follow",
     "tilelang.testing.process_func": "upstream's runner of its own speed regressions; `nox -s bench` is ours",
     "tilelang.testing.regression": "upstream's runner of its own speed regressions; `nox -s bench` is ours",
+    "tilelang.autodd": "a reducer of failing programs: not written; `tilelang.tools.lower_trace` shows where a compilation fails",
+    "tilelang.tools.cuda.iket": "needs an external profiler; `kernel.report()` and Nsight's own ranges are what there is",
     **dict.fromkeys(("T.create_tma_descriptor", "T.tma_load", "T.copy_cluster"), _NOT_NEEDED),
     **dict.fromkeys(
         ("T.ptx_arrive_barrier", "T.ptx_init_barrier_thread_count", "T.ptx_fence_barrier_init"), _NOT_NEEDED

@@ -263,6 +263,28 @@ def hints_for_products(mode):
         assert template.equivalent_function() is not None
 
 
+@case(
+    "tilelang.tools.Analyzer",
+    "tilelang.tools.compile_only",
+    "tilelang.tools.lower_trace",
+    empty=ON_HOST,
+)
+def tools_around_kernels(mode):
+    """Their tests are packages/tile-compiler/tests/end_to_end/test_tools.py."""
+    from tilelang.carver.arch import CUDA
+    from tilelang.tools import Analyzer, compile_only, lower_trace
+
+    found = Analyzer.analysis(double(), CUDA("cuda -arch=sm_80"))
+    assert (found.total_flops, found.bound) == (0, "memory")
+    assert found.total_global_bytes > 0
+    assert lower_trace.lower_trace(double(), "cuda -arch=sm_80").startswith("# traced")
+    with tempfile.TemporaryDirectory() as folder:
+        script, out = Path(folder) / "empty.py", Path(folder) / "out.cu"
+        script.write_text("")
+        assert compile_only.main(["--output_file", str(out), str(script)]) == 1
+        assert not out.exists()
+
+
 @case("kernel.export", "kernel.export_library", "tilelang.load", empty=DEVICE_ONLY)
 def export(mode):
     kernel = build(double(), mode, out_idx=-1)

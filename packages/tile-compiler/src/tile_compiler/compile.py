@@ -97,6 +97,14 @@ def lower(func: tir.PrimFunc, target: Any, options: Any = None) -> LoweredModule
 
 
 @without_collections()
+def lowering(func: tir.PrimFunc, target: Any, options: Any = None, *, diffs: bool = False) -> str:
+    """Every pass with its time, the IR after it or the `diffs` it made, and the text that comes out; for reading."""
+    module = lower(func, target, options)
+    source = next((data.decode() for _, kind, data in module.built().binaries if kind == "source"), "")
+    return "\n\n".join([module.trace.text(diffs), *([f"# generated\n{source}"] if source else [])])
+
+
+@without_collections()
 def compile(func: tir.PrimFunc, target: Any, options: Any = None, *, key: str = "") -> Artifact:
     """An artifact that the target's runtime launches: manifest, binary, source text and report.
 

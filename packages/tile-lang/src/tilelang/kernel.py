@@ -323,6 +323,10 @@ def compile_func(func: Any, target: Target, options: Options) -> JITKernel:
     return load_artifact(compiled(func, target, options), target, options, func)
 
 
+#: Called with (traced function, target, artifact) for each compilation of this process: tools that watch programs.
+observers: list[Callable[[Any, Target, Artifact], None]] = []
+
+
 def compiled(func: Any, target: Target, options: Options) -> Artifact:
     """The artifact of a traced function, from the cache or the target's compiler."""
     cache = kernel_cache()
@@ -332,6 +336,8 @@ def compiled(func: Any, target: Target, options: Options) -> Artifact:
         entry = targets.compiler_for(target.kind)
         artifact = entry.load().compile(func, target=target, options=options, key=key)
         cache.put(key, artifact)
+        for tell in observers:
+            tell(func, target, artifact)
     return artifact
 
 

@@ -1,6 +1,8 @@
-"""Tools around kernels: pictures of layouts. Importing this loads none of the packages that draw."""
+"""Tools around kernels: pictures of layouts, rooflines, the way through the compiler. Importing this loads none of the
+packages that draw."""
 
-# The function, not the module of the same name: the module is small, and itself imports matplotlib when it draws.
+# The functions, not the modules of the same names.
+from tilelang.tools.analyzer import Analyzer
 from tilelang.tools.plot_layout import plot_layout
 
-__all__ = ["plot_layout"]
+__all__ = ["Analyzer", "plot_layout"]

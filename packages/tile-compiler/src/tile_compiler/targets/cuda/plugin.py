@@ -45,6 +45,12 @@ class CudaTarget:
 
         return tuple(CUDA)
 
+    def lowering(self, func: tir.PrimFunc, *, target: Any, options: Any = None, diffs: bool = False) -> str:
+        """The IR after every pass, as text: see `tile_compiler.compile.lowering`."""
+        from tile_compiler.compile import lowering
+
+        return lowering(func, target, options, diffs=diffs)
+
     def compile(self, func: tir.PrimFunc, *, target: Any, options: Any = None, key: str = "") -> Artifact:
         """What `tilelang` calls: see `tile_compiler.compile.compile`."""
         from tile_compiler.compile import compile
