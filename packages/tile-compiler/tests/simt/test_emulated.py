@@ -20,8 +20,6 @@ from tilelang import interpreter
 ARCHS = ["sm_80", "gfx942", pytest.param("gfx90a", marks=pytest.mark.full)]
 #: Of the mutation sweep those of no certain architecture, and of whole waves.
 KERNELS = [s for s in SUBJECTS if s.arch == "sm_80" and s.name != "product_of_one_step"]
-#: Of Hopper's those that show most; the others wait for `nox -s full`.
-HOPPER = {"cluster", "ring", "weights", "product_staged_epilogue"}
 
 
 def _points() -> Iterator[Any]:
@@ -29,9 +27,7 @@ def _points() -> Iterator[Any]:
         for arch in ("sm_80", "gfx942", "gfx90a"):
             marks = [pytest.mark.full] if arch == "gfx90a" else []
             yield pytest.param(subject, arch, marks=marks, id=f"{subject.name}-{arch}")
-    for subject in (s for s in SUBJECTS if s.arch == "sm_90a"):
-        often = subject.name.removesuffix("_sm_90a") in HOPPER
-        yield pytest.param(subject, "sm_90a", marks=[] if often else [pytest.mark.full], id=subject.name)
+    yield from (pytest.param(subject, "sm_90a", id=subject.name) for subject in SUBJECTS if subject.arch == "sm_90a")
 
 
 def agree(func: Any, arch: str, args: list[Any], tolerance: float) -> None:
