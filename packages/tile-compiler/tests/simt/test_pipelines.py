@@ -178,6 +178,37 @@ def test_a_bound_of_the_block_is_no_question_of_each_copy(lower: Any) -> None:
     assert [tile_ir.static(n.args[-1]) for n in copies] == [1, 1]  # the predicate is true
 
 
+@pytest.mark.parametrize("arch", ARCHES)
+@pytest.mark.parametrize("least", [1, 0])
+def test_nothing_is_waited_for_behind_a_loop_whose_copies_have_ended(
+    rng: Any, proved: Any, arch: str, least: int
+) -> None:
+    """The last iteration starts no copy, so the tile that takes the place of the loop's needs a barrier only; but for a loop
+    that may have no iteration, as nothing says that it has not started the first one's copy."""
+
+    @T.prim_func
+    def main(A: T.Tensor((5, 1024), "float32"), X: T.Tensor((4, 1024), "float32"), B: T.Tensor((4, 1024), "float32")):
+        with T.Kernel(4, threads=64) as bx:
+            s = T.alloc_shared((1024,), "float32")
+            last = T.alloc_shared((1024,), "float32")
+            total = T.alloc_fragment((1024,), "float32")
+            T.clear(total)
+            for k in T.Pipelined(bx + least, num_stages=2):
+                T.copy(A[k, 0], s)
+                for i in T.Parallel(1024):
+                    total[i] += s[1023 - i]
+            T.copy(X[bx, 0], last)
+            for i in T.Parallel(1024):
+                B[bx, i] = total[i] + last[1023 - i]
+
+    args = [rng.standard_normal(shape).astype("float32") for shape in ((5, 1024), (4, 1024))]
+    trace, _ = proved(main, [*args, np.zeros((4, 1024), "float32")], arch=arch)
+    final = trace.steps[-1].after.body
+    names = [str(n.args[0].value) for n in tile_ir.walk(final) if is_call(n, "tirx.call_extern")]
+    waits = [n for n in names if n.startswith(("tl::cp_async_wait", "tl::wait_loads"))]
+    assert len(waits) == (0 if arch == "sm_75" else 1 if least else 2)
+
+
 @pytest.mark.parametrize("arch", ONE_OR_BOTH)
 def test_two_pipelines_in_sequence(rng: Any, proved: Any, arch: str) -> None:
     @T.prim_func

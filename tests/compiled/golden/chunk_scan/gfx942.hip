@@ -160,7 +160,6 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
   // T.copy (line 50)
   const int skip_tile_place = tx * 8;
   const int skip_tile_at = skip_tile_place ^ ((skip_tile_place >> 3) & 56);
-  tl::wait_loads<0>();
   tl::sync_threads();
   #pragma unroll
   for (int c = 0; c < 4; ++c) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -106,3 +107,15 @@ def extreme(index: Any, extents: dict[Any, int], most: bool) -> Any | None:
         factor, rest = found
         index = rest + tir.const(factor * (extent - 1), str(rest.ty)) if (factor > 0) == most else rest
     return index
+
+
+def period(index: Any, var: Any) -> int:
+    """After how many steps of `var` an index returns to the same version: what its small moduli have in common."""
+    if index is None:
+        return 1
+    found = [
+        int(n.b.value)
+        for n in tile_ir.walk(tir.Evaluate(index))
+        if type(n).__name__ == "FloorMod" and isinstance(n.b, tir.IntImm) and n.b.value <= 16 and depends(n.a, {var})
+    ]
+    return math.lcm(*found)

@@ -9,7 +9,7 @@ import numpy as np
 from tvm import ir, sym
 from tvm import tirx as tir
 
-from tile_compiler.loops.affine import depends, linear
+from tile_compiler.loops.affine import depends, linear, period
 from tile_compiler.passes.lower_tile_ops import alias_roots
 from tile_compiler.rewrite import is_call, map_kernels, remake_loop, substitute
 from tile_compiler.simt.context import SimtContext
@@ -28,6 +28,7 @@ from tile_compiler.simt.statement_tree import (
     in_front,
     is_barrier,
     leaves,
+    waits,
 )
 from tile_compiler.simt.uniformity import Uniformity
 from tilelang.ir import tile_ir
@@ -77,6 +78,7 @@ class Placer:
         self.analyzer = sym.Analyzer()
         self.ranges: dict[Any, Interval] = {}
         self.values: dict[Any, Any] = {}
+        self.last: dict[Any, Any] = {}  # of loops in whose last iteration the block is, the variable's value
         self.exits: list[list[State]] = []
         self.offsets: dict[Any, int] = {}
         self.sizes: dict[Any, int] = {}
@@ -136,7 +138,7 @@ class Placer:
             return Node("scope", stmt, [self._list(stmt.body)])
         inner = isinstance(stmt, tir.For) and bool(stmt.annotations) and REGISTERS in stmt.annotations
         found = effects(stmt, self.tracked, self.roots)
-        if found or _waits(stmt):
+        if found or waits(stmt):
             if isinstance(stmt, tir.For) and not inner and not self.varies(stmt.extent):
                 self.followed.append(stmt.loop_var)
                 return Node("loop", stmt, [self._list(stmt.body)], self._of(stmt.min, stmt.extent))
@@ -248,16 +250,32 @@ class Placer:
         stmt = node.stmt
         self._do(node.effects, state)
         size = tile_ir.static(self._value(stmt.extent))
-        versions = math.lcm(*(_period(e.index, stmt.loop_var) for e in self._inside(node)))
-        self.exits.append([] if size is not None else [state.copy()])
+        versions = math.lcm(*(period(e.index, stmt.loop_var) for e in self._inside(node)))
+        never = size is None and interval(self._value(stmt.extent), self.ranges)[0] < 1  # an iteration, perhaps
+        self.exits.append([state.copy()] if never else [])
         for number in self._followed(stmt, size, versions):
             self.values[stmt.loop_var] = self.analyzer.simplify(self._value(stmt.min) + number)
+            before = state.copy()
             self._visit(node.parts[0], state)
             if size is None:
-                self.exits[-1].append(state.copy())
+                self.exits[-1].append(self._ended(node, before, state))
         self.values.pop(stmt.loop_var, None)
-        for other in self.exits.pop():
+        ends = self.exits.pop()
+        if size is None:  # one of the iterations that were followed is the last
+            vars(state).update(vars(ends.pop()))
+        for other in ends:
             state.merge(other)
+
+    def _ended(self, node: Node, before: State, after: State) -> State:
+        """The state behind a loop that ends with an iteration, which `before` was the state in front of. What an iteration
+        starts for those that follow it, the last one does not."""
+        if not after.flying:
+            return after.copy()
+        stmt = node.stmt
+        self.last[stmt.loop_var] = stmt.min + stmt.extent - 1
+        self._visit(copied(node.parts[0]), before)
+        del self.last[stmt.loop_var]
+        return before
 
     def _followed(self, loop: tir.For, size: int | None, versions: int) -> list[int]:
         """The iterations that are followed: the first ones, the last ones, and those around a change of a condition.
@@ -293,8 +311,9 @@ class Placer:
         return [*node.effects, *(e for p in node.parts for e in self._inside(p))]
 
     def _branch(self, node: Node, state: State) -> None:
-        condition = self._value(node.stmt.condition)
-        chosen = tile_ir.static(condition)
+        chosen = tile_ir.static(self._value(node.stmt.condition))
+        if chosen is None and self.last:
+            chosen = tile_ir.static(self.analyzer.simplify(substitute(node.stmt.condition, self.last)))
         if chosen is not None:
             if chosen:
                 self._visit(node.parts[0], state)
@@ -474,27 +493,3 @@ class Placer:
 
     def _value(self, node: Any) -> Any:
         return self.analyzer.simplify(substitute(node, self.values)) if self.values else node
-
-
-def _waits(stmt: Any) -> bool:
-    """Whether a statement synchronizes, or leaves a loop."""
-    return any(
-        is_call(n, "tirx.break_loop", "tirx.continue_loop")
-        or (
-            is_call(n, "tirx.call_extern")
-            and str(n.args[0].value).startswith(("tl::sync", "tl::cluster_sync", "tl::cp_async", "tl::wgmma"))
-        )
-        for n in tile_ir.walk(stmt, ir.Call)
-    )
-
-
-def _period(index: Any, var: Any) -> int:
-    """After how many steps of `var` an index returns to the same version: what its small moduli have in common."""
-    if index is None:
-        return 1
-    found = [
-        int(n.b.value)
-        for n in tile_ir.walk(tir.Evaluate(index))
-        if type(n).__name__ == "FloorMod" and isinstance(n.b, tir.IntImm) and n.b.value <= 16 and depends(n.a, {var})
-    ]
-    return math.lcm(*found)

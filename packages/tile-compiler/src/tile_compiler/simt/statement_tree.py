@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from tvm import ir
 from tvm import tirx as tir
 
 from tile_compiler.rewrite import is_call
 from tile_compiler.simt.memory_effects import Effect
+from tilelang.ir import tile_ir
 
 BLOCK_BARRIERS = (
     "tl::sync_threads",
@@ -68,3 +70,15 @@ def in_front(parts: list[Node], position: int) -> int:
         while position and called(parts[position - 1].stmt).startswith("tl::wgmma_hold"):
             position -= 1
     return position
+
+
+def waits(stmt: Any) -> bool:
+    """Whether a statement synchronizes, or leaves a loop."""
+    return any(
+        is_call(n, "tirx.break_loop", "tirx.continue_loop")
+        or (
+            is_call(n, "tirx.call_extern")
+            and str(n.args[0].value).startswith(("tl::sync", "tl::cluster_sync", "tl::cp_async", "tl::wgmma"))
+        )
+        for n in tile_ir.walk(stmt, ir.Call)
+    )
