@@ -58,7 +58,7 @@ class GemvConfig:
 @dataclass(frozen=True)
 class AttentionConfig:
     """Queries and keys of a block's tile, stages of the pipeline, threads; how many blocks stay for many tiles (0: one
-    for each tile), of how many heads they take tiles at a time, whether these are stored through shared memory."""
+    for each tile), of how many heads they take tiles at a time."""
 
     block_m: int = 128
     block_n: int = 128
@@ -66,11 +66,10 @@ class AttentionConfig:
     threads: int = 256
     blocks: int = 0
     section: int = 16
-    staged: bool = False
 
     @property
     def name(self) -> str:
-        stay = f"-b{self.blocks}-h{self.section}{'-staged' if self.staged else ''}" if self.blocks else ""
+        stay = f"-b{self.blocks}-h{self.section}" if self.blocks else ""
         return f"{self.block_m}x{self.block_n}-{self.stages}-{self.threads}{stay}"
 
 
@@ -163,7 +162,6 @@ SWEEPS: dict[str, tuple[Config, ...]] = {
     "attention": (
         AttentionConfig(128, 128, 2, blocks=132, section=8),
         AttentionConfig(128, 128, 2, blocks=132, section=32),
-        AttentionConfig(128, 128, 2, blocks=132, staged=True),
         AttentionConfig(128, 176, 2),
         AttentionConfig(192, 128, 2, 384),
         AttentionConfig(128, 64, 2),
@@ -198,8 +196,7 @@ def suits(case: Case, config: Config) -> bool:
         return config.block_k <= case.k
     if isinstance(case, Attention):
         assert isinstance(config, AttentionConfig)
-        kept = config.block_m * (2 if config.staged else 1)
-        tiles = (kept + 2 * config.stages * config.block_n) * case.dim * BYTES[case.dtype]
+        tiles = (config.block_m + 2 * config.stages * config.block_n) * case.dim * BYTES[case.dtype]
         registers = config.block_m * (case.dim + 1.5 * config.block_n) / config.threads
         return tiles <= SHARED_BYTES and registers <= REGISTERS
     assert isinstance(case, Mla)

@@ -16,6 +16,7 @@ from tile_compiler.rewrite import is_call, substitute
 from tile_compiler.simt.accesses import WideAccess, addressed, per_byte
 from tile_compiler.simt.distribution import Distribution
 from tile_compiler.simt.lowering import Lowering
+from tile_compiler.simt.operators.ask_once import asked_once
 from tile_compiler.simt.operators.exchange_lanes import QuadStore
 from tile_compiler.simt.operators.interior import interior
 from tile_compiler.simt.operators.load_to_lds import straight_to_lds
@@ -54,10 +55,13 @@ def lower_nest(rule: NestRule, low: Lowering) -> Any:
 
     A nest that only moves elements moves vectors directly, by `cp.async` where it may complete later. One whose accesses
     need predicates is written twice, under a condition of the block: without them where the whole tile is in bounds.
+    Where a few registers decide whether a nest does anything, that is asked before it (`asked_once`).
     """
     loop = low.layouts.solution.values[rule.loop]
     assert isinstance(loop, Distribution)
-    return _Nest(rule, low, loop).lower()
+    nest = _Nest(rule, low, loop)
+    question = asked_once(rule.nest, loop.steps, nest.register_table, low)
+    return nest.lower() if question is None else tir.IfThenElse(question, nest.lower(), None, span=low.span)
 
 
 class _Nest:
@@ -218,6 +222,13 @@ class _Nest:
         if not is_formula(expr):
             return self._selected(table, step)
         return self.low.simplify(to_tir(expr, {"i": step}))
+
+    def register_table(self, node: Any) -> Ints | None:
+        """The register that a load of a fragment reads, by step; None if that differs between threads."""
+        for n, access in enumerate(self.rule.accesses.fragments):
+            if access.buffer.same_as(node.source) and self._indices_of(n, node.indices):
+                return self.rule.register_map(n, self.loop, self.low.distribution(access.buffer))
+        return None
 
     @staticmethod
     def _selected(table: Ints, step: Any) -> Any:
