@@ -103,6 +103,7 @@ def attention(batch, heads, heads_kv, tokens, dim, causal, dtype, block_M, block
     group = heads // heads_kv
     scale, tiles = math.log2(math.e) / math.sqrt(dim), T.ceildiv(tokens, block_M)
     grid = (heads, tiles) if causal else (tiles, heads)
+    crossed = 1 if not causal else block_M // block_N if block_M % block_N == 0 else 2 + (block_M - 2) // block_N
 
     @T.prim_func
     def main(
@@ -119,7 +120,7 @@ def attention(batch, heads, heads_kv, tokens, dim, causal, dtype, block_M, block
             weights = T.alloc_fragment((block_M, block_N), dtype)
             out = T.alloc_fragment((block_M, dim), "float32")
             largest = T.alloc_fragment((block_M,), "float32")
-            before = T.alloc_fragment((block_M,), "float32")
+            highest = T.alloc_fragment((block_M,), "float32")
             rescale = T.alloc_fragment((block_M,), "float32")
             tile_sum = T.alloc_fragment((block_M,), "float32")
             total = T.alloc_fragment((block_M,), "float32")
@@ -129,21 +130,23 @@ def attention(batch, heads, heads_kv, tokens, dim, causal, dtype, block_M, block
             T.copy(Q[bz, by, row : row + block_M, :], Q_shared)
             T.clear(out)
             T.clear(total)
-            T.fill(largest, -T.infinity("float32"))
-            end = T.min(row + block_M, tokens) if causal else tokens
-            for k in T.Pipelined(T.ceildiv(end, block_N), num_stages=stages):
+            T.fill(largest, -1e30)  # finite: a first tile may hold no key that a row sees
+            last = T.ceildiv(T.min(row + block_M, tokens) if causal else tokens, block_N) - 1
+            for step in T.Pipelined(last + 1, num_stages=stages):
+                k = last - step  # backwards: the first steps are those that the diagonal crosses
                 T.copy(K[bz, by // group, k * block_N : (k + 1) * block_N, :], K_shared)
                 T.clear(scores)
                 T.gemm(Q_shared, K_shared, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
                 if causal or tokens % block_N:
-                    if (k + 1) * block_N > (row if causal else tokens):  # a tile that the diagonal or the end crosses
+                    if step < crossed:  # a tile that the diagonal or the end crosses
                         for i, j in T.Parallel(block_M, block_N):
                             seen = k * block_N + j <= row + i if causal else k * block_N + j < tokens
                             scores[i, j] = T.if_then_else(seen, scores[i, j], -T.infinity("float32"))
-                T.copy(largest, before)
-                T.reduce_max(scores, largest, dim=1, clear=False)
-                for i in T.Parallel(block_M):
-                    rescale[i] = T.exp2((before[i] - largest[i]) * scale)
+                T.reduce_max(scores, highest, dim=1)
+                for i in T.Parallel(block_M):  # weights up to 2^8: the maximum need not follow at once
+                    behind = (highest[i] - largest[i]) * scale
+                    rescale[i] = T.if_then_else(behind > 8, T.exp2(-behind), 1)
+                    largest[i] = T.if_then_else(behind > 8, highest[i], largest[i])
                 for i, j in T.Parallel(block_M, block_N):
                     scores[i, j] = T.exp2(scores[i, j] * scale - largest[i] * scale)
                 T.reduce_sum(scores, tile_sum, dim=1)
@@ -151,7 +154,8 @@ def attention(batch, heads, heads_kv, tokens, dim, causal, dtype, block_M, block
                     total[i] = total[i] * rescale[i] + tile_sum[i]
                 T.copy(scores, weights)
                 for i, j in T.Parallel(block_M, dim):
-                    out[i, j] *= rescale[i]
+                    if rescale[i] != 1:
+                        out[i, j] *= rescale[i]
                 T.copy(V[bz, by // group, k * block_N : (k + 1) * block_N, :], V_shared)
                 T.gemm(weights, V_shared, out, policy=T.GemmWarpPolicy.FullRow)
             for i, j in T.Parallel(block_M, dim):
