@@ -206,7 +206,9 @@ def attention_persistent(  # type: ignore[no-untyped-def]
                 for step in T.Pipelined(last + 1, num_stages=stages):
                     k = last - step  # backwards: the first steps are those that the diagonal crosses
                     T.copy(K[bz, by // group, k * block_N : (k + 1) * block_N, :], K_shared)
-                    T.gemm(Q_shared, K_shared, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
+                    T.gemm(
+                        Q_shared, K_shared, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=True
+                    )
                     if causal or tokens % block_N:
                         if step < crossed:  # the diagonal or the end crosses the tile
                             for i, j in T.Parallel(block_M, block_N):
