@@ -98,6 +98,7 @@ def lower_reduce(op: Reduce, low: Lowering) -> Any:
                 part[r] = step(part[r], shfl_xor(part[r], mask))       for each mask inside a warp
                 dst[r] = part[r]                                       or step(dst[r], part[r]) to keep dst's content
 
+    Where a result is summed in several chains that the first elements begin, the identity comes last.
     Threads in other warps exchange through shared memory. Irregular distributions go through shared memory at once.
     """
     src, dst = low.distribution(op.src.source), low.distribution(op.dst.source)
@@ -155,17 +156,28 @@ def _exchanged(op: Reduce, low: Lowering, pattern: Butterfly, count: int, combin
     steps = len(register)
     place = expr_of_values(register, placeholders(1))
 
+    def element(s: Any) -> Any:
+        return combine.prepare(cast(load(source, s), combine.dtype))
+
+    def begin(s: Any) -> Any:
+        return store(part, element(s), to_tir(place, {"i": s}), span=low.span)
+
     def gather(s: Any) -> Any:
         to = to_tir(place, {"i": s})
-        value = combine.prepare(cast(load(source, s), combine.dtype))
-        return store(part, combine.step(load(part, to), value), to, span=low.span)
+        return store(part, combine.step(load(part, to), element(s)), to, span=low.span)
 
-    body = [unrolled("r", count * chains, lambda r: store(part, combine.identity, r))]
-    if not is_formula(place):
-        body += [_one(register, s, part, source, combine) for s in range(steps)]
+    def neutral(r: Any) -> Any:
+        return store(part, combine.step(combine.identity, load(part, r)), r)
+
+    many = count * chains
+    if chains > 1 and np.array_equal(np.sort(register[:many]), np.arange(many)):  # one element of each chain
+        body = [unrolled("s", many, begin), unrolled("s", steps - many, lambda s: gather(s + many))]
+        body += [*_joined(part, count, chains, combine), unrolled("r", count, neutral)]
     else:
-        body.append(unrolled("s", steps, gather))
-    body += _joined(part, count, chains, combine)
+        body = [unrolled("r", many, lambda r: store(part, combine.identity, r))]
+        alone = [] if is_formula(place) else [_one(register, s, part, source, combine) for s in range(steps)]
+        body += alone or [unrolled("s", steps, gather)]
+        body += _joined(part, count, chains, combine)
     for mask in [m for m in pattern.masks if m < low.ctx.arch.warp]:
 
         def exchange(r: Any, mask: int = mask) -> Any:
