@@ -140,6 +140,10 @@ class _Waits(Placer):
             self._before(node.parts, position, state)
             self._visit(part, state)
 
+    def _ended(self, node: Node, before: Any, after: Any) -> Any:
+        """Products are under way behind a loop as its last iteration left them."""
+        return after.copy()
+
     def _group(self, node: Node, state: Any) -> None:
         """T.gemm is done when the work of a group is: others may be waiting for it behind."""
         own, body = _Pending(), node.parts[0]
