@@ -200,6 +200,24 @@ def all_blocks_meet():
     return Program(main, [a, np.zeros_like(a), np.zeros_like(a)], [a[::-1] + np.float32(1)])
 
 
+@case("T.pdl_sync", "T.pdl_trigger")
+def launches_that_overlap():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32"), B: T.Tensor((64,), "float32")):
+        scratch = T.alloc_global((64,), "float32")
+        with T.Kernel(2, threads=32) as bx:
+            t = bx * 32 + T.get_thread_binding()
+            scratch[t] = A[t] * 2
+            T.pdl_trigger()
+        with T.Kernel(2, threads=32) as bx:
+            t = bx * 32 + T.get_thread_binding()
+            T.pdl_sync()
+            B[t] = scratch[63 - t] + 1
+
+    a = ints(64, dtype=np.float32)
+    return Program(main, [a], [a[::-1] * np.float32(2) + np.float32(1)], arch=HOPPER)
+
+
 @case("T.wgmma_gemm", "T.wait_wgmma")
 def products_that_run_beside_each_other():
     """Two products under way; the first one is waited for by hand, the other one by the compiler."""

@@ -10,6 +10,8 @@ from tvm import tirx as tir
 
 from tilelang.ir import tile_ir
 
+RELEASE = "tl.release"  # attribute of a call: a barrier or an arrival that the user wrote
+
 
 class Rewriter:
     """Walks statements top-down; a subclass overrides the classes it changes and calls `super()` to descend.

@@ -90,6 +90,12 @@ def test_every_part_of_a_barrier_is_needed(across, change):
     assert found & {"race-read-after-write", "race-write-after-read", "barrier-misuse", "deadlock"}, found
 
 
+@pytest.mark.parametrize("func", [passed_on(sync), passed_on(halves), passed_on(arrivals)])
+def test_pointers_that_others_write_through_are_not_restricted(func):
+    """Else the device's compiler may read before a wait what the kernel reads behind it."""
+    assert "__restrict__" not in compiled(func).get_kernel_source()
+
+
 def test_a_block_that_leaves_before_others_have_arrived_at_its_barrier():
     def arrivals_alone(ready: Any) -> None:
         T.mbarrier_arrive(ready, cta_id=T.block_rank_in_cluster() ^ 1)
@@ -319,3 +325,72 @@ def test_what_cannot_be_cut(body, why):
     compiled(main, "cuda -arch=sm_80")(got)
     compiled(main, "cpu", "interpret")(want)
     np.testing.assert_array_equal(got, want)
+
+
+# -- launches that overlap ----------------------------------------------------------------------------------------------
+
+
+def two_launches() -> Any:
+    """The second kernel reads what the first one wrote, behind T.pdl_sync."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((2, 256, 64), "float16"), S: T.Tensor((2, 256, 64), "float16"), B: T.Tensor((2, 64), "float32")
+    ):
+        with T.Kernel(2, threads=128) as bx:
+            T.pdl_trigger()
+            for i, j in T.Parallel(256, 64):
+                S[bx, i, j] = A[bx, i, j] * 2
+        with T.Kernel(2, threads=128) as bx:
+            tile = T.alloc_shared((64, 64), "float16")
+            total = T.alloc_fragment((64,), "float32")
+            T.clear(total)
+            T.pdl_sync()
+            for k in T.Pipelined(4, num_stages=2):
+                T.copy(S[1 - bx, k * 64, 0], tile)
+                T.reduce_sum(tile, total, dim=0, clear=False)
+            T.copy(total, B[bx, 0])
+
+    return main
+
+
+@pytest.mark.parametrize(("target", "overlap"), [(HOPPER, True), ("cuda -arch=sm_80", False), ("cpu", False)])
+def test_a_launch_that_begins_early_waits(target, overlap):
+    """Nothing of it runs ahead of the wait, a producer warp neither; targets without such launches leave both calls out."""
+    kernel = compiled(two_launches(), target, "device" if target == "cpu" else "emulate")
+    a = np.random.default_rng(0).standard_normal((2, 256, 64)).astype(np.float16)
+    s, b = np.zeros_like(a), np.zeros((2, 64), np.float32)
+    kernel(a, s, b)
+    np.testing.assert_allclose(b, 2 * a[::-1].astype(np.float64).sum(1), rtol=1e-3, atol=2e-2)
+    for variant in kernel.artifact.manifest.variants:
+        assert [n.pdl for n in variant.launches] == [False, overlap]
+    text = kernel.get_kernel_source()
+    assert ("grid_dependency_launch" in text) == ("grid_dependency_wait" in text) == overlap
+    if target != "cpu":  # not of what an earlier launch may still write
+        assert text.count("__restrict__") == (2 if overlap else 4)
+    if overlap:
+        wait = text.index("tl::grid_dependency_wait")
+        second = text[text.index("main_kernel_1(") : wait]
+        assert not any(word in second for word in ("S[", "tma_load", "cp_async"))
+        compiled(two_launches(), HOPPER, "device")
+
+
+def test_warpgroups_wait_for_warpgroups_of_other_blocks():
+    @T.prim_func
+    def main(A: T.Tensor((4, 128), "float32"), S: T.Tensor((4, 128), "float32"), B: T.Tensor((4, 128), "float32")):
+        with T.ClusterKernel(4, cluster_dims=2, threads=256) as bx:
+            ready = T.alloc_cluster_barrier(128)
+            with T.ws(1):
+                T.mbarrier_wait_parity(ready, 0)
+                for i in T.Parallel(128):
+                    B[bx, i] = S[bx ^ 1, i] + 1
+            with T.ws(0):
+                for i in T.Parallel(128):
+                    S[bx, i] = A[bx, i] * 2
+                T.mbarrier_arrive(ready, cta_id=T.block_rank_in_cluster() ^ 1)
+            T.cluster_sync()
+
+    a = np.random.default_rng(0).standard_normal((4, 128)).astype(np.float32)
+    s, b = np.zeros_like(a), np.zeros_like(a)
+    compiled(main)(a, s, b)
+    np.testing.assert_array_equal(b, 2 * a[[1, 0, 3, 2]] + 1)

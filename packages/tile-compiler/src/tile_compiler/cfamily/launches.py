@@ -10,7 +10,7 @@ from tvm import tirx as tir
 
 from tile_compiler.cfamily.element_types import split
 from tile_compiler.cfamily.printer import KernelInput
-from tile_compiler.rewrite import is_call, substitute
+from tile_compiler.rewrite import RELEASE, is_call, substitute
 from tile_compiler.signature import Signature
 from tilelang.ir import tile_ir
 
@@ -80,6 +80,7 @@ def _launch(
         maps=tuple(maps),
         # ptxas ignores a change of registers unless it knows how many a thread starts with (PTX ISA, setmaxnreg).
         min_blocks=1 if _changes_registers(body) else None,
+        beside_others=_calls(body, *WAITS_FOR_OTHERS) or _meets_cluster(body),
     )
     numbers = {var: number for number, var in enumerate(signature.tensor_maps)}
     args = [
@@ -90,10 +91,25 @@ def _launch(
     return KernelLaunch(kernel.index, made, args, shared_span(body))
 
 
+#: Calls behind which memory holds what other blocks or earlier launches have written meanwhile.
+WAITS_FOR_OTHERS = ("tl::sync_grid", "tl::cluster_wait", "tl::mbarrier_wait_others", "tl::grid_dependency_wait")
+
+
 def _changes_registers(body: Any) -> bool:
     """Whether a kernel hands registers from warps to warps (`tl::register_limit_increase<n>`)."""
+    return _calls(body, "tl::register_limit_")
+
+
+def _meets_cluster(body: Any) -> bool:
+    """Whether a kernel has a T.cluster_sync of the user's, behind which it may read what others wrote."""
     calls = (n for n in tile_ir.walk(body, ir.Call) if is_call(n, "tirx.call_extern"))
-    return any(str(call.args[0].value).startswith("tl::register_limit_") for call in calls)
+    return any(str(c.args[0].value) == "tl::cluster_sync" and RELEASE in tile_ir.attrs_of(c) for c in calls)
+
+
+def _calls(body: Any, *names: str) -> bool:
+    """Whether a kernel calls a function whose name begins so."""
+    calls = (n for n in tile_ir.walk(body, ir.Call) if is_call(n, "tirx.call_extern"))
+    return any(str(call.args[0].value).startswith(names) for call in calls)
 
 
 def mentioned(node: Any) -> set[Any]:

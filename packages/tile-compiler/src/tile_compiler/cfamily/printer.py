@@ -44,7 +44,8 @@ class KernelInput:
     `params` are its buffers, then `scalars` its numbers, in the order of the launch's arguments. `grid` and `threads`
     are (variable, extent), x first. `nothing_negative` are the scalars that are never negative: extents of tensors.
     `narrow` are buffers of dynamic extents whose elements int32 can count: the launch's guard sees to it. `maps` are
-    tensor maps, the last parameters.
+    tensor maps, the last parameters. `beside_others`: other blocks, or an earlier launch, write what it reads while it runs,
+    so that the compiler may not move its accesses across the calls that wait for them.
     """
 
     symbol: str
@@ -58,6 +59,7 @@ class KernelInput:
     narrow: frozenset[Any] = frozenset()
     min_blocks: int | None = None
     maps: tuple[Any, ...] = ()
+    beside_others: bool = False
 
     @property
     def num_threads(self) -> int:
@@ -152,7 +154,8 @@ class Printer(Vectors):
         for buffer in self.input.params:
             array = self.arrays[buffer]
             constant = "" if array.written else "const "
-            params.append(f"{constant}{array.pointee} *__restrict__ {array.name}")
+            alone = "" if self.input.beside_others else "__restrict__ "
+            params.append(f"{constant}{array.pointee} *{alone}{array.name}")
         params += [f"{self.type_of(v)[0].text} {self.names[v]}" for v in self.input.scalars]
         params += [f"const __grid_constant__ tl::tensor_map {self.names[v][1:]}" for v in self.input.maps]
         bounds = self.dialect.launch_bounds(self.input.num_threads, self.input.min_blocks)

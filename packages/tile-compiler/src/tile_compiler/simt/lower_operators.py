@@ -153,8 +153,12 @@ class _LowerOperators(JoiningGuard):
         if policy is None:
             return body
         read = {n.source for n in tile_ir.walk(nest.body, ir.TensorLoad)} & self.written
-        if not self.ctx.arch.has_cache_hints or read:
+        waits = any(
+            isinstance(ops.operator_of(n), ops.DependentLaunch) for n in tile_ir.walk(self.kernel.body, tir.Evaluate)
+        )
+        if not self.ctx.arch.has_cache_hints or read or waits:
             why = f"{self.ctx.arch.name} has no such loads" if not read else "the kernel writes what it reads"
+            why = "an earlier launch may write what it reads" if waits else why
             self.ctx.report.note(nest.span, f"{policy} has no effect: {why}")
             return body
         self.ctx.report.note(nest.span, f"{policy} for what is loaded to registers")

@@ -8,11 +8,10 @@ from typing import Any
 from tvm import ir
 from tvm import tirx as tir
 
-from tile_compiler.rewrite import is_call, map_kernels
+from tile_compiler.rewrite import RELEASE, is_call, map_kernels
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.insert_barriers import Placer
 from tile_compiler.simt.memory_effects import Effect
-from tile_compiler.simt.operators.barrier import RELEASE
 from tile_compiler.simt.operators.nests import address, run
 from tile_compiler.simt.since_barrier import Touch, overlap
 from tile_compiler.simt.statement_tree import Node, called, is_barrier, leaves

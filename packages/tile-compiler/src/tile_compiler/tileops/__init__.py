@@ -11,6 +11,7 @@ from tile_compiler.tileops.barrier import lower_barrier
 from tile_compiler.tileops.bulk_group import lower_bulk_group
 from tile_compiler.tileops.copy import lower_copy
 from tile_compiler.tileops.debug import lower_device_assert, lower_print
+from tile_compiler.tileops.dependent import lower_dependent
 from tile_compiler.tileops.fence import lower_fence
 from tile_compiler.tileops.fill import lower_fill
 from tile_compiler.tileops.gemm import lower_gemm
@@ -33,6 +34,7 @@ LOWERINGS: dict[type[ops.TileOp], Lowering] = {
     ops.BulkWait: lower_bulk_group,
     ops.ClusterSync: lower_cluster_sync,
     ops.Copy: lower_copy,
+    ops.DependentLaunch: lower_dependent,
     ops.DeviceAssert: lower_device_assert,
     ops.FenceProxyAsync: lower_fence,
     ops.Fill: lower_fill,

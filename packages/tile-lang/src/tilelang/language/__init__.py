@@ -11,7 +11,15 @@ from tilelang.frontend.trace import dynamic, macro, prim_func
 from tilelang.frontend.values import cast
 from tilelang.ir import dtypes as _dtypes
 from tilelang.ir.dtypes import DType as dtype
-from tilelang.language.across import cluster_arrive, cluster_arrive_relaxed, cluster_sync, cluster_wait, sync_grid
+from tilelang.language.across import (
+    cluster_arrive,
+    cluster_arrive_relaxed,
+    cluster_sync,
+    cluster_wait,
+    pdl_sync,
+    pdl_trigger,
+    sync_grid,
+)
 from tilelang.language.allocate import (
     access_ptr,
     address_of,
@@ -477,6 +485,8 @@ __all__ = [
     "nearbyint",
     "no_set_max_nreg",
     "parallel",
+    "pdl_sync",
+    "pdl_trigger",
     "popcount",
     "pow",
     "prim_func",

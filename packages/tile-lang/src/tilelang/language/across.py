@@ -1,4 +1,5 @@
-"""Barriers between blocks: `T.cluster_sync` and its halves for the blocks of a cluster, `T.sync_grid` for all of them."""
+"""Barriers between blocks: `T.cluster_sync` and its halves for the blocks of a cluster, `T.sync_grid` for all of them; and
+between launches: `T.pdl_sync`, `T.pdl_trigger`."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from tilelang.errors import InvalidArgument
 from tilelang.frontend.builder import require_kernel
 from tilelang.language.launch import blocks_of_cluster
 from tilelang.ops.across import ClusterSync, GridSync
+from tilelang.ops.dependent import DependentLaunch
 from tilelang.ops.sync import SyncThreads
 
 
@@ -58,3 +60,23 @@ def sync_grid() -> None:
     builder = require_kernel("T.sync_grid")
     _outside_of_parallel("T.sync_grid", builder.in_parallel)
     builder.emit(GridSync().to_stmt(builder.span()))
+
+
+def pdl_sync() -> None:
+    """`T.pdl_sync()`: wait until the launches before this one have ended and what they wrote is there.
+
+    A kernel that has it may begin before they have (programmatic dependent launch, on sm_90a): what stands in front of it
+    must not touch what they write, nor write what they read. Elsewhere launches run one by one. All threads come by.
+    """
+    _dependent("T.pdl_sync", trigger=False)
+
+
+def pdl_trigger() -> None:
+    """`T.pdl_trigger()`: the next launch may begin once all blocks have come by, if it has a `T.pdl_sync`."""
+    _dependent("T.pdl_trigger", trigger=True)
+
+
+def _dependent(what: str, trigger: bool) -> None:
+    builder = require_kernel(what)
+    _outside_of_parallel(what, builder.in_parallel)
+    builder.emit(DependentLaunch(trigger).to_stmt(builder.span()))

@@ -15,6 +15,7 @@ from tilelang.ops.base import OPERATORS, Machine, ThreadOp, TileOp, parse, regis
 from tilelang.ops.bulk_group import BulkCommit, BulkWait
 from tilelang.ops.copy import Copy
 from tilelang.ops.debug import DeviceAssert, Print
+from tilelang.ops.dependent import DependentLaunch
 from tilelang.ops.fence import FenceProxyAsync
 from tilelang.ops.fill import Fill
 from tilelang.ops.gemm import Gemm, GemmWarpPolicy
@@ -36,6 +37,7 @@ __all__ = [
     "BulkWait",
     "ClusterSync",
     "Copy",
+    "DependentLaunch",
     "DeviceAssert",
     "FenceProxyAsync",
     "Fill",

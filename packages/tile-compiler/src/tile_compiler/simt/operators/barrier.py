@@ -8,12 +8,11 @@ from tvm import ir
 from tvm import tirx as tir
 
 from tile_compiler.errors import UnsupportedOnTarget
+from tile_compiler.rewrite import RELEASE
 from tile_compiler.simt.lowering import Lowering
 from tile_compiler.simt.operators.nests import run
 from tilelang.ir import tile_ir
 from tilelang.ops import MbarrierArrive, MbarrierExpectTx, MbarrierWait, TileOp, operator_of
-
-RELEASE = "tl.release"  # attribute of a call
 
 
 def barrier_address(region: Any) -> Any:

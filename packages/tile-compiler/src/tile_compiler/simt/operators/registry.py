@@ -13,6 +13,7 @@ from tile_compiler.simt.operators.barrier import lower_arrive, lower_expect, low
 from tile_compiler.simt.operators.bulk_group import lower_bulk_wait, lower_commit
 from tile_compiler.simt.operators.copy import expand_copy
 from tile_compiler.simt.operators.debug import expand_device_assert, expand_print
+from tile_compiler.simt.operators.dependent import lower_dependent
 from tile_compiler.simt.operators.fence import lower_fence
 from tile_compiler.simt.operators.fill import expand_fill
 from tile_compiler.simt.operators.gemm import GemmRule, expand_gemm, gemm_rule
@@ -45,6 +46,7 @@ TWINS: dict[type[ops.TileOp], Twin] = {
     ops.BulkWait: Twin(lower=lower_bulk_wait),
     ops.ClusterSync: Twin(lower=lower_cluster_sync),
     ops.Copy: Twin(expand_copy),
+    ops.DependentLaunch: Twin(lower=lower_dependent),
     ops.DeviceAssert: Twin(expand_device_assert),
     ops.FenceProxyAsync: Twin(lower=lower_fence),
     ops.Fill: Twin(expand_fill),

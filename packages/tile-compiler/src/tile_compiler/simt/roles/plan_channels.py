@@ -66,7 +66,8 @@ def plan_channels(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
         if any(tile_ir.as_thread_group(n) is not None for n in tile_ir.walk(kernel.body)):
             return kernel  # the user has given the roles
         if _meets_others(kernel):
-            ctx.report.note(kernel.span, "no producer warp: all threads come to the barriers between blocks")
+            reason = "all threads come to T.pdl_sync and to the barriers between blocks"
+            ctx.report.note(kernel.span, f"no producer warp: {reason}")
             return kernel
         planner = Planner(func, kernel, ctx)
         body = planner.body(kernel.body)
@@ -84,9 +85,9 @@ def plan_channels(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
 
 
 def _meets_others(kernel: tile_ir.Kernel) -> bool:
-    """Whether all threads of several blocks meet, which a producer that runs ahead would be late for."""
+    """Whether all threads of several blocks meet, or wait for earlier launches: what a producer must not run ahead of."""
     found = (ops.operator_of(n) for n in tile_ir.walk(kernel.body, tir.Evaluate))
-    return any(isinstance(op, ops.AcrossBlocks) for op in found)
+    return any(isinstance(op, (ops.AcrossBlocks, ops.DependentLaunch)) for op in found)
 
 
 class Planner(RangeRewriter):

@@ -30,6 +30,7 @@ from tilelang.ir import tile_ir
 CUBIN, PTX, SOURCE = "kernel.cubin", "kernel.ptx", "kernel.cu"
 COMPILER_OPTION = "tl.cuda_compiler"  # "nvrtc" (default) or "nvcc"
 FLAGS_OPTION = "tl.device_compile_flags"
+MEET, WAIT = "tl::sync_grid", "tl::grid_dependency_wait"  # of all blocks; for earlier launches
 PTX_OPTION = "tl.embed_ptx"  # the artifact holds the PTX too: the driver compiles it for newer devices
 
 
@@ -98,7 +99,7 @@ class CudaTarget:
         assert isinstance(ctx, SimtContext)
         arch: CudaArch = ctx.features
         launches = kernel_launches(func, signature, narrow=ctx.narrow)
-        together = {n.index for n in launches if meets_grid(n)}
+        together = {n.index for n in launches if calls(n, MEET)}
         for launch in launches:
             check_shared(launch, arch)
             if launch.index in together:
@@ -118,6 +119,7 @@ class CudaTarget:
                 prints=ctx.prints.get(launch.index, []),
                 errors=ctx.errors.get(launch.index, []),
                 **({"cooperative": True} if launch.index in together else {}),
+                **({"pdl": True} if calls(launch, WAIT) else {}),
                 **({"cluster": ctx.clusters[launch.index].launched} if launch.index in ctx.clusters else {}),
             )
             for launch in launches
@@ -157,7 +159,7 @@ class CudaTarget:
         for launch in launches:
             used = cubin.resources.get(launch.kernel.symbol, {})
             note_resources(launch, used, arch, ctx)
-            if meets_grid(launch):
+            if calls(launch, MEET):
                 check_fits(launch, used.get("registers", 0), arch)
         return cubin
 
@@ -191,10 +193,10 @@ def check_shared(launch: KernelLaunch, arch: CudaArch) -> None:
         )
 
 
-def meets_grid(launch: KernelLaunch) -> bool:
-    """Whether all blocks of a launch wait for each other."""
-    calls = (n for n in tile_ir.walk(launch.kernel.body, ir.Call) if is_call(n, "tirx.call_extern"))
-    return any(str(call.args[0].value) == "tl::sync_grid" for call in calls)
+def calls(launch: KernelLaunch, name: str) -> bool:
+    """Whether a kernel calls a function of the device header."""
+    found = (n for n in tile_ir.walk(launch.kernel.body, ir.Call) if is_call(n, "tirx.call_extern"))
+    return any(str(call.args[0].value) == name for call in found)
 
 
 def check_fits(launch: KernelLaunch, registers: int, arch: CudaArch) -> None:
