@@ -274,6 +274,14 @@ def test_control_flow(golden: Any) -> None:
     golden(body_of(kernel(body, [out], [I, J, N], nothing_negative=frozenset([N]))))
 
 
+def test_the_end_of_a_loop_that_a_condition_chooses() -> None:
+    """`i < j < n ? 4 : n` would compare the truth of i < j."""
+    out, count, n = buffer("out", (64,), "int32"), var("i"), var("n")
+    end = tir.if_then_else(J < n, number(4), n)
+    body = For(count, number(0), end, ForKind.SERIAL, BufferStore(out, count, [count]))
+    assert "for (int i = 0; i < (j < n ? 4 : n); ++i) {" in body_of(kernel(body, [out], [J, n]))
+
+
 def test_views_atomics_and_diagnostics(golden: Any) -> None:
     s, words = buffer("S", (128,), "float16", "shared.dyn"), buffer("words", (64,), "uint32", "shared.dyn")
     out = buffer("out", (64,), "uint32")

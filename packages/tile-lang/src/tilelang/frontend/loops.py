@@ -248,12 +248,15 @@ class PersistentLoop(Loop):
         if len(self.domain) == 1:
             return tile
         if len(self.domain) == 2:
+            from tilelang.language.math import max as tile_max
             from tilelang.language.math import min as tile_min
 
             rows, columns = self.domain
             group = self.group_size * columns
             first = (tile // group) * self.group_size
             size = tile_min(rows - first, self.group_size)
+            if not isinstance(rows, int):
+                size = tile_max(size, 1)  # as it is for a tile that exists: then the coordinates are provably not negative
             inside = tile % group
             return first + inside % size, inside // size
         coordinates = []

@@ -155,34 +155,133 @@ def matmul(
     return matmul
 
 
-def split_matmul(dtype, transpose_a, transpose_b, block_m, block_n, block_k, stages, threads, panel):
-    """Sums over parts of k: partial[s] = A[:, d * s : d * (s + 1)] @ B[d * s : d * (s + 1)], d = steps * block_k.
+def _tile_at(number, rows, columns, panel):
+    """(row, column) of a tile of a grid: panels of `panel` rows of tiles, each walked column by column, so that neighbours
+    in time share operands in the L2 cache."""
+    above = number // (panel * columns) * panel
+    inside = number % (panel * columns)
+    height = T.max(T.min(rows - above, panel), 1)
+    return above + inside % height, inside // height
 
-    For products of few tiles and many steps. `combine` adds the parts.
+
+def split_matmul(
+    dtype, out_dtype, transpose_a, transpose_b, bias, activation, block_m, block_n, block_k, stages, threads, panel
+):
+    """The first `whole` tiles of C by a block each; sums over parts of k of the others, which `finish` adds.
+
+    A part has `each` steps along k, the last part of a tile the rest; partial[(t - whole) * parts + p] is part p of tile t.
+    For products with a remainder of tiles that fills a part of the chip.
     """
     m, n, k = T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
+    batch = T.dynamic("batch")
 
     @T.prim_func
     def split_matmul(
         A: _operand(m, k, transpose_a, dtype, "a"),
         B: _operand(k, n, transpose_b, dtype, "b"),
-        partial: T.Tensor((T.dynamic("splits"), m, n), "float32"),
-        steps: T.int32,
+        added: _vector(n, bias),
+        partial: T.Tensor((T.dynamic("pieces"), block_m, block_n), "float32"),
+        C: _result(batch, m, n, out_dtype),
+        whole: T.int32,
+        parts: T.int32,
+        each: T.int32,
     ):
-        with T.Kernel(T.ceildiv(n, block_n), T.ceildiv(m, block_m), partial.shape[0], threads=threads) as (bn, bm, s):
+        with T.Kernel(whole + partial.shape[0], threads=threads) as block:
             A_tile = T.alloc_shared(_tile(block_m, block_k, transpose_a), dtype)
             B_tile = T.alloc_shared(_tile(block_k, block_n, transpose_b), dtype)
             acc = T.alloc_fragment((block_m, block_n), "float32")
 
+            rows, columns, steps = T.ceildiv(m, block_m), T.ceildiv(n, block_n), T.ceildiv(k, block_k)
+            piece = T.max(block - whole, 0)
+            tile = T.min(block, whole + piece // parts)
+            first = piece % parts * each
+            bm, bn = _tile_at(tile, rows, columns, panel)
             T.clear(acc)
-            for step in T.Pipelined(T.min(steps, T.ceildiv(k, block_k) - s * steps), num_stages=stages):
-                at = (s * steps + step) * block_k
+            for step in T.Pipelined(T.if_then_else(block < whole, steps, T.min(each, steps - first)), num_stages=stages):
+                at = (first + step) * block_k
                 _load(A, 0, bm * block_m, at, transpose_a, A_tile)
                 _load(B, 0, at, bn * block_n, transpose_b, B_tile)
                 T.gemm(A_tile, B_tile, acc, transpose_A=transpose_a, transpose_B=transpose_b)
-            T.copy(acc, partial[s, bm * block_m, bn * block_n])
+            if block >= whole:
+                T.copy(acc, partial[piece, 0, 0])
+            else:
+                if bias or activation:
+                    for i, j in T.Parallel(block_m, block_n):
+                        x = acc[i, j]
+                        if bias:
+                            x = x + T.cast(added[bn * block_n + j], "float32")
+                        acc[i, j] = _activated(x, activation)
+                T.copy(acc, C[0, bm * block_m, bn * block_n])
 
     return split_matmul
+
+
+def finish(out_dtype, bias, activation, block_m, block_n, panel, rows=8):
+    """C = activation(bias + the parts, added in their order), for the tiles that `split_matmul` left in parts."""
+    m, n = T.dynamic("m"), T.dynamic("n")
+    batch = T.dynamic("batch")
+
+    @T.prim_func
+    def finish(
+        partial: T.Tensor((T.dynamic("pieces"), block_m, block_n), "float32"),
+        added: _vector(n, bias),
+        C: _result(batch, m, n, out_dtype),
+        whole: T.int32,
+        parts: T.int32,
+    ):
+        with T.Kernel(block_m // rows, partial.shape[0] // parts, threads=128) as (strip, tile):
+            total = T.alloc_fragment((rows, block_n), "float32")
+            bm, bn = _tile_at(whole + tile, T.ceildiv(m, block_m), T.ceildiv(n, block_n), panel)
+            T.clear(total)
+            for p in T.serial(parts):
+                for i, j in T.Parallel(rows, block_n):
+                    total[i, j] += partial[tile * parts + p, strip * rows + i, j]
+            for i, j in T.Parallel(rows, block_n):
+                x = total[i, j]
+                if bias:
+                    x = x + T.cast(added[bn * block_n + j], "float32")
+                C[0, bm * block_m + strip * rows + i, bn * block_n + j] = _activated(x, activation)
+
+    return finish
+
+
+def staying_matmul(
+    dtype, out_dtype, transpose_a, transpose_b, bias, activation, block_m, block_n, block_k, stages, threads, panel, blocks
+):
+    """`blocks` blocks that work through all tiles of C: the loads of a tile begin while the one before is stored."""
+    m, n, k = T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
+    batch = T.dynamic("batch")
+
+    @T.prim_func
+    def staying_matmul(
+        A: _operand(m, k, transpose_a, dtype, "a"),
+        B: _operand(k, n, transpose_b, dtype, "b"),
+        added: _vector(n, bias),
+        C: _result(batch, m, n, out_dtype),
+    ):
+        with T.Kernel(blocks, threads=threads) as block:
+            A_tile = T.alloc_shared(_tile(block_m, block_k, transpose_a), dtype)
+            B_tile = T.alloc_shared(_tile(block_k, block_n, transpose_b), dtype)
+            C_tile = T.alloc_shared((block_m, block_n), out_dtype)
+            acc = T.alloc_fragment((block_m, block_n), "float32")
+
+            tiles = [T.ceildiv(m, block_m), T.ceildiv(n, block_n)]
+            for bm, bn in T.Persistent(tiles, blocks, block, panel):
+                T.clear(acc)
+                for step in T.Pipelined(T.ceildiv(k, block_k), num_stages=stages):
+                    _load(A, 0, bm * block_m, step * block_k, transpose_a, A_tile)
+                    _load(B, 0, step * block_k, bn * block_n, transpose_b, B_tile)
+                    T.gemm(A_tile, B_tile, acc, transpose_A=transpose_a, transpose_B=transpose_b)
+                if bias or activation:
+                    for i, j in T.Parallel(block_m, block_n):
+                        x = acc[i, j]
+                        if bias:
+                            x = x + T.cast(added[bn * block_n + j], "float32")
+                        acc[i, j] = _activated(x, activation)
+                T.copy(acc, C_tile)
+                T.copy(C_tile, C[0, bm * block_m, bn * block_n])
+
+    return staying_matmul
 
 
 def combine(out_dtype, bias, activation, block_n):
