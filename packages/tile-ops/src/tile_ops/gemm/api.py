@@ -11,6 +11,7 @@ from tile_ops.registration import operation
 from .configs import plan
 from .gradients import backward, setup_context
 from .operands import Views, operands, result_shape
+from .padding import Padded, has_whole_rows, pays
 from .problem import FLOAT8, GemmProblem, allows_tf32, check
 
 MATMUL = Operator(
@@ -189,19 +190,45 @@ def _run(
     left, right, repeat = _operands(call, a, b)
     whole = out.view(problem.batch, problem.m, problem.n)
     added = None if bias is None else bias.contiguous()
-    if "gemv" in call:
-        call["gemv"](left, right, added, whole)
-        return out
-    if "parts" in call:
-        partial = out.new_empty((call.numbers["splits"], problem.m, problem.n), dtype=torch.float32)
-        call["parts"](left, right, partial, call.numbers["steps"])
-        call["combine"](partial, added, whole)
+    if call.target.kind == "cuda" and pays(problem) and not has_whole_rows(left, right, whole):
+        rows = Padded.of(problem, left, right, added, whole)
+        _multiply(call, rows.a, rows.b, rows.bias, rows.c)
+        if rows.c is not whole:
+            whole.copy_(rows.c[:, : problem.m, : problem.n])
         return out
     of_a = _scales(scale_a, problem.scales, problem.m)
     of_b = _scales(scale_b, problem.scales, problem.n)
     slopes_of = None if grad is None else grad.reshape(whole.shape).contiguous()
-    call["product"](left, right, of_a, of_b, added, slopes_of, whole, repeat)
+    _multiply(call, left, right, added, whole, of_a, of_b, slopes_of, repeat)
     return out
+
+
+def _multiply(
+    call: Call[GemmProblem],
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    c: torch.Tensor,
+    scale_a: torch.Tensor | None = None,
+    scale_b: torch.Tensor | None = None,
+    grad: torch.Tensor | None = None,
+    repeat: int = 1,
+) -> None:
+    """c = the product, by the kernels of the call's plan."""
+    numbers = call.numbers
+    if "gemv" in call:
+        call["gemv"](a, b, bias, c)
+    elif "combine" in call:
+        partial = c.new_empty((numbers["splits"], *c.shape[1:]), dtype=torch.float32)
+        call["parts"](a, b, partial, numbers["steps"])
+        call["combine"](partial, bias, c)
+    elif "finish" in call:
+        whole, parts = numbers["whole"], numbers["parts"]
+        partial = c.new_empty((numbers["pieces"], numbers["block_m"], numbers["block_n"]), dtype=torch.float32)
+        call["parts"](a, b, bias, partial, c, whole, parts, numbers["steps"])
+        call["finish"](partial, bias, c, whole, parts)
+    else:
+        call["product"](a, b, scale_a, scale_b, bias, grad, c, repeat)
 
 
 def _operands(call: Call[GemmProblem], a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:

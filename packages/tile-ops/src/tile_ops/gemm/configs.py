@@ -10,6 +10,7 @@ from tile_ops.kernel import KernelSpec, Target
 from tile_ops.kernel.spec import Scalar
 from tile_ops.operator import Plan
 
+from .model import Division, Rates, best, whole
 from .problem import BLOCK, GemmProblem
 
 
@@ -40,6 +41,7 @@ class Tiles:
 #: mma.sync; cpu.md: 256 x 256 x 256 of float32); "small" is a rule: the smallest tile with all warps at work.
 TILES = {
     ("sm_90a", "large"): Tiles(128, 256, 128, 4, 256, 16),
+    ("sm_90a", "medium"): Tiles(128, 128, 128, 4, 256, 16),
     ("sm_90a", "small"): Tiles(64, 64, 128, 4, 128, 0),
     ("cuda", "large"): Tiles(128, 128, 64, 3, 128, 8),
     ("cuda", "small"): Tiles(64, 64, 64, 3, 128, 0),
@@ -55,6 +57,13 @@ TILES = {
     ("cuda", "blocks"): Tiles(64, 128, 128, 2, 128, 8),
     ("hip", "blocks"): Tiles(64, 128, 128, 2, 256, 8),
     ("cpu", "blocks"): Tiles(64, 128, 128, 0, 128, 0),
+}
+#: What a tile of 16-bit elements, or of bytes, takes on a chip; for the others the rules of `plan` decide.
+RATES = {
+    ("sm_90a", "large"): Rates(0.66, 4.0, 132),
+    ("sm_90a", "medium"): Rates(0.38, 3.5, 132),
+    ("sm_90a", "small"): Rates(0.45, 3.5, 396),
+    ("sm_90a", "thin"): Rates(0.30, 3.5, 132),
 }
 #: Rows up to which a product is thin: it lasts as long as B takes to read.
 THIN = 64
@@ -87,11 +96,13 @@ def plan(problem: GemmProblem, target: Target) -> Plan:
         steps = max(1, -(-problem.k // COLUMNS_STEP))
         each = -(-steps // _cpu_parts(problem, steps))
         return Plan.of(kernels, why, "measured: FEW_ROWS in gemm/configs.py", splits=-(-steps // each), steps=each)
+    if (target.arch, "large") in RATES and ITEMSIZE[problem.dtype] <= 2:
+        return _by_model(problem, target)
     if problem.m <= THIN and (target.kind, "thin") in TILES:
-        splits, steps = _split(problem, _tiles(target, "thin"), ENOUGH[target.kind])
-        if splits > 1:
-            why = f"{problem.m} rows, k in {splits} parts of {steps} steps"
-            return Plan.of(_split_specs(problem, target), why, source, splits=splits, steps=steps)
+        tiles, division = _count(problem, _tiles(target, "thin")), _split(problem, target)
+        if division.whole < tiles:
+            why = f"{problem.m} rows, k in {division.parts} parts of {division.steps} steps"
+            return _divided(problem, target, "thin", division, why, source)
         return Plan.of({"product": _spec(problem, target, "thin")}, f"{problem.m} rows", source)
     large = _tiles(target, "large")
     blocks = problem.batch * (problem.m // large.block_m) * (problem.n // large.block_n)
@@ -117,29 +128,81 @@ def _cpu_parts(problem: GemmProblem, steps: int) -> int:
     return max(1, min(CPU_BLOCKS // blocks, steps // PART_STEPS))
 
 
-def _split(problem: GemmProblem, tiles: Tiles, enough: int) -> tuple[int, int]:
-    """(parts, steps along k in each): as many as fill the chip twice."""
-    if problem.batch > 1 or problem.scales or problem.gradient or problem.dtype == "int8":
-        return 1, 0
-    block_k = tiles.step_bytes // ITEMSIZE[problem.dtype]
-    steps = -(-problem.k // block_k)
-    blocks = -(-problem.m // tiles.block_m) * -(-problem.n // tiles.block_n)
-    parts = max(1, min(4 * enough // blocks, steps // PART_STEPS))
-    each = -(-steps // parts)
-    return -(-steps // each), each
+def _by_model(problem: GemmProblem, target: Target) -> Plan:
+    """The tiles, and for plain products of one matrix their parts along k, that take least time by the model."""
+    plain = _divisible(problem)
+    found: dict[str, Division] = {}
+    for arch, size in RATES:
+        if arch != target.arch or (problem.m > THIN and size == "thin"):
+            continue
+        tiles, rates = _tiles(target, size), RATES[arch, size]
+        count, steps = _count(problem, tiles), _steps(problem, tiles)
+        divided = best(count, steps, tiles.block_m * tiles.block_n, rates) if plain else whole(count, steps, rates)
+        found[size] = divided
+    size, chosen = min(found.items(), key=lambda item: item[1].microseconds)
+    source = "model: RATES in gemm/configs.py"
+    tiles, rates = _tiles(target, size), RATES[target.arch, size]
+    count, steps = _count(problem, tiles), _steps(problem, tiles)
+    waves = f"{count} {size} tiles, {count / rates.slots:.2f} of what runs at once"
+    if chosen.whole == count:
+        return Plan.of({"product": _spec(problem, target, size)}, f"{waves}: {chosen.microseconds:.0f} us", source)
+    alone = whole(count, steps, rates).microseconds
+    why = (
+        f"{waves}: {chosen.whole} whole ones, the others in {chosen.parts} parts along k, {chosen.microseconds:.0f} us "
+    )
+    return _divided(problem, target, size, chosen, why + f"(all whole: {alone:.0f})", source)
+
+
+def _divided(problem: GemmProblem, target: Target, size: str, division: Division, why: str, source: str) -> Plan:
+    tiles = _tiles(target, size)
+    return Plan.of(
+        _split_specs(problem, target, size),
+        why,
+        source,
+        whole=division.whole,
+        parts=division.parts,
+        steps=division.steps,
+        pieces=division.pieces(_count(problem, tiles)),
+        block_m=tiles.block_m,
+        block_n=tiles.block_n,
+    )
+
+
+def _divisible(problem: GemmProblem) -> bool:
+    """Whether `split_matmul` can do it."""
+    return problem.batch == 1 and not (problem.scales or problem.gradient or problem.dtype == "int8")
+
+
+def _count(problem: GemmProblem, tiles: Tiles) -> int:
+    return problem.batch * -(-problem.m // tiles.block_m) * -(-problem.n // tiles.block_n)
+
+
+def _steps(problem: GemmProblem, tiles: Tiles) -> int:
+    return -(-problem.k * ITEMSIZE[problem.dtype] // tiles.step_bytes)
+
+
+def _split(problem: GemmProblem, target: Target) -> Division:
+    """Thin tiles, all of them in as many parts as fill the chip twice."""
+    tiles = _tiles(target, "thin")
+    steps, count = _steps(problem, tiles), _count(problem, tiles)
+    parts = max(1, min(4 * ENOUGH[target.kind] // count, steps // PART_STEPS)) if _divisible(problem) else 1
+    each = max(1, -(-steps // parts))
+    return Division(0 if parts > 1 else count, -(-steps // each), each, 0.0)
 
 
 def shipped(kind: str) -> Iterator[KernelSpec]:
     """Plain products of one matrix, or of as many on both sides, by b or by a transposed b (a layer's weight)."""
-    sizes = ("large", "small") if kind == "cpu" else ("large", "small", "thin")
     for arch in ("sm_80", "sm_90a") if kind == "cuda" else ("",):
+        sizes = [
+            size for name, size in TILES if size != "blocks" and name == (arch if (arch, "large") in TILES else kind)
+        ]
         for dtype, transpose_b, size in product(("float16", "bfloat16", "float32"), (False, True), sizes):
             problem = GemmProblem(1, 1, 1, 1, dtype, dtype, False, transpose_b, "each", "each", None, None, False)
             yield _spec(problem, Target(kind, arch), size)
             for rows in GEMV_ROWS:
                 yield from (_few_rows(replace(problem, m=rows), Target(kind, arch)) or {}).values()
-            if size == "thin":
-                yield from _split_specs(problem, Target(kind, arch)).values()
+            if size == "thin" or ((arch, size) in RATES and ITEMSIZE[dtype] <= 2):
+                yield from _split_specs(problem, Target(kind, arch), size).values()
 
 
 def _tiles(target: Target, size: str) -> Tiles:
@@ -165,7 +228,9 @@ def _spec(problem: GemmProblem, target: Target, size: str) -> KernelSpec:
     )
 
 
-def _split_specs(problem: GemmProblem, target: Target) -> dict[str, KernelSpec]:
+def _split_specs(problem: GemmProblem, target: Target, size: str) -> dict[str, KernelSpec]:
+    ends = {"out_dtype": problem.out_dtype, "bias": problem.bias, "activation": problem.activation}
+    tiles = _tiles(target, size)
     parts = KernelSpec.of(
         "gemm",
         "split_matmul",
@@ -173,9 +238,11 @@ def _split_specs(problem: GemmProblem, target: Target) -> dict[str, KernelSpec]:
         dtype=problem.dtype,
         transpose_a=problem.transpose_a,
         transpose_b=problem.transpose_b,
-        **_tiles(target, "thin").arguments(ITEMSIZE[problem.dtype]),
+        **ends,
+        **replace(tiles, panel=max(1, tiles.panel)).arguments(ITEMSIZE[problem.dtype]),
     )
-    return {"parts": parts, "combine": _combine_spec(problem)}
+    areas = {"block_m": tiles.block_m, "block_n": tiles.block_n, "panel": max(1, tiles.panel)}
+    return {"parts": parts, "finish": KernelSpec.of("gemm", "finish", None, **ends, **areas)}
 
 
 def _combine_spec(problem: GemmProblem) -> KernelSpec:

@@ -197,7 +197,9 @@ def split_matmul(
             first = piece % parts * each
             bm, bn = _tile_at(tile, rows, columns, panel)
             T.clear(acc)
-            for step in T.Pipelined(T.if_then_else(block < whole, steps, T.min(each, steps - first)), num_stages=stages):
+            for step in T.Pipelined(
+                T.if_then_else(block < whole, steps, T.min(each, steps - first)), num_stages=stages
+            ):
                 at = (first + step) * block_k
                 _load(A, 0, bm * block_m, at, transpose_a, A_tile)
                 _load(B, 0, at, bn * block_n, transpose_b, B_tile)
@@ -232,21 +234,35 @@ def finish(out_dtype, bias, activation, block_m, block_n, panel, rows=8):
         with T.Kernel(block_m // rows, partial.shape[0] // parts, threads=128) as (strip, tile):
             total = T.alloc_fragment((rows, block_n), "float32")
             bm, bn = _tile_at(whole + tile, T.ceildiv(m, block_m), T.ceildiv(n, block_n), panel)
-            T.clear(total)
-            for p in T.serial(parts):
+            row = bm * block_m + strip * rows
+            if row < m:
+                T.clear(total)
+                for p in T.serial(parts):
+                    for i, j in T.Parallel(rows, block_n):
+                        total[i, j] += partial[tile * parts + p, strip * rows + i, j]
                 for i, j in T.Parallel(rows, block_n):
-                    total[i, j] += partial[tile * parts + p, strip * rows + i, j]
-            for i, j in T.Parallel(rows, block_n):
-                x = total[i, j]
-                if bias:
-                    x = x + T.cast(added[bn * block_n + j], "float32")
-                C[0, bm * block_m + strip * rows + i, bn * block_n + j] = _activated(x, activation)
+                    x = total[i, j]
+                    if bias:
+                        x = x + T.cast(added[bn * block_n + j], "float32")
+                    C[0, row + i, bn * block_n + j] = _activated(x, activation)
 
     return finish
 
 
 def staying_matmul(
-    dtype, out_dtype, transpose_a, transpose_b, bias, activation, block_m, block_n, block_k, stages, threads, panel, blocks
+    dtype,
+    out_dtype,
+    transpose_a,
+    transpose_b,
+    bias,
+    activation,
+    block_m,
+    block_n,
+    block_k,
+    stages,
+    threads,
+    panel,
+    blocks,
 ):
     """`blocks` blocks that work through all tiles of C: the loads of a tile begin while the one before is stored."""
     m, n, k = T.dynamic("m"), T.dynamic("n"), T.dynamic("k")

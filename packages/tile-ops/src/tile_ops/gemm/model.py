@@ -1,0 +1,63 @@
+"""How long the tiles of a product take on a chip, whole or in parts along k, and which parts take least."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+#: Microseconds of a second launch, and bytes of parts that are written and read again in one.
+LAUNCH, BYTES = 4.0, 3.0e6
+#: Parts that a tile has at most, steps that a part has at least: fewer, and starting costs more than it brings.
+PARTS, STEPS = 32, 4
+#: Of the time of whole tiles: what parts must come below, as the model is not exact.
+WORTH = 0.97
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Microseconds of a block's step and of its beginning and end together, where `slots` blocks run at once."""
+
+    step: float
+    start: float
+    slots: int
+
+
+@dataclass(frozen=True)
+class Division:
+    """The first `whole` tiles by a block each, the others in `parts` parts of `steps` steps (the last has the rest)."""
+
+    whole: int
+    parts: int
+    steps: int
+    microseconds: float
+
+    def pieces(self, tiles: int) -> int:
+        """How many parts there are in all."""
+        return (tiles - self.whole) * self.parts
+
+
+def whole(tiles: int, steps: int, rates: Rates) -> Division:
+    """One block for each tile: as many waves as the chip has turns of `slots`, the last one as long as the others."""
+    waves = -(-tiles // rates.slots)
+    return Division(tiles, 1, steps, waves * (rates.start + steps * rates.step))
+
+
+def divisions(tiles: int, steps: int, area: int, rates: Rates) -> Iterator[Division]:
+    """Ways to cut what whole waves leave, or that and one wave more, into parts; `area` elements in a tile."""
+    full = tiles - tiles % rates.slots
+    for first in {full, max(0, full - rates.slots)} - {tiles}:
+        for parts in range(2, min(PARTS, steps // STEPS) + 1):
+            each = -(-steps // parts)
+            if -(-steps // each) < parts:
+                continue  # as many steps in fewer parts
+            pieces = (tiles - first) * parts
+            time = first // rates.slots * (rates.start + steps * rates.step)
+            time += -(-pieces // rates.slots) * (rates.start + each * rates.step)
+            yield Division(first, parts, each, time + LAUNCH + 4 * pieces * area / BYTES)
+
+
+def best(tiles: int, steps: int, area: int, rates: Rates) -> Division:
+    """The division that takes the least time by this model; whole tiles where parts bring little."""
+    plain = whole(tiles, steps, rates)
+    least = min(divisions(tiles, steps, area, rates), key=lambda d: d.microseconds, default=plain)
+    return least if least.microseconds < WORTH * plain.microseconds else plain
