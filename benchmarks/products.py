@@ -161,7 +161,6 @@ def line(label: str, flush: torch.Tensor) -> dict[str, Any]:
     of_ours, of_peers = error(found), [error(peer()) for peer in now.peers.values()]
     # Matrix instructions sum float8 to some 14 bits: what is right there is what cuBLAS finds.
     right = of_ours <= max(TOLERANCE[found.dtype], *(1.5 * e for e in of_peers))
-    del expected, found
     times = times_ms({"ours": now.ours, **now.peers}, flush)
     return {"label": label, "ms": times, "error": of_ours, "right": right, "why": now.why(), "flops": now.flops}
 

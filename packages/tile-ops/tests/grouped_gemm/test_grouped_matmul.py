@@ -28,6 +28,19 @@ def test_agrees_with_the_reference(ran, close):
     assert (found[79:] == 0).all()
 
 
+@pytest.mark.full
+def test_large_tiles_of_hopper(monkeypatch, ran, close):
+    """Tiles side by side in panels, slots without rows among them."""
+    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    x, weights = operands(200, 2, 64, 72, torch.bfloat16)
+    sizes = torch.tensor([140, 50])
+    spec = tile_ops.explain(tile_ops.grouped_matmul, x, weights, sizes).kernels[1].spec
+    assert dict(spec.arguments)["panel"] > 0
+    found = ran(tile_ops.grouped_matmul, x, weights, sizes)
+    close(found, reference.grouped_matmul(x, weights, sizes), reference.TOLERANCES["bfloat16"])
+
+
 @pytest.mark.parametrize("sizes", [[200], [0, 0, 200], [64, 128, 8], [0, 0], [199, 1]])
 def test_sizes(ran, close, sizes):
     x, weights = operands(200, len(sizes), 40, 24)

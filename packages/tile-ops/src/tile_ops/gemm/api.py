@@ -50,10 +50,10 @@ def matmul(
     for blocks of 128 along k and 128 x 128. Then results are bfloat16, float16 or float32.
 
     Operands are read in place if their rows or their columns are contiguous (so a.mT costs nothing) and the leading
-    dimensions collapse; others are copied first. Products are summed in float32 (int32 for int8), scales, bias and
-    activation are applied there, and the result is rounded once. float32 operands are rounded to tf32 on NVIDIA if
-    torch.backends.cuda.matmul.allow_tf32 says so. Equal calls give equal bits. Tiles, splits and so the order of a sum
-    depend on the shapes of the call. Empty tensors give an empty result, k = 0 activation(bias).
+    dimensions collapse; others are copied first, and on NVIDIA those of large products whose rows begin at no multiple of 16
+    bytes. Products are summed in float32 (int32 for int8), scales, bias and activation are applied there, and the result is
+    rounded once. float32 operands are rounded to tf32 on NVIDIA if torch.backends.cuda.matmul.allow_tf32 says so. Equal
+    calls give equal bits. Tiles, parts along k and so the order of a sum depend on the shapes of the call. Empty tensors give an empty result, k = 0 activation(bias).
 
     Differentiable in a, b and bias, once, without `out` and scales; with an activation the backward computes the product
     again. Raises WrongShape, WrongDtype, WrongStride (out), WrongValue, WrongDevice.

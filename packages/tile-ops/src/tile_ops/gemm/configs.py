@@ -96,7 +96,7 @@ def plan(problem: GemmProblem, target: Target) -> Plan:
         steps = max(1, -(-problem.k // COLUMNS_STEP))
         each = -(-steps // _cpu_parts(problem, steps))
         return Plan.of(kernels, why, "measured: FEW_ROWS in gemm/configs.py", splits=-(-steps // each), steps=each)
-    if (target.arch, "large") in RATES and ITEMSIZE[problem.dtype] <= 2:
+    if any(arch == target.arch for arch, _ in RATES) and ITEMSIZE[problem.dtype] <= 2:
         return _by_model(problem, target)
     if problem.m <= THIN and (target.kind, "thin") in TILES:
         tiles, division = _count(problem, _tiles(target, "thin")), _split(problem, target)

@@ -11,13 +11,13 @@ from tile_ops.operator import Plan
 
 from .problem import GroupedProblem
 
-#: By architecture (or kind) and class, as in gemm/configs.py; rules, none of them measured.
+#: By architecture (or kind) and class, as in gemm/configs.py; rules.
 TILES = {
-    ("sm_90a", "large"): Tiles(128, 128, 128, 4, 256, 0),
+    ("sm_90a", "large"): Tiles(128, 256, 128, 4, 256, 16),
     ("sm_90a", "small"): Tiles(64, 128, 128, 6, 128, 0),
-    ("cuda", "large"): Tiles(128, 128, 64, 3, 128, 0),
+    ("cuda", "large"): Tiles(128, 128, 64, 3, 128, 8),
     ("cuda", "small"): Tiles(16, 128, 128, 4, 128, 0),
-    ("hip", "large"): Tiles(128, 128, 64, 2, 256, 0),
+    ("hip", "large"): Tiles(128, 128, 64, 2, 256, 8),
     ("hip", "small"): Tiles(16, 128, 64, 2, 256, 0),
     ("cpu", "large"): Tiles(64, 64, 1024, 0, 128, 0),
     ("cpu", "small"): Tiles(16, 64, 1024, 0, 128, 0),
@@ -58,8 +58,5 @@ def _schedule(sizes: str, tiles: Tiles) -> KernelSpec:
 
 
 def _product(dtype: str, out_dtype: str, transposed: bool, tiles: Tiles) -> KernelSpec:
-    arguments = tiles.arguments(ITEMSIZE[dtype])
-    del arguments["panel"]  # slots are walked in their order
-    return KernelSpec.of(
-        "grouped_gemm", "product", None, dtype=dtype, out_dtype=out_dtype, transpose_weights=transposed, **arguments
-    )
+    flags = {"dtype": dtype, "out_dtype": out_dtype, "transpose_weights": transposed}
+    return KernelSpec.of("grouped_gemm", "product", None, **flags, **tiles.arguments(ITEMSIZE[dtype]))

@@ -38,8 +38,9 @@ def schedule(dtype, block_m, chunk=256):
     return schedule
 
 
-def product(dtype, out_dtype, transpose_weights, block_m, block_n, block_k, stages, threads):
-    """One block for each slot and `block_n` columns; rows of group -1 become 0."""
+def product(dtype, out_dtype, transpose_weights, block_m, block_n, block_k, stages, threads, panel):
+    """One block for each slot and `block_n` columns, `panel` slots side by side (0: one after the other), so that slots of
+    a group find its weights in the L2 cache; rows of group -1 become 0."""
     tokens, n, k = T.dynamic("tokens"), T.dynamic("n"), T.dynamic("k")
     groups, plane, pitch = T.dynamic("groups"), T.dynamic("plane"), T.dynamic("pitch")
     shape = (groups, n, k) if transpose_weights else (groups, k, n)
@@ -56,6 +57,7 @@ def product(dtype, out_dtype, transpose_weights, block_m, block_n, block_k, stag
             W_tile = T.alloc_shared((block_n, block_k) if transpose_weights else (block_k, block_n), dtype)
             acc = T.alloc_fragment((block_m, block_n), "float32")
 
+            T.use_swizzle(max(panel, 1), enable=panel > 0)
             T.clear(acc)
             if slots[slot, 0] >= 0:
                 for step in T.Pipelined(T.ceildiv(k, block_k), num_stages=stages):

@@ -1,0 +1,105 @@
+"""Products whose last tiles are cut along k: the model that says where it pays, and the kernels; rows copied to be whole."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tile_ops
+from tile_ops.gemm import configs, padding, reference
+from tile_ops.gemm.api import MATMUL
+from tile_ops.gemm.model import Rates, best, divisions, whole
+from tile_ops.gemm.problem import GemmProblem
+from tile_ops.kernel import Target
+
+RATES = Rates(step=0.5, start=3.0, slots=132)
+H200 = Target("cuda", "sm_90a")
+
+
+def problem(m, n, k, dtype="float16", **others):
+    flags = {"transpose_a": False, "transpose_b": True, "batch_a": "each", "batch_b": "each", "bias": None}
+    return GemmProblem(
+        **({"batch": 1, "m": m, "n": n, "k": k, "dtype": dtype, "out_dtype": dtype} | flags | others),
+        activation=None,
+        tf32=False,
+    )
+
+
+@pytest.fixture
+def emulated(monkeypatch):
+    """Calls run as on sm_90a, by plans made afresh."""
+    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+
+    def forget():
+        MATMUL.plan.cache_clear()
+        MATMUL._calls.clear()
+
+    forget()
+    yield
+    forget()
+
+
+@pytest.mark.parametrize(("tiles", "steps"), [(160, 64), (140, 13), (40, 256), (1, 256), (133, 9), (300, 64)])
+def test_every_division_has_each_step_once(tiles, steps):
+    found = list(divisions(tiles, steps, 128 * 256, RATES))
+    assert found
+    for division in found:
+        assert division.parts > 1
+        assert (division.parts - 1) * division.steps < steps <= division.parts * division.steps
+        assert 0 <= division.whole < tiles
+        assert division.whole % RATES.slots == 0
+        assert division.pieces(tiles) == (tiles - division.whole) * division.parts
+
+
+def test_parts_pay_for_a_remainder_of_tiles_and_a_long_k():
+    assert best(132, 64, 128 * 256, RATES).whole == 132  # one wave
+    assert best(2 * 132 - 1, 64, 128 * 256, RATES).whole == 2 * 132 - 1  # almost two
+    assert best(160, 8, 128 * 256, RATES).whole == 160  # too few steps
+    remainder = best(160, 64, 128 * 256, RATES)
+    assert (remainder.whole, remainder.microseconds < 0.8 * whole(160, 64, RATES).microseconds) == (132, True)
+    assert best(1, 256, 64 * 64, RATES).parts > 16
+
+
+def test_the_plan_says_what_it_weighed():
+    chosen = configs.plan(problem(1000, 5120, 4096), H200)
+    assert [role for role, _ in chosen.kernels] == ["parts", "finish"]
+    assert "along k" in chosen.why
+    assert "all whole" in chosen.why
+    assert [role for role, _ in configs.plan(problem(4096, 1024, 8192), H200).kernels] == ["product"]
+
+
+@pytest.mark.parametrize("others", [{"batch": 3}, {"gradient": True}, {"dtype": "int8", "scales": "rows"}])
+def test_only_plain_products_of_one_matrix_are_cut(others):
+    assert [role for role, _ in configs.plan(problem(100, 128, 16384, **others), H200).kernels] == ["product"]
+
+
+def test_whole_tiles_beside_parts(monkeypatch, emulated, ran, close):
+    """Five tiles where four are a wave: one in parts, of which the last has fewer steps; equal calls, equal bits."""
+    monkeypatch.setattr(configs, "RATES", {("sm_90a", "small"): Rates(step=10.0, start=1.0, slots=4)})
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(shape, generator=generator).half() for shape in ((64, 832), (832, 320)))
+    bias = torch.linspace(-2, 2, 320)
+    numbers = dict(configs.plan(problem(64, 320, 832, transpose_b=False, bias="float32"), H200).numbers)
+    assert (numbers["whole"], numbers["parts"], numbers["steps"]) == (4, 3, 5)
+    found = ran(tile_ops.matmul, a, b, bias=bias, activation="relu")
+    expected = reference.matmul(a, b, bias=bias, activation="relu")
+    close(found, expected, reference.TOLERANCES["float16"])
+    assert torch.equal(found, tile_ops.matmul(a, b, bias=bias, activation="relu"))
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(70, 40, 33), (66, 43, 40)])
+def test_rows_that_begin_anywhere_are_copied_for_large_products(monkeypatch, emulated, ran, close, m, n, k):
+    monkeypatch.setattr(padding, "WORTH", 0)
+    launched = []
+    of = padding.Padded.of.__func__
+    monkeypatch.setattr(
+        padding.Padded, "of", classmethod(lambda cls, *args: launched.append(of(cls, *args)) or launched[-1])
+    )
+    generator = torch.Generator().manual_seed(0)
+    a, w = (torch.randn(shape, generator=generator).half() for shape in ((m, k), (n, k)))
+    bias = torch.linspace(-2, 2, n).half()
+    close(ran(tile_ops.matmul, a, w.T, bias=bias), reference.matmul(a, w.T, bias=bias), reference.TOLERANCES["float16"])
+    (rows,) = launched
+    assert padding.has_whole_rows(rows.a, rows.b, rows.c)
+    assert rows.a.shape[2] % 8 == rows.b.shape[1] % 8 == 0
