@@ -11,6 +11,7 @@ from tile_ops.gemm.api import MATMUL
 from tile_ops.gemm.model import Rates, best, divisions, whole
 from tile_ops.gemm.problem import GemmProblem
 from tile_ops.kernel import Target
+from tile_ops.kernel.resolve import loaded
 
 RATES = Rates(step=0.5, start=3.0, slots=132)
 H200 = Target("cuda", "sm_90a")
@@ -86,6 +87,29 @@ def test_whole_tiles_beside_parts(monkeypatch, emulated, ran, close):
     expected = reference.matmul(a, b, bias=bias, activation="relu")
     close(found, expected, reference.TOLERANCES["float16"])
     assert torch.equal(found, tile_ops.matmul(a, b, bias=bias, activation="relu"))
+
+
+@pytest.mark.full
+def test_blocks_that_stay(monkeypatch, emulated, ran, close):
+    """Seven tiles for three blocks; shapes are no multiples of tiles, and the result leaves by bulk stores all the same."""
+    monkeypatch.setattr(configs, "RATES", {("sm_90a", "large"): Rates(step=1.0, start=1.0, slots=3)})
+    tile = configs.Tiles(64, 64, 64, 2, 128, 2)
+    monkeypatch.setitem(configs.TILES, ("sm_90a", "large"), tile)
+    monkeypatch.setitem(configs.TILES, ("sm_90a", "staying"), tile)
+    generator = torch.Generator().manual_seed(0)
+    a, w = (torch.randn(shape, generator=generator).half() for shape in ((50, 72), (440, 72)))
+    explained = tile_ops.explain(tile_ops.matmul, a, w.T)
+    assert [kernel.role for kernel in explained.kernels] == ["staying"]
+    close(ran(tile_ops.matmul, a, w.T), reference.matmul(a, w.T), reference.TOLERANCES["float16"])
+    assert "tma_store(" in loaded(explained.kernels[0].spec, explained.target).kernel.get_kernel_source()
+
+
+def test_blocks_stay_for_many_tiles_of_narrow_results():
+    def roles(**others):
+        return [role for role, _ in configs.plan(problem(8192, 8192, 8192, **others), H200).kernels]
+
+    assert roles() == ["staying"]
+    assert roles(out_dtype="float32") == ["product"]
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(70, 40, 33), (66, 43, 40)])

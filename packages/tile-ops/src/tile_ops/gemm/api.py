@@ -53,7 +53,8 @@ def matmul(
     dimensions collapse; others are copied first, and on NVIDIA those of large products whose rows begin at no multiple of 16
     bytes. Products are summed in float32 (int32 for int8), scales, bias and activation are applied there, and the result is
     rounded once. float32 operands are rounded to tf32 on NVIDIA if torch.backends.cuda.matmul.allow_tf32 says so. Equal
-    calls give equal bits. Tiles, parts along k and so the order of a sum depend on the shapes of the call. Empty tensors give an empty result, k = 0 activation(bias).
+    calls give equal bits. Tiles, parts along k and so the order of a sum depend on the shapes of the call. Empty tensors
+    give an empty result, k = 0 activation(bias).
 
     Differentiable in a, b and bias, once, without `out` and scales; with an activation the backward computes the product
     again. Raises WrongShape, WrongDtype, WrongStride (out), WrongValue, WrongDevice.
@@ -218,6 +219,8 @@ def _multiply(
     numbers = call.numbers
     if "gemv" in call:
         call["gemv"](a, b, bias, c)
+    elif "staying" in call:
+        call["staying"](a, b, bias, c)
     elif "combine" in call:
         partial = c.new_empty((numbers["splits"], *c.shape[1:]), dtype=torch.float32)
         call["parts"](a, b, partial, numbers["steps"])

@@ -41,6 +41,7 @@ class Tiles:
 #: mma.sync; cpu.md: 256 x 256 x 256 of float32); "small" is a rule: the smallest tile with all warps at work.
 TILES = {
     ("sm_90a", "large"): Tiles(128, 256, 128, 4, 256, 16),
+    ("sm_90a", "staying"): Tiles(128, 256, 128, 3, 256, 8),  # and a tile of the result beside them
     ("sm_90a", "medium"): Tiles(128, 128, 128, 4, 256, 16),
     ("sm_90a", "small"): Tiles(64, 64, 128, 4, 128, 0),
     ("cuda", "large"): Tiles(128, 128, 64, 3, 128, 8),
@@ -65,6 +66,8 @@ RATES = {
     ("sm_90a", "small"): Rates(0.45, 3.5, 396),
     ("sm_90a", "thin"): Rates(0.30, 3.5, 132),
 }
+#: Waves of large tiles from which on blocks stay: the loads of a tile begin under the stores of the one before.
+STAYING = 2
 #: Rows up to which a product is thin: it lasts as long as B takes to read.
 THIN = 64
 #: Rows that kernels of multiplications are written for; the least that holds all is taken. More are for matrix instructions.
@@ -144,6 +147,9 @@ def _by_model(problem: GemmProblem, target: Target) -> Plan:
     tiles, rates = _tiles(target, size), RATES[target.arch, size]
     count, steps = _count(problem, tiles), _steps(problem, tiles)
     waves = f"{count} {size} tiles, {count / rates.slots:.2f} of what runs at once"
+    if chosen.whole == count > STAYING * rates.slots and plain and size == "large" and _is_narrow(problem):
+        why = f"{waves}, by blocks that stay: {chosen.microseconds:.0f} us"
+        return Plan.of({"staying": _staying_spec(problem, target)}, why, source)
     if chosen.whole == count:
         return Plan.of({"product": _spec(problem, target, size)}, f"{waves}: {chosen.microseconds:.0f} us", source)
     alone = whole(count, steps, rates).microseconds
@@ -166,6 +172,11 @@ def _divided(problem: GemmProblem, target: Target, size: str, division: Division
         block_m=tiles.block_m,
         block_n=tiles.block_n,
     )
+
+
+def _is_narrow(problem: GemmProblem) -> bool:
+    """Whether a tile of the result fits into shared memory beside the stages."""
+    return problem.out_dtype in ("float16", "bfloat16")
 
 
 def _divisible(problem: GemmProblem) -> bool:
@@ -203,6 +214,8 @@ def shipped(kind: str) -> Iterator[KernelSpec]:
                 yield from (_few_rows(replace(problem, m=rows), Target(kind, arch)) or {}).values()
             if size == "thin" or ((arch, size) in RATES and ITEMSIZE[dtype] <= 2):
                 yield from _split_specs(problem, Target(kind, arch), size).values()
+            if (arch, "staying") in TILES and size == "large" and _is_narrow(problem):
+                yield _staying_spec(problem, Target(kind, arch))
 
 
 def _tiles(target: Target, size: str) -> Tiles:
@@ -243,6 +256,22 @@ def _split_specs(problem: GemmProblem, target: Target, size: str) -> dict[str, K
     )
     areas = {"block_m": tiles.block_m, "block_n": tiles.block_n, "panel": max(1, tiles.panel)}
     return {"parts": parts, "finish": KernelSpec.of("gemm", "finish", None, **ends, **areas)}
+
+
+def _staying_spec(problem: GemmProblem, target: Target) -> KernelSpec:
+    return KernelSpec.of(
+        "gemm",
+        "staying_matmul",
+        _options(problem, target),
+        dtype=problem.dtype,
+        out_dtype=problem.out_dtype,
+        transpose_a=problem.transpose_a,
+        transpose_b=problem.transpose_b,
+        bias=problem.bias,
+        activation=problem.activation,
+        blocks=RATES[target.arch, "large"].slots,
+        **_tiles(target, "staying").arguments(ITEMSIZE[problem.dtype]),
+    )
 
 
 def _combine_spec(problem: GemmProblem) -> KernelSpec:
