@@ -63,7 +63,7 @@ def test_parts_pay_for_a_remainder_of_tiles_and_a_long_k():
 
 
 def test_the_plan_says_what_it_weighed():
-    chosen = configs.plan(problem(1000, 5120, 4096), H200)
+    chosen = configs.plan(problem(250, 5120, 16384), H200)
     assert [role for role, _ in chosen.kernels] == ["parts", "finish"]
     assert "along k" in chosen.why
     assert "all whole" in chosen.why
@@ -77,7 +77,8 @@ def test_only_plain_products_of_one_matrix_are_cut(others):
 
 def test_whole_tiles_beside_parts(monkeypatch, emulated, ran, close):
     """Five tiles where four are a wave: one in parts, of which the last has fewer steps; equal calls, equal bits."""
-    monkeypatch.setattr(configs, "RATES", {("sm_90a", "small"): Rates(step=10.0, start=1.0, slots=4)})
+    rates = {"small": Rates(step=10.0, start=1.0, slots=4), "large": Rates(step=1000.0, start=1.0, slots=4)}
+    monkeypatch.setattr(configs, "RATES", {("sm_90a", size): rate for size, rate in rates.items()})
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(shape, generator=generator).half() for shape in ((64, 832), (832, 320)))
     bias = torch.linspace(-2, 2, 320)

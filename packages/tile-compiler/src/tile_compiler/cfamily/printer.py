@@ -326,7 +326,9 @@ class Printer(Vectors):
         if low is not None and extent is not None:
             end = int_literal(low + extent, kind)[0]
         else:
-            end = self.tight(node.extent, 8) if low == 0 else f"{self.tight(node.min, 6)} + {self.tight(node.extent, 5)}"
+            end = (
+                self.tight(node.extent, 8) if low == 0 else f"{self.tight(node.min, 6)} + {self.tight(node.extent, 5)}"
+            )
         start = self.text(node.min)
         if reads_memory(node.extent) or reads_memory(node.min):  # the body may change what the bound reads
             end = self._kept(node.loop_var, "end", end)

@@ -255,8 +255,8 @@ class PersistentLoop(Loop):
             group = self.group_size * columns
             first = (tile // group) * self.group_size
             size = tile_min(rows - first, self.group_size)
-            if not isinstance(rows, int):
-                size = tile_max(size, 1)  # as it is for a tile that exists: then the coordinates are provably not negative
+            if not isinstance(rows, int):  # the coordinates are provably not negative then
+                size = tile_max(size, 1)
             inside = tile % group
             return first + inside % size, inside // size
         coordinates = []

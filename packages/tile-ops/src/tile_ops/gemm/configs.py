@@ -42,6 +42,7 @@ class Tiles:
 TILES = {
     ("sm_90a", "large"): Tiles(128, 256, 128, 4, 256, 16),
     ("sm_90a", "staying"): Tiles(128, 256, 128, 3, 256, 8),  # and a tile of the result beside them
+    ("sm_90a", "wide"): Tiles(128, 192, 128, 4, 256, 16),
     ("sm_90a", "medium"): Tiles(128, 128, 128, 4, 256, 16),
     ("sm_90a", "small"): Tiles(64, 64, 128, 4, 128, 0),
     ("cuda", "large"): Tiles(128, 128, 64, 3, 128, 8),
@@ -50,7 +51,7 @@ TILES = {
     ("hip", "small"): Tiles(64, 64, 64, 2, 256, 0),
     ("cpu", "large"): Tiles(256, 256, 1024, 0, 128, 0),
     ("cpu", "small"): Tiles(64, 64, 1024, 0, 128, 0),
-    ("sm_90a", "thin"): Tiles(64, 128, 128, 6, 128, 0),
+    ("sm_90a", "thin"): Tiles(64, 128, 128, 4, 128, 0),
     ("cuda", "thin"): Tiles(16, 128, 128, 4, 128, 0),
     ("hip", "thin"): Tiles(16, 128, 64, 2, 256, 0),
     # One scale along n for each block, and two tiles of sums.
@@ -59,15 +60,21 @@ TILES = {
     ("hip", "blocks"): Tiles(64, 128, 128, 2, 256, 8),
     ("cpu", "blocks"): Tiles(64, 128, 128, 0, 128, 0),
 }
-#: What a tile of 16-bit elements, or of bytes, takes on a chip; for the others the rules of `plan` decide.
+#: What a tile of 16-bit elements, or of bytes, takes on a chip; for the others the rules of `plan` decide. Fitted to 24
+#: shapes of a sweep on an H200 (docs/performance/cuda.md, "Products of any shape"): one wave of 64 steps, large to small,
+#: 44, 35, 29, 26 and 23 us, of 256 steps 156, 120, 97, 88 and 73 us.
 RATES = {
-    ("sm_90a", "large"): Rates(0.66, 4.0, 132),
-    ("sm_90a", "medium"): Rates(0.38, 3.5, 132),
-    ("sm_90a", "small"): Rates(0.45, 3.5, 396),
-    ("sm_90a", "thin"): Rates(0.30, 3.5, 132),
+    ("sm_90a", "large"): Rates(0.62, 6.0, 132),
+    ("sm_90a", "wide"): Rates(0.46, 6.5, 132),
+    ("sm_90a", "medium"): Rates(0.36, 6.5, 132),
+    ("sm_90a", "thin"): Rates(0.32, 5.5, 132),
+    ("sm_90a", "small"): Rates(0.28, 6.0, 264),
 }
-#: Waves of large tiles from which on blocks stay: the loads of a tile begin under the stores of the one before.
-STAYING = 2
+#: Waves of large tiles from which on blocks stay: the loads of a tile begin under the stores of the one before. Measured
+#: there, 0.89 to 0.98 of the time of a block for each tile from 1.8 waves on.
+STAYING = 1
+#: Waves of large tiles from which on no others are weighed: the last wave counts for little, the tiles' rate for all.
+LONG = 3
 #: Rows up to which a product is thin: it lasts as long as B takes to read.
 THIN = 64
 #: Rows that kernels of multiplications are written for; the least that holds all is taken. More are for matrix instructions.
@@ -134,19 +141,19 @@ def _cpu_parts(problem: GemmProblem, steps: int) -> int:
 def _by_model(problem: GemmProblem, target: Target) -> Plan:
     """The tiles, and for plain products of one matrix their parts along k, that take least time by the model."""
     plain = _divisible(problem)
+    long = _count(problem, _tiles(target, "large")) >= LONG * RATES[target.arch, "large"].slots
     found: dict[str, Division] = {}
     for arch, size in RATES:
-        if arch != target.arch or (problem.m > THIN and size == "thin"):
+        if arch != target.arch or (long and size != "large"):
             continue
         tiles, rates = _tiles(target, size), RATES[arch, size]
-        count, steps = _count(problem, tiles), _steps(problem, tiles)
-        divided = best(count, steps, tiles.block_m * tiles.block_n, rates) if plain else whole(count, steps, rates)
-        found[size] = divided
+        count, steps, area = _count(problem, tiles), _steps(problem, tiles), tiles.block_m * tiles.block_n
+        found[size] = best(count, steps, area, rates) if plain and not long else whole(count, steps, rates)
     size, chosen = min(found.items(), key=lambda item: item[1].microseconds)
     source = "model: RATES in gemm/configs.py"
     tiles, rates = _tiles(target, size), RATES[target.arch, size]
     count, steps = _count(problem, tiles), _steps(problem, tiles)
-    waves = f"{count} {size} tiles, {count / rates.slots:.2f} of what runs at once"
+    waves = f"{count} {size} tiles where {rates.slots} run at once"
     if chosen.whole == count > STAYING * rates.slots and plain and size == "large" and _is_narrow(problem):
         why = f"{waves}, by blocks that stay: {chosen.microseconds:.0f} us"
         return Plan.of({"staying": _staying_spec(problem, target)}, why, source)

@@ -218,8 +218,11 @@ def split_matmul(
     return split_matmul
 
 
-def finish(out_dtype, bias, activation, block_m, block_n, panel, rows=8):
-    """C = activation(bias + the parts, added in their order), for the tiles that `split_matmul` left in parts."""
+def finish(out_dtype, bias, activation, block_m, block_n, panel, rows=4, together=4):
+    """C = activation(bias + the parts, added in their order), for the tiles that `split_matmul` left in parts.
+
+    The loads of `together` parts are on their way at once.
+    """
     m, n = T.dynamic("m"), T.dynamic("n")
     batch = T.dynamic("batch")
 
@@ -237,9 +240,12 @@ def finish(out_dtype, bias, activation, block_m, block_n, panel, rows=8):
             row = bm * block_m + strip * rows
             if row < m:
                 T.clear(total)
-                for p in T.serial(parts):
+                for group in T.serial(T.ceildiv(parts, together)):
                     for i, j in T.Parallel(rows, block_n):
-                        total[i, j] += partial[tile * parts + p, strip * rows + i, j]
+                        for u in T.unroll(together):
+                            p = group * together + u
+                            part = partial[tile * parts + T.min(p, parts - 1), strip * rows + i, j]
+                            total[i, j] += T.if_then_else(p < parts, part, 0.0)
                 for i, j in T.Parallel(rows, block_n):
                     x = total[i, j]
                     if bias:

@@ -58,5 +58,12 @@ def _schedule(sizes: str, tiles: Tiles) -> KernelSpec:
 
 
 def _product(dtype: str, out_dtype: str, transposed: bool, tiles: Tiles) -> KernelSpec:
-    flags = {"dtype": dtype, "out_dtype": out_dtype, "transpose_weights": transposed}
-    return KernelSpec.of("grouped_gemm", "product", None, **flags, **tiles.arguments(ITEMSIZE[dtype]))
+    return KernelSpec.of(
+        "grouped_gemm",
+        "product",
+        None,
+        dtype=dtype,
+        out_dtype=out_dtype,
+        transpose_weights=transposed,
+        **tiles.arguments(ITEMSIZE[dtype]),
+    )
