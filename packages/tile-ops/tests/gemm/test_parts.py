@@ -57,8 +57,8 @@ def test_parts_pay_for_a_remainder_of_tiles_and_a_long_k():
     assert best(132, 64, 128 * 256, RATES).whole == 132  # one wave
     assert best(2 * 132 - 1, 64, 128 * 256, RATES).whole == 2 * 132 - 1  # almost two
     assert best(160, 8, 128 * 256, RATES).whole == 160  # too few steps
-    remainder = best(160, 64, 128 * 256, RATES)
-    assert (remainder.whole, remainder.microseconds < 0.8 * whole(160, 64, RATES).microseconds) == (132, True)
+    remainder = best(160, 128, 128 * 256, RATES)
+    assert (remainder.whole, remainder.microseconds < 0.8 * whole(160, 128, RATES).microseconds) == (132, True)
     assert best(1, 256, 64 * 64, RATES).parts > 16
 
 

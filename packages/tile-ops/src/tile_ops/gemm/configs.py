@@ -212,9 +212,13 @@ def shipped(kind: str) -> Iterator[KernelSpec]:
     """Plain products of one matrix, or of as many on both sides, by b or by a transposed b (a layer's weight)."""
     for arch in ("sm_80", "sm_90a") if kind == "cuda" else ("",):
         sizes = [
-            size for name, size in TILES if size != "blocks" and name == (arch if (arch, "large") in TILES else kind)
+            size
+            for name, size in TILES
+            if size not in ("blocks", "staying") and name == (arch if (arch, "large") in TILES else kind)
         ]
         for dtype, transpose_b, size in product(("float16", "bfloat16", "float32"), (False, True), sizes):
+            if size in ("wide", "medium") and ITEMSIZE[dtype] > 2:
+                continue  # `_by_model` alone takes these
             problem = GemmProblem(1, 1, 1, 1, dtype, dtype, False, transpose_b, "each", "each", None, None, False)
             yield _spec(problem, Target(kind, arch), size)
             for rows in GEMV_ROWS:
