@@ -297,11 +297,13 @@ def _combine_spec(problem: GemmProblem) -> KernelSpec:
 
 
 def _gemv_spec(problem: GemmProblem, kind: str) -> KernelSpec:
-    """On a GPU two rows of B by 16 bytes twice for each thread, on a CPU eight by a cache line of float32."""
+    """On a GPU two rows of B by 16 bytes twice for each thread. On a CPU four rows by 128: one row of 4096 x 4096 on a core
+    of a Sapphire Rapids reads 8.9 GB/s of float32 and 6.9 of bfloat16, with 8 x 512 (a step that leaves no room in the first
+    cache) 7.3 and 5.7 (22 November 2026)."""
     rows = next(r for r in GEMV_ROWS if problem.m <= r)
     vector = 16 // ITEMSIZE[problem.dtype]
     gpu = {"block_n": 2, "block_k": 256 * vector, "lanes": 256, "vector": vector, "threads": 128}
-    cpu = {"block_n": 8, "block_k": 512, "lanes": 16, "vector": 1, "threads": 1}
+    cpu = {"block_n": 4, "block_k": 128, "lanes": 16, "vector": 1, "threads": 1}
     return KernelSpec.of(
         "gemm",
         "gemv",
