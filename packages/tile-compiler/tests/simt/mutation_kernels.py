@@ -15,10 +15,10 @@ from typing import Any
 import hopper_programs
 import numpy as np
 import test_clusters
+from panel_kernels import scale, scale_planes
 from test_attention import attention
 from test_pipelines import SCHEDULES, scaled
 from test_pipelines import attention as scheduled_attention
-from test_rasterize_grid import scale, scale_planes
 from test_shared_memory import phases, staged
 from test_synchronization import product
 

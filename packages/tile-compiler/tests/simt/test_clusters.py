@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from device_texts import lowered
 from mutants import mutants, refuted
-from test_rasterize_grid import numbers
+from panel_kernels import numbers
 
 import tilelang
 import tilelang.language as T

@@ -8,33 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from panel_kernels import BX, BY, numbers, scale, scale_planes
 from tvm import ir
 from tvm import tirx as tir
 
 import tilelang.language as T
 from tile_compiler.simt.rasterize_grid import Panels, clustered
-from tile_compiler.simt.thread_values import ThreadValues
 from tilelang.ir import tile_ir
 
-_BX, _BY, _W, _H = (tir.Var(name, "int32") for name in ("bx", "by", "w", "h"))
-
 M, N = T.dynamic("M"), T.dynamic("N")
-
-
-def numbers(
-    width: int, height: int, panels: Panels, dims: tuple[int, int] = (1, 1), sizes: tuple[Any, Any] = (_W, _H)
-) -> np.ndarray:
-    """The new (column, row) of the blocks, in the order in which they run; in clusters of `dims`. `sizes`: of the grid, as
-    the compiler knows them."""
-    values = ThreadValues(width * height)
-    values.values = {
-        _BX: values.lane % width,
-        _BY: values.lane // width,
-        _W: np.asarray([width]),
-        _H: np.asarray([height]),
-    }
-    parts = [np.broadcast_to(values.value(e), (width * height,)) for e in clustered(_BX, _BY, *sizes, panels, dims)]
-    return np.stack(parts, axis=1)
 
 
 @given(
@@ -55,7 +37,7 @@ def test_a_grid_of_whole_panels_is_walked_in_the_same_order_with_constants(width
     """Known sizes: where panels divide the grid, no division by what is left of it."""
     panels, sizes = Panels(4, order), (tir.const(width, "int32"), tir.const(height, "int32"))
     np.testing.assert_array_equal(numbers(width, height, panels, sizes=sizes), numbers(width, height, panels))
-    made = clustered(_BX, _BY, *sizes, panels, (1, 1))
+    made = clustered(BX, BY, *sizes, panels, (1, 1))
     nodes = [n for e in made for n in tile_ir.walk(tir.Evaluate(e))]
     whole = (height if order == "row" else width) % 4 == 0
     assert any(isinstance(n, (ir.prim.Max, ir.prim.Min)) for n in nodes) is not whole
@@ -67,31 +49,6 @@ def test_blocks_walk_along_panels() -> None:
     assert by_rows[6:] == [[2, 2], [2, 3], [1, 2], [1, 3], [0, 2], [0, 3]]
     by_columns = numbers(4, 3, Panels(2, "column")).tolist()
     assert by_columns[:6] == [[0, 0], [1, 0], [0, 1], [1, 1], [0, 2], [1, 2]]
-
-
-def scale(rows: Any, columns: Any, order: str) -> Any:
-    @T.prim_func
-    def flat(A: T.Tensor((rows, columns), "float32"), B: T.Tensor((rows, columns), "float32")):
-        with T.Kernel(T.ceildiv(columns, 32), T.ceildiv(rows, 4), threads=32) as (bx, by):
-            T.use_swizzle(3, order=order)
-            s = T.alloc_shared((4, 32), "float32")
-            T.copy(A[by * 4, bx * 32], s)
-            for i, j in T.Parallel(4, 32):
-                s[i, j] = s[i, j] * 2 + by
-            T.copy(s, B[by * 4, bx * 32])
-
-    return flat
-
-
-def scale_planes(rows: Any, columns: Any, order: str) -> Any:
-    @T.prim_func
-    def deep(A: T.Tensor((2, rows, columns), "float32"), B: T.Tensor((2, rows, columns), "float32")):
-        with T.Kernel(T.ceildiv(columns, 32), T.ceildiv(rows, 4), 2, threads=32) as (bx, by, bz):
-            T.use_swizzle(3, order=order)
-            for i, j in T.Parallel(4, 32):
-                B[bz, by * 4 + i, bx * 32 + j] = A[bz, by * 4 + i, bx * 32 + j] * 2 + by + bz
-
-    return deep
 
 
 @pytest.mark.parametrize("order", ["row", "column", "mlx"])
