@@ -127,10 +127,6 @@ class _Waits(Placer):
             body.append(run(f"{WAIT}0>", span=self.kernel.span))
         return tile_ir.sequence(body)
 
-    def _ended(self, node: Node, before: Any, after: Any) -> Any:
-        """Products are under way behind a loop as behind any of its iterations."""
-        return after.copy()
-
     def varies(self, value: Any) -> bool:
         """A wait may stand under any condition: the threads of a warpgroup take the same way to a wgmma."""
         return False
