@@ -136,6 +136,7 @@ EMULATED = [
     "tests/emulated",
     "packages/tile-compiler/tests/simt/test_emulated.py",
     "packages/tile-compiler/tests/cfamily/test_emulated.py",
+    "packages/tile-runtime-cpu/tests/emulator/test_hopper_kernels.py",
     "packages/tile-runtime-cpu/tests/emulator/test_kernels.py",
 ]
 
