@@ -150,7 +150,7 @@ def main() -> None:
     parser.add_argument("--types", nargs="*", default=["float32", "bfloat16", "int8"], choices=list(TYPES))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument(
-        "--level", type=int, default=LEVELS.index(host_features()), help="0: v3, 1: v4, 2: v4 + bf16 + vnni"
+        "--level", type=int, default=LEVELS.index(host_features()), help="0: v3, 1: v4, 2: v4 + bf16 + vnni, 3: amx too"
     )
     args = parser.parse_args()
     features = LEVELS[args.level]
