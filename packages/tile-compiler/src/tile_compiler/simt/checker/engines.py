@@ -12,6 +12,7 @@ from tile_compiler.simt.checker.footprints import Footprints
 from tile_compiler.simt.checker.knowledge import Agents, Knowledge
 from tile_compiler.simt.checker.mbarriers import Mbarrier
 from tile_compiler.simt.checker.remote import Remote
+from tile_compiler.simt.checker.state_key import state_key
 from tile_compiler.simt.thread_values import Array
 
 
@@ -133,54 +134,5 @@ class Engines:
         return queues.setdefault(key, Queue())
 
     def key(self) -> int:
-        """A number that is equal for states that nothing which follows can tell apart.
-
-        Times are compared with what is known, and with nothing else: all that counts is their order.
-        """
-        parts: list[Any] = []
-        known: list[Array] = []
-        for clock in self.clocks():
-            rows = _runs(clock)
-            parts.append(rows.tobytes())
-            known.append(clock[rows].ravel())
-        clocks = np.concatenate(known)
-        tracks: list[Array] = []  # times
-        for kind, track in self.footprints.tracks.items():
-            if not track.used:
-                continue
-            here = track.agent != -1
-            time, fence = np.where(here, track.time, 0), np.where(here, track.fence, 0)
-            runs = _runs(track.agent, track.members, time, fence)
-            parts += [kind, runs.tobytes(), track.agent[runs].tobytes(), track.members[runs].tobytes()]
-            tracks.append(time[runs])
-            if kind in ("write", "atomic"):
-                tracks.append(fence[runs])
-                parts.append((fence[runs] > 0).tobytes())
-        latest = max(int(t.max(initial=0)) for t in (clocks, self.acted, self.remote.last, *tracks))
-        present = np.zeros(latest + 2, bool)
-        present[clocks + 1] = True
-        earlier = np.cumsum(present, dtype=np.int32)  # how many known times are earlier than each
-
-        def order(times: Array) -> bytes:
-            return earlier[times].tobytes()
-
-        parts += [order(t) for t in (clocks, self.remote.last, *tracks)]
-        under_way: list[int] = []
-        for queues in (self.products, self.stores):
-            for key, queue in sorted(queues.items()):
-                batches = [*queue.batches, queue.open]
-                parts.append((key, tuple(b.facts() for b in batches)))
-                under_way += [b.time for b in batches]
-        parts.append(order(np.asarray(under_way, np.int32)))
-        parts += [b.facts() for b in self.barriers]
-        parts.append(tuple(sorted(map(hash, self.touched))))
-        return hash(tuple(parts))
-
-
-def _runs(*tables: Array) -> Array:
-    """Where rows (or elements) begin that differ from those before them, in any of the tables: neighbours are mostly alike."""
-    changes = np.zeros(max(0, len(tables[0]) - 1), bool)
-    for table in tables:
-        differs = table[1:] != table[:-1]
-        changes |= differs if table.ndim == 1 else differs.any(axis=1)
-    return np.concatenate([[0], np.flatnonzero(changes) + 1])
+        """A number that is equal for states that nothing which follows can tell apart."""
+        return state_key(self)
