@@ -11,7 +11,8 @@ from mutants import mutants, refuted
 
 import tilelang
 import tilelang.language as T
-from tile_compiler.simt.recall import Left, Recall
+from tile_compiler.simt.held_state import Left
+from tile_compiler.simt.recall import Recall
 
 TURN = "T.copy: q by TMA from a producer warp, 4096 bytes, once in each iteration of the loop around"
 TWO = "T.copy: q by TMA from a producer warp, 40960 bytes in each of 2 versions, once in each iteration of the loop around"

@@ -13,6 +13,7 @@ from tvm import tirx as tir
 from tile_compiler.passes.lower_tile_ops import alias_roots
 from tile_compiler.rewrite import is_call
 from tile_compiler.simt.checker.footprints import AGAINST, ORDINARY
+from tile_compiler.simt.checker.granularity import TooCoarse, piece
 from tile_compiler.simt.checker.knowledge import WARP
 from tile_compiler.simt.checker.lanes import Lanes
 from tile_compiler.simt.checker.refutations import Site, race
@@ -50,6 +51,11 @@ class Memory:
     def elements(self) -> int:
         return int(math.prod(int(s) for s in self.buffer.ty.shape))
 
+    @property
+    def places(self) -> int:
+        """How many places it has."""
+        return -(-self.elements * self.bits // 8 // self.unit)
+
 
 class BlockMemory(ThreadValues):
     """Accesses of the active threads, recorded in `state`; each raises SharedMemoryRace for what it meets.
@@ -63,7 +69,9 @@ class BlockMemory(ThreadValues):
     block's `span` after the other, then comes global memory.
     """
 
-    def __init__(self, kernel: tile_ir.Kernel, ctx: SimtContext, tracked: set[Any]) -> None:
+    def __init__(self, kernel: tile_ir.Kernel, ctx: SimtContext, tracked: set[Any], finely: bool = False) -> None:
+        """`finely`: every element has places of its own; else accesses that are not of whole places raise TooCoarse."""
+        self.finely = finely
         self.produces = any(is_role(n) for n in tile_ir.walk(kernel.body, tir.AttrStmt))
         self.lanes = Lanes.of(kernel, self.produces, ctx)
         self.count = self.lanes.count
@@ -104,7 +112,7 @@ class BlockMemory(ThreadValues):
         shared = {n.buffer for n in found}
         views = [v for v in views if self.roots.get(v) in shared]
         widths = [Memory(b, 0, 1).width for b in (*shared, *views)]
-        unit = min(widths, default=1)
+        unit = min(widths, default=1) if self.finely else piece(self.kernel.body, {*shared, *views})
         end = 0
         offsets: dict[Any, int] = {}
         for node in found:
@@ -112,6 +120,7 @@ class BlockMemory(ThreadValues):
             offsets[node.buffer] = int(notes.get(OFFSET, end))
             size = Memory(node.buffer, 0, 1)
             end = max(end, offsets[node.buffer] + -(-size.elements * size.width // 16) * 16)
+        unit = math.gcd(unit, *offsets.values())
         for buffer in (*shared, *views):
             base = offsets[self.roots.get(buffer, buffer)] // unit
             self.memories[buffer] = Memory(buffer, base, unit)
@@ -294,32 +303,34 @@ class BlockMemory(ThreadValues):
             start, count = self._linear(memory, list(indices), count)
             active = self.active
             start = (start + step * (self.lane % self.ctx.arch.warp))[active]
-            element = (start[:, None] + np.arange(count)).ravel()
-            thread = np.repeat(self.lane[active], count)
+            thread = self.lane[active]
         except Unknown:
             known = False
-            if memory.base is None:
-                element, thread = np.asarray([-1, -1]), np.asarray([MANY, MANY - 1])
-            else:
-                count = memory.elements * self.lanes.blocks
-                element = np.tile(np.arange(memory.elements), 2 * self.lanes.blocks)  # two threads stand for all
-                thread = np.repeat(np.asarray([MANY, MANY - 1]), count)
         if memory.base is None:
-            return self._global_places(memory, element, thread), thread, known
-        if known:
-            block = self.lanes.block[thread]
+            each = start[:, None] + np.arange(count) if known else np.asarray([-1, -1])
+            thread = np.repeat(thread, count) if known else np.asarray([MANY, MANY - 1])
+            return self._global_places(memory, each.ravel(), thread), thread, known
+        if not known:  # two threads stand for all
+            thread = np.repeat(np.asarray([MANY, MANY - 1]), memory.places * self.lanes.blocks)
+            block = np.tile(np.repeat(np.arange(self.lanes.blocks), memory.places), 2)
+            place = np.tile(np.arange(memory.places), 2 * self.lanes.blocks)
         else:
-            block = np.tile(np.repeat(np.arange(self.lanes.blocks), memory.elements), 2)
-        inside = (element >= 0) & (element < memory.elements)
-        element, thread, block = element[inside], thread[inside], block[inside]
-        base = memory.base + block * self.span_places
-        if memory.bits < 8:  # neighbours share a byte, which is what a thread writes
-            return base + element * memory.bits // 8, thread, known
-        factor = memory.width // memory.unit
-        if factor == 1:
-            return base + element, thread, known
-        place = ((base + element * factor)[:, None] + np.arange(factor)).ravel()
-        return place, np.repeat(thread, factor), known
+            place, times = self._pieces(memory, start, count)
+            thread = np.repeat(thread, times)
+            block = self.lanes.block[thread]
+        inside = (place >= 0) & (place < memory.places)
+        return (memory.base + block * self.span_places + place)[inside], thread[inside], known
+
+    def _pieces(self, memory: Memory, start: Array, count: int) -> tuple[Array, int]:
+        """The places of `count` elements from each start, from the buffer's first place on, and how many each has. Of
+        elements smaller than a byte, neighbours share one, which is what a thread writes."""
+        if memory.bits < 8 and memory.unit == 1:
+            return ((start[:, None] + np.arange(count)) * memory.bits // 8).ravel(), count
+        first, size = start * memory.bits // 8, count * memory.bits // 8
+        if size % memory.unit or (first % memory.unit).any():
+            raise TooCoarse
+        times = size // memory.unit
+        return (first[:, None] // memory.unit + np.arange(times)).ravel(), times
 
     def _linear(self, memory: Memory, indices: list[Any], count: int) -> tuple[Array, int]:
         """(the number of the first element in the buffer's storage, how many neighbours)."""

@@ -12,6 +12,7 @@ from tvm import tirx as tir
 
 from tile_compiler.rewrite import is_call
 from tile_compiler.signature import TENSOR_MAP
+from tile_compiler.simt.checker.granularity import TooCoarse
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.enumeration import Block
 from tile_compiler.simt.errors import BarrierMismatch, ProductUnderWay, SharedMemoryRace
@@ -50,24 +51,42 @@ def check_synchronization(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
             ctx.report.assume(
                 kernel.span, f"what bulk stores write of {name} is not what the block reads or writes otherwise"
             )
-        if has_programs(kernel):
-            _check_programs(kernel, ctx, tracked, chosen, host)
-            continue
-        block = Block(kernel, ctx, tracked)
-        for values in chosen:
-            try:
-                block.run(values, host)
-            except REFUTED:
-                if not block.either:
-                    raise
-                # Perhaps because both ways of conditions that never meet were taken.
-                block = Block(kernel, ctx, tracked, exactly=True)
-                block.run(values, host)
+        check = _check_programs if has_programs(kernel) else _check
+        try:
+            check(kernel, ctx, tracked, chosen, host, False)
+        except TooCoarse:
+            check(kernel, ctx, tracked, chosen, host, True)
     return func
 
 
+def _check(
+    kernel: tile_ir.Kernel,
+    ctx: SimtContext,
+    tracked: set[Any],
+    chosen: list[dict[Any, Any]],
+    host: list[Any],
+    finely: bool,
+) -> None:
+    """A kernel all of whose threads run the same text."""
+    block = Block(kernel, ctx, tracked, finely)
+    for values in chosen:
+        try:
+            block.run(values, host)
+        except REFUTED:
+            if not block.either:
+                raise
+            # Perhaps because both ways of conditions that never meet were taken.
+            block = Block(kernel, ctx, tracked, finely, exactly=True)
+            block.run(values, host)
+
+
 def _check_programs(
-    kernel: tile_ir.Kernel, ctx: SimtContext, tracked: set[Any], chosen: list[dict[Any, Any]], host: list[Any]
+    kernel: tile_ir.Kernel,
+    ctx: SimtContext,
+    tracked: set[Any],
+    chosen: list[dict[Any, Any]],
+    host: list[Any],
+    finely: bool,
 ) -> None:
     """A kernel whose warpgroups have programs of their own.
 
@@ -79,7 +98,7 @@ def _check_programs(
         for backwards, wholly in ((True, False), (False, False), (True, True)):
             block = None
             try:
-                block = SideBySide(kernel, ctx, tracked, wholly, backwards)
+                block = SideBySide(kernel, ctx, tracked, finely, wholly, backwards)
                 block.run(values, host)
                 break
             except NotFollowed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +13,13 @@ from tvm import tirx as tir
 
 from tile_compiler.rewrite import is_call
 from tile_compiler.simt.block_memory import is_role
-from tile_compiler.simt.checker.asynchronous import Asynchronous
 from tile_compiler.simt.checker.knowledge import WARP
 from tile_compiler.simt.checker.replay import WHOLE
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.errors import SharedMemoryRace
+from tile_compiler.simt.held_state import HeldState
 from tile_compiler.simt.operators.nests import REGISTERS
-from tile_compiler.simt.recall import Left, Recall
+from tile_compiler.simt.recall import Recall
 from tile_compiler.simt.repetition import Repetition
 from tile_compiler.simt.shadow import Flight, Shadow
 from tile_compiler.simt.statement_tree import BLOCK_BARRIERS
@@ -39,7 +39,7 @@ class _Loop:
     has_barrier: bool
 
 
-class Block(Asynchronous):
+class Block(HeldState):
     """Walks of one kernel, with sizes and block coordinates as given; each raises for what it finds.
 
     A condition that memory decides, and all threads agree
@@ -49,61 +49,15 @@ class Block(Asynchronous):
 
     recalls = True  # a statement that begins in a state of before is not walked again (`recall.py`)
 
-    def __init__(self, kernel: tile_ir.Kernel, ctx: SimtContext, tracked: set[Any], exactly: bool = False) -> None:
-        self._state: Shadow | None = None
-        self._state_key: int | None = None
-        self.left: Left | None = None
-        super().__init__(kernel, ctx, tracked)
+    def __init__(
+        self, kernel: tile_ir.Kernel, ctx: SimtContext, tracked: set[Any], finely: bool = False, exactly: bool = False
+    ) -> None:
+        super().__init__(kernel, ctx, tracked, finely)
         self.tracked, self.exactly = tracked, exactly
         self.loops: list[_Loop] = []
         self.repetitions: dict[Any, Repetition] = {}
         self.either: set[Any] = set()
         self.recall = Recall(self)
-
-    # -- the state --------------------------------------------------------------------------------------------------
-
-    @property
-    def state(self) -> Shadow | None:
-        """What there is to know, which whoever asks for it may change. After a walk that was recalled it is `left` as that
-        walk left it, until somebody asks."""
-        if self.left is not None:
-            self._state, self.left = self.left.state(), None
-        self._state_key = None
-        return self._state
-
-    @state.setter
-    def state(self, state: Shadow | None) -> None:
-        self._state, self._state_key, self.left = state, None, None
-
-    def leave(self, left: Left) -> None:
-        """The state is that of a recalled walk."""
-        self._state, self._state_key, self.left = None, left.walk.key, left
-
-    @property
-    def ends_here(self) -> bool:
-        """Whether no thread can be here (after a `break`)."""
-        return self._state is None and self.left is None
-
-    def key(self) -> int:
-        """A number that is equal for states which nothing that follows can tell apart."""
-        if self._state_key is None:
-            assert self._state is not None
-            self._state_key = self._state.key()
-        return self._state_key
-
-    def copied(self, table: Callable[[Any], Any]) -> Shadow:
-        """A copy of the state: see `Shadow.copy`."""
-        assert self._state is not None
-        return self._state.copy(table)
-
-    def phases(self) -> list[int] | None:
-        """How many phases of each mbarrier have ended; None if that is not known, or if nothing is asynchronous."""
-        if self.left is not None:
-            return self.left.ended
-        if self._state is None or self._state.engines is None:
-            return None
-        found = [b.ended for b in self._state.engines.barriers if b.ended is not None]
-        return found if len(found) == len(self._state.engines.barriers) else None
 
     def run(self, chosen: dict[Any, Any], host: list[Any]) -> None:
         """Walk the kernel from its beginning to its end, after the Binds of the `host`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,62 +12,14 @@ from tvm import tirx as tir
 from tile_compiler.rewrite import is_call
 from tile_compiler.simt.block_memory import orders
 from tile_compiler.simt.checker.remote import is_remote
-from tile_compiler.simt.checker.replay import Told
-from tile_compiler.simt.shadow import Shadow
-from tile_compiler.simt.thread_values import Array, Unknown
+from tile_compiler.simt.held_state import Left, Runs, Walk
+from tile_compiler.simt.thread_values import Unknown
 from tilelang.ir import tile_ir
 
 if TYPE_CHECKING:
     from tile_compiler.simt.enumeration import Block
 
 MOST = 1024  # walks that are kept
-
-
-@dataclass(frozen=True, eq=False)
-class Runs:
-    """A table in which neighbours (rows, if it has two dimensions) are mostly alike: where others begin, and these."""
-
-    first: Array
-    values: Array
-    size: int
-
-    @staticmethod
-    def of(table: Array) -> Runs:
-        differs = table[1:] != table[:-1]
-        changes = differs if table.ndim == 1 else differs.any(axis=1)
-        first = np.concatenate([[0], np.flatnonzero(changes) + 1])[: len(table)]
-        return Runs(first, table[first], len(table))
-
-    def whole(self) -> Array:
-        return np.repeat(self.values, np.diff(np.append(self.first, self.size)), axis=0)
-
-
-@dataclass(frozen=True, eq=False)
-class Walk:
-    """`before`, `ended`: of each mbarrier, the phases that had ended before the walk, and after it; `after`: the state that
-    it left, and `key`, that state's; `told`: what its warps did to barriers; `trace`: the hash of what it did."""
-
-    before: list[int]
-    ended: list[int]
-    after: Shadow
-    key: int
-    told: list[Told]
-    trace: int
-
-
-@dataclass(frozen=True, eq=False)
-class Left:
-    """The state that a walk left, where of each mbarrier so many phases have `ended`."""
-
-    walk: Walk
-    ended: list[int]
-
-    def state(self) -> Shadow:
-        state = self.walk.after.copy(Runs.whole)
-        assert state.engines is not None
-        for barrier, count in zip(state.engines.barriers, self.ended):
-            barrier.ended = count
-        return state
 
 
 class Recall:

@@ -66,9 +66,15 @@ class SideBySide(Block):
     recalls = False  # others go on while a walk waits, which the state that it begins in does not tell
 
     def __init__(
-        self, kernel: tile_ir.Kernel, ctx: SimtContext, tracked: set[Any], wholly: bool = False, backwards: bool = False
+        self,
+        kernel: tile_ir.Kernel,
+        ctx: SimtContext,
+        tracked: set[Any],
+        finely: bool = False,
+        wholly: bool = False,
+        backwards: bool = False,
     ) -> None:
-        super().__init__(kernel, ctx, tracked, exactly=True)
+        super().__init__(kernel, ctx, tracked, finely, exactly=True)
         if self.produces or self.lanes.blocks > 1:
             raise NotFollowed
         self.is_asynchronous = True  # clocks tell who knows of whom

@@ -60,8 +60,8 @@ class Asynchronous(Products):
     what every other order that the waits allow can do.
     """
 
-    def __init__(self, kernel: tile_ir.Kernel, ctx: SimtContext, tracked: set[Any]) -> None:
-        super().__init__(kernel, ctx, tracked)
+    def __init__(self, kernel: tile_ir.Kernel, ctx: SimtContext, tracked: set[Any], finely: bool = False) -> None:
+        super().__init__(kernel, ctx, tracked, finely)
         self.allocated: list[tuple[str, int]] = []  # name and arrivals of each mbarrier
         self.first_of: dict[Any, int] = {}  # the number of the first mbarrier of a buffer
         self.initializes = False
@@ -333,9 +333,10 @@ class Asynchronous(Products):
         try:
             start = int(self._value_of(place.indices[0])[thread]) if is_load else 0
         except Unknown:
-            return memory, base + np.arange(-(-memory.elements * memory.width // memory.unit))
-        first = base + start * memory.bits // 8 // memory.unit
-        return memory, np.arange(first, min(first + -(-size // memory.unit), (block + 1) * self.span_places))
+            return memory, base + np.arange(memory.places)
+        first = start * memory.bits // 8
+        end = base - (-(first + size) // memory.unit)
+        return memory, np.arange(base + first // memory.unit, min(end, (block + 1) * self.span_places))
 
     def _overwrites(self, memory: Memory, place: Array, thread: int, stmt: Any, engines: Engines) -> None:
         who = np.asarray([thread])

@@ -137,7 +137,7 @@ class Products(BlockMemory):
             advance = self._value_of(node.args[4]) if len(node.args) > 4 else np.zeros(self.threads, np.int64)
             strides = (int(self.value(leading)[0]), int(self.value(stride)[0]))
         except Unknown:
-            whole = memory.base + np.arange(-(-memory.elements * memory.width // memory.unit))
+            whole = memory.base + np.arange(memory.places)
             each = [whole + self.lanes.block[g * WARPGROUP] * self.span_places for g in groups]
             return [Matrix(memory, place, hash(place.tobytes())) for place in each]
         found = []
