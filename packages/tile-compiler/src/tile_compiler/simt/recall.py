@@ -81,7 +81,8 @@ class Recall:
         values: list[Any] = [block.mask.tobytes()]
         for term in terms:
             try:
-                values.append(np.asarray(block.value(term), np.int64).tobytes())
+                value = np.asarray(block.value(term), np.int64)
+                values.append(value[: 1 if (value == value[0]).all() else None].tobytes())
             except Unknown as unknown:
                 values.append(unknown.varying)
         return hash(node), block.producing, block.key(), tuple(values)
@@ -128,24 +129,35 @@ class Recall:
         """What is evaluated below `node`; None if it leaves more behind than a state."""
         if not any(is_call(n, "tirx.call_extern") and orders(str(n.args[0].value)) for n in tile_ir.walk(node)):
             return None
-        if self._leaves_more(node):
+        if self._leaves_more(node) or isinstance(node, tir.For):
             return None
-        own = {n.loop_var if isinstance(n, tir.For) else n.var for n in tile_ir.walk(node, tir.For, tir.Bind)}
+        bound = {n.var: n.value for n in tile_ir.walk(node, tir.Bind)}
+        own = {*bound, *(n.loop_var for n in tile_ir.walk(node, tir.For))}
         found: dict[Any, None] = {}
+        named: list[Any] = []  # of its own variables, those that what is evaluated depends on
         for part in self._evaluated(node):
-            self._largest(part, own, found)
+            self._largest(part, own, found, named)
+        seen: set[Any] = set()
+        while named:
+            var = named.pop()
+            if var in bound and var not in seen:
+                seen.add(var)
+                self._largest(bound[var], own, found, named)
         return list(found)
 
     def _evaluated(self, node: Any) -> Iterator[Any]:
-        """The expressions of the statements that a walk looks at."""
+        """The expressions that a walk looks at, of statements that touch what threads share, or registers of products."""
         block = self.block
+        if block._is_quiet(node) and not any(block._registers_in(node)):
+            return
         if isinstance(node, tir.SeqStmt):
             for part in node.seq:
                 yield from self._evaluated(part)
         elif isinstance(node, tir.AttrStmt):
             yield from self._evaluated(node.body)
         elif isinstance(node, tir.Bind):
-            yield node.value
+            if not block._is_quiet(node.value):
+                yield node.value
         elif isinstance(node, tir.For):
             if not block._is_quiet(node):
                 yield from (node.min, node.extent)
@@ -156,12 +168,13 @@ class Recall:
                 if case is not None:
                     yield from self._evaluated(case)
         elif isinstance(node, tir.BufferStore):
-            yield from (node.value, *node.indices)
+            if not block._is_quiet(node):
+                yield from (node.value, *node.indices)
         elif isinstance(node, tir.Evaluate) and not block._is_quiet(node):
             yield node.value
 
-    def _largest(self, node: Any, own: set[Any], found: dict[Any, None]) -> None:
-        """The largest parts of an expression that can be evaluated without what is defined inside."""
+    def _largest(self, node: Any, own: set[Any], found: dict[Any, None], named: list[Any]) -> None:
+        """The largest parts of an expression that can be evaluated without what is defined inside, which is `named`."""
         if isinstance(node, (tir.IntImm, tir.FloatImm, ir.StringImm)):
             return
         if isinstance(node, ir.Call) and is_call(node, "tirx.call_extern"):
@@ -169,7 +182,7 @@ class Recall:
             by_map = name.startswith(("tl::tma_load", "tl::tma_store", "tl::tma_reduce")) and not is_remote(name)
             for argument in node.args[1:]:
                 if not by_map or is_call(argument, "tirx.address_of"):
-                    self._largest(argument, own, found)
+                    self._largest(argument, own, found, named)
             return
         named = list(tile_ir.walk(node, ir.Var, ir.TensorLoad, ir.Call))
         loads = [n.source for n in named if isinstance(n, ir.TensorLoad)]
@@ -179,6 +192,7 @@ class Recall:
                 found.setdefault(node)
                 return
             if isinstance(node, ir.Var):
+                named.append(node)
                 return
         if isinstance(node, ir.TensorLoad):
             parts = list(node.indices)
@@ -188,4 +202,4 @@ class Recall:
             names = ("a", "b", "value", "condition", "true_value", "false_value", "base", "stride")
             parts = [p for p in (getattr(node, n, None) for n in names) if isinstance(p, ir.Expr)]
         for part in parts:
-            self._largest(part, own, found)
+            self._largest(part, own, found, named)
