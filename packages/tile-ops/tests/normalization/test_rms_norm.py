@@ -9,7 +9,9 @@ import torch
 
 import tile_ops
 from tile_ops.errors import WrongDtype, WrongShape, WrongValue
-from tile_ops.normalization import reference
+from tile_ops.kernel import Target
+from tile_ops.normalization import configs, reference
+from tile_ops.normalization.problem import NormProblem
 
 
 def operands(shape, dtype, seed=0):
@@ -18,7 +20,7 @@ def operands(shape, dtype, seed=0):
     return x.to(dtype), torch.randn(shape[-1:], generator=generator).to(dtype)
 
 
-@pytest.mark.parametrize("shape", [(3, 2, 128), (5, 160), (2, 300)])
+@pytest.mark.parametrize("shape", [(3, 2, 40), (5, 160), (2, 300)])
 @pytest.mark.parametrize("activation", [None, "silu"])
 def test_agrees_with_the_reference(way, ran, close, shape, activation):
     x, weight = operands(shape, torch.float16)
@@ -36,6 +38,25 @@ def test_element_types(way, ran, close, dtype):
 def test_rows_too_long_for_registers(way, ran, close):
     x, weight = operands((3, 8704), torch.float16)
     close(ran(tile_ops.rms_norm, x, weight), reference.rms_norm(x, weight), reference.TOLERANCES["float16"])
+
+
+def test_pieces_of_a_row_waste_little():
+    """Elements of a block's rows on a GPU, and pieces, for rows of so many."""
+    found = {}
+    for columns in (32, 40, 96, 160, 320, 640, 1024, 8192):
+        plan = configs.plan(NormProblem(1, columns, "float16", "silu"), Target("cuda", "sm_90a"))
+        arguments = dict(plan.kernels[0][1].arguments)
+        found[columns] = (arguments["block_columns"], arguments["pieces"])
+    assert found == {
+        32: (32, 1),
+        40: (64, 1),
+        96: (96, 3),
+        160: (256, 4),
+        320: (320, 5),
+        640: (640, 5),
+        1024: (1024, 4),
+        8192: (8192, 4),
+    }
 
 
 def test_squares_may_exceed_float16(ran, close):

@@ -34,20 +34,25 @@ class Tile:
 #: By architecture (or kind) and tokens. sm_90a: measured (docs/performance/cuda.md); other GPUs: a rule, what fits into
 #: the 99 KB of shared memory of sm_86 and sm_89.
 TILES = {
-    ("sm_90a", 8): Tile(64, 256, 4),
+    ("sm_90a", 8): Tile(64, 512, 3),
     ("sm_90a", 16): Tile(64, 256, 4),
+    ("sm_90a", 64): Tile(256, 128, 3),
     ("sm_90a", 128): Tile(128, 128, 3),
     **{("cuda", tokens): Tile(128, 128, stages) for tokens, stages in ((16, 4), (32, 4), (64, 3), (128, 2))},
     **{("hip", tokens): Tile(128, 128, 2) for tokens in TOKENS},
     **{("cpu", tokens): Tile(64, 128, 2) for tokens in TOKENS},
 }
-#: The same for int8 activations.
+#: The same for int8 activations, and for codes that are looked up.
 INT8_TILES = {("sm_90a", 8): Tile(64, 512, 4)}
+LOOKED_UP_TILES = {("sm_90a", 8): Tile(64, 256, 4), ("sm_90a", 64): Tile(128, 128, 3)}
 #: Bytes of W that are read while a second kernel starts and adds the splits: 3 us, measured on the H200.
 SUM_BYTES = 7e6
-#: How much longer blocks take that have a multiprocessor for themselves (68 to 62 us on the H200: nothing hides their
-#: waits).
+#: How much longer blocks of fewer than 256 rows take that have a multiprocessor for themselves (68 to 62 us on the H200:
+#: nothing hides their waits).
 ALONE = 1.1
+#: How much longer a byte of W takes than to read it, where products and decoding bound the kernel: 85 for 38 us, measured on
+#: the H200.
+PACE = {("sm_90a", 64): 2.0}
 #: Copies of the table of all pairs of codes, by architecture: one for each lane, where 32 KB of shared memory are to spare
 #: (16384 x 16384 in nf4 for one token on the H200: 59 us, with a table of single codes 86 us).
 COPIES = {"sm_90a": 32}
@@ -122,14 +127,20 @@ def _tokens(m: int, target: Target) -> int:
     return next((t for t in TOKENS if t >= max(m, least)), TOKENS[-1])
 
 
-def _tile(target: Target, tokens: int, integers: bool = False) -> Tile:
-    special = (INT8_TILES if integers else {}).get((target.arch, tokens))
-    return special or TILES.get((target.arch, tokens)) or TILES[target.kind, tokens]
+def _tile(target: Target, tokens: int, special: dict[tuple[str, int], Tile]) -> Tile:
+    return special.get((target.arch, tokens)) or TILES.get((target.arch, tokens)) or TILES[target.kind, tokens]
 
 
-def _arguments(target: Target, tokens: int, integers: bool = False) -> dict[str, Scalar]:
+def _special(problem: DequantProblem) -> dict[tuple[str, int], Tile]:
+    """Tiles that come before those of TILES."""
+    if problem.dtype == "int8":
+        return INT8_TILES
+    return LOOKED_UP_TILES if FORMATS[problem.format].table is not None else {}
+
+
+def _arguments(problem: DequantProblem, target: Target, tokens: int) -> dict[str, Scalar]:
     """A tile as kernels take it. A warpgroup has 64 rows."""
-    tile = _tile(target, tokens, integers)
+    tile = _tile(target, tokens, _special(problem))
     return {"block_M": tokens, **asdict(tile), "threads": 2 * tile.block_N}
 
 
@@ -138,14 +149,14 @@ def _splits(problem: DequantProblem, target: Target, tokens: int) -> int:
     blocks rounded up over what they are, and those of the parts."""
     if target.kind == "cpu":
         return 1
-    tile = _tile(target, tokens)
+    tile = _tile(target, tokens, _special(problem))
     blocks = -(-problem.n // tile.block_N) * -(-problem.m // tokens)
     steps = -(-problem.k // tile.block_K)
-    packed = problem.n * problem.k * FORMATS[problem.format].bits / 8
+    packed = problem.n * problem.k * FORMATS[problem.format].bits / 8 * PACE.get((target.arch, tokens), 1)
 
     def bytes_with(splits: int) -> float:
         rounds = blocks * splits / PROCESSORS.get(target.arch, 108)
-        time = packed * ceil(rounds) / rounds * (ALONE if rounds <= 1 else 1)
+        time = packed * ceil(rounds) / rounds * (ALONE if rounds <= 1 and tile.block_N < 256 else 1)
         return time + (4 * splits * problem.m * problem.n + SUM_BYTES if splits > 1 else 0)
 
     return min((s for s in (1, 2, 4, 8, 16) if s == 1 or steps >= 4 * s), key=bytes_with)
@@ -178,7 +189,7 @@ def _product(problem: DequantProblem, target: Target, tokens: int, split: bool) 
         out_dtype="float32" if split else problem.out_dtype,
         bias=problem.bias and not split,
         copies=COPIES.get(target.arch, 0) if looked_up else 0,
-        **_arguments(target, tokens),
+        **_arguments(problem, target, tokens),
     )
 
 
@@ -190,7 +201,7 @@ def _product_int8(problem: DequantProblem, target: Target, tokens: int) -> Kerne
         out_dtype=problem.out_dtype,
         bits=FORMATS[problem.format].bits,
         bias=problem.bias,
-        **_arguments(target, tokens, integers=True),
+        **_arguments(problem, target, tokens),
     )
 
 

@@ -17,8 +17,13 @@ RESIDENT = 8192
 #: those past the end too: softmax of 8192 x 64 in float32 took 1.7 ms by 256 and 0.6 by 64 (one core of a shared Xeon).
 SHORTEST = {"cpu": 64, "cuda": 256, "hip": 256}
 
-#: Pieces of a row of `rms_norm`. Measured on an H200 (docs/performance/cuda.md): 8, in larger blocks, and 1 are slower.
-PIECES = 4
+#: Rows of up to so many elements, in pieces of so many, for `rms_norm` on GPUs; longer ones double both. Measured on an H200
+#: (docs/performance/cuda.md) with SiLU, of the bandwidth of copies: 32, 64 and 96 elements 1.0, 1.0, 0.93 (in 4 pieces of
+#: 64: 0.50, 0.95, 0.79), 320 in 5 pieces 0.91 (in 4 of 128: 0.87 and 0.90), 640 0.94 (0.92). For long rows 8 pieces in
+#: larger blocks are slower, and so is one.
+NARROW = {32: 32, 64: 64, 96: 32, 256: 64, 320: 64}
+#: Elements of a piece that a block holds: 16 bytes for each of its 128 threads, and twice that if there is one piece.
+PIECE = 1024
 #: The GPU's own instructions for exp and 1 / x, with errors of two units in the last place of float32.
 FAST: dict[str, Scalar] = {"tl.enable_fast_math": True}
 
@@ -33,7 +38,11 @@ def plan(problem: NormProblem, target: Target) -> Plan:
     if problem.kind == "rms_norm":
         flags["activation"] = problem.activation
         if resident:
-            flags["pieces"] = 1 if target.kind == "cpu" else PIECES
+            flags["pieces"] = 1
+            if target.kind != "cpu":
+                columns, width = _pieces(problem.columns)
+                flags["pieces"] = columns // width
+                rows = max(1, PIECE * (2 if columns == width else 1) // width)
     fast = problem.activation is not None and target.kind == "cuda" and problem.dtype != "float32"
     spec = KernelSpec.of(
         "normalization",
@@ -48,10 +57,21 @@ def plan(problem: NormProblem, target: Target) -> Plan:
     return Plan.of({"forward": spec}, why, "rule: RESIDENT in normalization/configs.py")
 
 
+def _pieces(columns: int) -> tuple[int, int]:
+    """Elements that a block's rows have for rows of `columns`, and those of a piece."""
+    scale = 1
+    while columns > scale * max(NARROW):
+        scale *= 2
+    least = next(least for least in NARROW if columns <= scale * least and (scale == 1 or least >= 256))
+    return scale * least, scale * NARROW[least]
+
+
 def shipped(kind: str) -> Iterator[KernelSpec]:
     """Rows of 32 channels to any number, in the three element types."""
+    doubled = [scale * least for scale in (2, 4, 8, 16) for least in (256, 320)]
+    shapes = (64, 128, 256, 512, 1024, 2048, 4096) if kind == "cpu" else (*NARROW, *doubled)
     for dtype, activation in product(DTYPES, ACTIVATIONS):
-        for columns in (64, 128, 256, 512, 1024, 2048, 4096, RESIDENT, RESIDENT + 1):
+        for columns in (*shapes, RESIDENT, RESIDENT + 1):
             yield plan(NormProblem(1, columns, dtype, activation), Target(kind, "")).kernels[0][1]
     for dtype, operator in product(DTYPES, ("layer_norm", "softmax")):
         for columns in (64, 128, 256, 512, 1024, 2048, 4096, RESIDENT, RESIDENT + 1):
