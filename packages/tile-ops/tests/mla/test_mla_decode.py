@@ -73,6 +73,15 @@ def test_bfloat16_and_long_pages(ran, close):
     agrees(ran, close, operands((130, 64, 0), heads=16, page=64, dtype=torch.bfloat16))
 
 
+@pytest.mark.parametrize(
+    "anywhere",
+    ["cpu", pytest.param("cuda -arch=sm_80", marks=pytest.mark.full), "hip -mcpu=gfx942"],
+    indirect=True,
+)
+def test_float32(anywhere, ran, close):
+    agrees(ran, close, operands((0, 37, 1), heads=3, dim=32, columns=3, dtype=torch.float32))
+
+
 @pytest.fixture
 def hopper(monkeypatch):
     monkeypatch.setenv("TILELANG_EXECUTION", "emulate")

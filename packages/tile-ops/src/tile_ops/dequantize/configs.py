@@ -34,7 +34,7 @@ class Tile:
 #: By architecture (or kind) and tokens. sm_90a: measured (docs/performance/cuda.md); other GPUs: a rule, what fits into
 #: the 99 KB of shared memory of sm_86 and sm_89.
 TILES = {
-    ("sm_90a", 8): Tile(64, 512, 3),
+    ("sm_90a", 8): Tile(64, 256, 4),
     ("sm_90a", 16): Tile(64, 256, 4),
     ("sm_90a", 64): Tile(256, 128, 3),
     ("sm_90a", 128): Tile(128, 128, 3),
@@ -44,7 +44,7 @@ TILES = {
 }
 #: The same for int8 activations, and for codes that are looked up.
 INT8_TILES = {("sm_90a", 8): Tile(64, 512, 4)}
-LOOKED_UP_TILES = {("sm_90a", 8): Tile(64, 256, 4), ("sm_90a", 64): Tile(128, 128, 3)}
+LOOKED_UP_TILES = {("sm_90a", 64): Tile(128, 128, 3)}
 #: Bytes of W that are read while a second kernel starts and adds the splits: 3 us, measured on the H200.
 SUM_BYTES = 7e6
 #: How much longer blocks of fewer than 256 rows take that have a multiprocessor for themselves (68 to 62 us on the H200:

@@ -38,8 +38,8 @@ def mla_decode(
     its rotated part; cache: (pages, page, dim + rope) contiguous, a token's latent and then its rotated key;
     block_table: (batch, columns) int32, the pages of each sequence in order; lengths: (batch,) int32, tokens of each
     sequence, read on the device. Result: (batch, heads, dim) as q_nope, still in latent space (W^UV follows), and with
-    `return_lse` the natural logarithm of the softmax's sum, (batch, heads) float32. All float16 or all bfloat16; dim,
-    rope and page are multiples of 16 (512, 64 and 64 in DeepSeek's models).
+    `return_lse` the natural logarithm of the softmax's sum, (batch, heads) float32. All float16, all bfloat16 or all
+    float32; dim, rope and page are multiples of 16 (512, 64 and 64 in DeepSeek's models).
 
     `scale` multiplies the scores; it belongs to the head's size before absorption (192 ** -0.5 for DeepSeek) and cannot
     be guessed. Scores, softmax and sums are float32; weights are rounded to the type for the second product, the result

@@ -10,7 +10,7 @@ from typing import Any
 from tile_ops.kernel import KernelSpec, Target
 from tile_ops.operator import Plan
 
-from .problem import DTYPES, DecodeProblem
+from .problem import DecodeProblem
 
 
 @dataclass(frozen=True)
@@ -22,12 +22,12 @@ class Config:
     stages: int
     pairs: bool = False
 
-    def bytes(self, row: int) -> int:
-        """Shared memory: the queries, the tiles of the cache and the weights, 2 bytes each; 2 KiB for the rest.
+    def bytes(self, row: int, element: int = 2) -> int:
+        """Shared memory: the queries, the tiles of the cache and the weights, `element` bytes each; 2 KiB for the rest.
 
         Of a pair, the second tile's weights take the place of the queries' rotated part.
         """
-        return 2 * ((self.block_h + self.stages * self.block_n) * row + self.block_h * self.block_n) + 2048
+        return element * ((self.block_h + self.stages * self.block_n) * row + self.block_h * self.block_n) + 2048
 
 
 #: Where the widths fit `decode_pairs`: a tile of keys for each of two warpgroups (measured, docs/performance/cuda.md).
@@ -37,6 +37,8 @@ WGMMA = Config(64, 64, 2)
 #: Without it, from the largest tiles to the smallest: a device takes the first that fits and has no more rows than there
 #: are heads. Each key that is read serves `block_h` heads, so that heads come first.
 CONFIGS = (Config(32, 32, 1), Config(16, 32, 2), Config(16, 32, 1), Config(16, 16, 1))
+#: float32, which takes no tensor core; the last one fits the 64 KiB of gfx942 with rows of 576.
+FLOAT32 = (Config(16, 16, 1), Config(8, 16, 1))
 #: On a CPU a tile of the cache should stay in the first caches together with the output.
 CPU = Config(32, 64, 1)
 
@@ -76,7 +78,7 @@ def plan(problem: DecodeProblem, target: Target) -> Plan:
 def shipped(kind: str) -> Iterator[KernelSpec]:
     """512 + 64 in pages of 64 tokens, as DeepSeek's models and their servers have it; with parts and without."""
     for arch in ("sm_80", "sm_90a") if kind == "cuda" else ("gfx942",):
-        for dtype, heads, batch in product(DTYPES, (16, 128), (1, 1024)):
+        for dtype, heads, batch in product(("float16", "bfloat16"), (16, 128), (1, 1024)):
             problem = DecodeProblem(batch, heads, 512, 64, 64, 1, 1024, dtype)
             yield from (spec for _, spec in plan(problem, Target(kind, arch)).kernels)
 
@@ -86,6 +88,8 @@ def _config(problem: DecodeProblem, target: Target) -> Config:
     row = problem.dim + problem.rope
     if target.kind == "cpu":
         found = CPU
+    elif problem.dtype == "float32":
+        found = next((c for c in FLOAT32 if c.bytes(row, 4) <= limit), FLOAT32[-1])
     elif target.arch == "sm_90a" and _fits_pairs(problem) and PAIRS.bytes(row) <= limit:
         return PAIRS
     elif target.arch == "sm_90a" and WGMMA.bytes(row) <= limit:

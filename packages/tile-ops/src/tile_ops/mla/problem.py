@@ -9,7 +9,7 @@ import torch
 from tile_ops.dtypes import name_of
 from tile_ops.errors import WrongDtype, WrongShape, WrongStride, WrongValue
 
-DTYPES = ("float16", "bfloat16")
+DTYPES = ("float16", "bfloat16", "float32")
 BULK = 16  # bytes: where bulk copies begin (PTX ISA, "cp.async.bulk.tensor")
 ALIGNMENT = 16  # of page sizes and head dimensions: what a matrix instruction takes at once
 

@@ -7,7 +7,7 @@ import torch
 from tile_ops.attention.reference import flash_attention
 
 #: Largest error relative to |expected| plus the root mean square of `expected`: weights and result are rounded to the type.
-TOLERANCES = {"float16": 3e-3, "bfloat16": 2.4e-2}
+TOLERANCES = {"float32": 1e-5, "float16": 3e-3, "bfloat16": 2.4e-2}
 
 
 def mla_decode(
