@@ -63,6 +63,54 @@ def test_a_cluster_exchanges_shared_memory(run_body, both_modes):
         np.testing.assert_array_equal(y[block, 4], first * 100 + t + 4)
 
 
+def test_waits_for_what_other_blocks_wrote(run_body, both_modes):
+    """To global memory: behind arrivals of another block of the cluster, by both kinds of waits."""
+    x, y = np.zeros((2, 2, 32), "i4"), np.zeros((2, 2, 32), "i4")
+    body = """
+      uint64_t* bar = (uint64_t*)tl::shared_memory();
+      const int other = tl::cluster_rank() ^ 1, t = threadIdx.x;
+      if (t == 0) {
+        tl::mbarrier_init(bar, 32);
+        tl::mbarrier_init(bar + 1, 32);
+        tl::fence_mbarrier_init();
+      }
+      tl::cluster_sync();
+      X[blockIdx.x * 64 + t] = blockIdx.x * 100 + t + 1;
+      tl::mbarrier_arrive_cluster(bar, other);
+      tl::mbarrier_wait_others(bar, 0);
+      O[blockIdx.x * 64 + t] = X[other * 64 + 31 - t];
+      X[blockIdx.x * 64 + 32 + t] = blockIdx.x * 1000 + t + 1;
+      tl::mbarrier_arrive_cluster(bar + 1, other);
+      while (!tl::mbarrier_try_wait_others(bar + 1, 0)) {
+      }
+      O[blockIdx.x * 64 + 32 + t] = X[other * 64 + 63 - t];
+      tl::cluster_sync();"""
+    buffers = [(a.ctypes.data, a.nbytes, name, True, False) for a, name in ((x, "X"), (y, "O"))]
+    run_body("int* X, int* O", body, [x, y], grid=(2,), cluster=(2,), buffers=buffers, mode=both_modes).check()
+    t = np.arange(31, -1, -1) + 1
+    for block in range(2):
+        np.testing.assert_array_equal(y[block], [(1 - block) * 100 + t, (1 - block) * 1000 + t])
+
+
+def test_all_blocks_of_a_launch_meet(run_body, both_modes):
+    """Twice, in blocks of two warps; the counter tells how many blocks have come."""
+    x, y, arrived = np.zeros((4, 64), "i4"), np.zeros((4, 64), "i4"), np.zeros(1, "u4")
+    body = """
+      const int t = threadIdx.x, other = 3 - blockIdx.x;
+      X[blockIdx.x * 64 + t] = blockIdx.x * 100 + t + 1;
+      tl::sync_grid(arrived);
+      O[blockIdx.x * 64 + t] = X[other * 64 + 63 - t];
+      tl::sync_grid(arrived);
+      X[other * 64 + t] = O[blockIdx.x * 64 + t] * 2;"""
+    run_body(
+        "int* X, int* O, uint32_t* arrived", body, [x, y, arrived], 64, grid=(4,), cluster=(4,), mode=both_modes
+    ).check()
+    want = np.arange(3, -1, -1)[:, None] * 100 + np.arange(63, -1, -1) + 1
+    np.testing.assert_array_equal(y, want)
+    np.testing.assert_array_equal(x, 2 * want[::-1])
+    assert arrived[0] == 8
+
+
 def test_arrivals_from_other_blocks_of_a_cluster(run_body, both_modes):
     y = np.zeros((2, 32), "i4")
     body = """

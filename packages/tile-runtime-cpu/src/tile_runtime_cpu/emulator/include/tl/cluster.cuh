@@ -14,6 +14,13 @@ TL_DEVICE void cluster_sync() {
   tl_emu_cluster_wait();
 }
 
+// A cooperative launch runs all of its blocks together, as those of a cluster.
+TL_DEVICE void sync_grid(uint32_t* arrived) {
+  if (threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0) atomic_add(arrived, 1u);
+  tl_emu_fence(1);
+  cluster_sync();
+}
+
 template <class T>
 TL_DEVICE T* cluster_map(T* shared, uint32_t rank) { return (T*)tl_emu_map(shared, rank); }
 template <class T>

@@ -18,10 +18,6 @@ TL_DEVICE void arrive_threads() {
   static_assert(count > 0 && count % 32 == 0, "whole warps meet at a barrier");
   tl_emu_arrive_threads(barrier, count);
 }
-TL_DEVICE void sync_grid(uint32_t* arrived) {
-  tl_emu_cluster_arrive(1);  // a cooperative launch runs all of its blocks together
-  tl_emu_cluster_wait();
-}
 TL_DEVICE void sync_barrier(int barrier, int count) { tl_emu_sync_threads(barrier, count); }
 TL_DEVICE void arrive_barrier(int barrier, int count) { tl_emu_arrive_threads(barrier, count); }
 

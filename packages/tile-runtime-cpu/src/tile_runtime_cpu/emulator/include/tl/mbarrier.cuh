@@ -26,6 +26,9 @@ TL_DEVICE void mbarrier_arrive_expect_tx_cluster(uint64_t* barrier, uint32_t ran
 
 TL_DEVICE bool mbarrier_test_wait(uint64_t* barrier, uint32_t parity) { return tl_emu_mbarrier_wait(barrier, parity, 0); }
 TL_DEVICE bool mbarrier_try_wait(uint64_t* barrier, uint32_t parity) { return tl_emu_mbarrier_wait(barrier, parity, 1); }
+TL_DEVICE bool mbarrier_try_wait_others(uint64_t* barrier, uint32_t parity) {
+  return tl_emu_mbarrier_wait(barrier, parity, 1);
+}
 TL_DEVICE void mbarrier_wait(uint64_t* barrier, uint32_t parity) { tl_emu_mbarrier_wait(barrier, parity, 2); }
 TL_DEVICE void mbarrier_wait_others(uint64_t* barrier, uint32_t parity) { tl_emu_mbarrier_wait(barrier, parity, 2); }
 
