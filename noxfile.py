@@ -144,8 +144,8 @@ EMULATED = [
 @nox.session(python=False)
 def full(session: nox.Session) -> None:
     """What takes minutes: the points of grids that are marked `full`; every launch of the emulator's tests for 100 seeds,
-    with copies that complete early and late; every mutant of the mutation sweep. `python -m nox -s full -- 2/3` runs the
-    second third of the last two.
+    with copies that complete early and late; every mutant of the mutation sweep; the operators' launches for 100 seeds.
+    `python -m nox -s full -- 2/3` runs the second third of all but the first.
 
     Writes tests/full/emulator.json and mutation_sweep.json, which are committed.
     """
@@ -160,6 +160,10 @@ def full(session: nox.Session) -> None:
         external=True,
     )
     session.run(str(python), "packages/tile-compiler/tests/simt/sweep.py", "--write", "--part", part, external=True)
+    operators = [*workers, *sweep, "packages/tile-ops/tests", "-k", "sm_90a or gfx942"]
+    session.run(
+        str(python), "-m", "pytest", *operators, env={"PYTHONPATH": str(ROOT / "tests" / "full")}, external=True
+    )
 
 
 @nox.session(python=False)
