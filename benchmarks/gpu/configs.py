@@ -58,7 +58,7 @@ class GemvConfig:
 @dataclass(frozen=True)
 class AttentionConfig:
     """Queries and keys of a block's tile, stages of the pipeline, threads; how many blocks stay for many tiles (0: one
-    for each tile), of how many heads they take tiles at a time."""
+    for each tile), of how many heads they take tiles at a time, how far a row's maximum may be behind."""
 
     block_m: int = 128
     block_n: int = 128
@@ -66,10 +66,11 @@ class AttentionConfig:
     threads: int = 256
     blocks: int = 0
     section: int = 16
+    lag: int = 0
 
     @property
     def name(self) -> str:
-        stay = f"-b{self.blocks}-h{self.section}" if self.blocks else ""
+        stay = f"-b{self.blocks}-h{self.section}{f'-lag{self.lag}' if self.lag else ''}" if self.blocks else ""
         return f"{self.block_m}x{self.block_n}-{self.stages}-{self.threads}{stay}"
 
 
@@ -99,10 +100,10 @@ BEST: dict[str | tuple[str, str], tuple[Config, ...]] = {
     ("gemv", "V5"): (GemvConfig(1, 9216, 128), GemvConfig(1, 9216, 128, once=False)),
     "attention": (AttentionConfig(128, 128, 2),),
     ("attention", "FA2"): (AttentionConfig(128, 128, 2), AttentionConfig(128, 128, 2, blocks=132, section=32)),
-    ("attention", "FA4"): (AttentionConfig(128, 128, 2), AttentionConfig(128, 128, 2, blocks=132, section=8)),
+    ("attention", "FA4"): (AttentionConfig(128, 128, 2), AttentionConfig(128, 128, 2, blocks=132, section=8, lag=8)),
     **{
         ("attention", label): (AttentionConfig(128, 128, 2), AttentionConfig(128, 128, 2, blocks=132))
-        for label in ("L", "GQA", "D64")
+        for label in ("D64",)
     },
     ("attention", "D256"): (AttentionConfig(128, 64, 2),),
     "mla": (MlaConfig(64, 64, 2), MlaConfig(64, 64, 1, 384, pairs=True)),  # the paper's, and two tiles at once

@@ -103,7 +103,6 @@ def attention(batch, heads, heads_kv, tokens, dim, causal, dtype, block_M, block
     group = heads // heads_kv
     scale, tiles = math.log2(math.e) / math.sqrt(dim), T.ceildiv(tokens, block_M)
     grid = (heads, tiles) if causal else (tiles, heads)
-    crossed = 1 if not causal else block_M // block_N if block_M % block_N == 0 else 2 + (block_M - 2) // block_N
 
     @T.prim_func
     def main(
@@ -120,7 +119,7 @@ def attention(batch, heads, heads_kv, tokens, dim, causal, dtype, block_M, block
             weights = T.alloc_fragment((block_M, block_N), dtype)
             out = T.alloc_fragment((block_M, dim), "float32")
             largest = T.alloc_fragment((block_M,), "float32")
-            highest = T.alloc_fragment((block_M,), "float32")
+            before = T.alloc_fragment((block_M,), "float32")
             rescale = T.alloc_fragment((block_M,), "float32")
             tile_sum = T.alloc_fragment((block_M,), "float32")
             total = T.alloc_fragment((block_M,), "float32")
@@ -130,23 +129,21 @@ def attention(batch, heads, heads_kv, tokens, dim, causal, dtype, block_M, block
             T.copy(Q[bz, by, row : row + block_M, :], Q_shared)
             T.clear(out)
             T.clear(total)
-            T.fill(largest, -1e30)  # finite: a first tile may hold no key that a row sees
-            last = T.ceildiv(T.min(row + block_M, tokens) if causal else tokens, block_N) - 1
-            for step in T.Pipelined(last + 1, num_stages=stages):
-                k = last - step  # backwards: the first steps are those that the diagonal crosses
+            T.fill(largest, -T.infinity("float32"))
+            end = T.min(row + block_M, tokens) if causal else tokens
+            for k in T.Pipelined(T.ceildiv(end, block_N), num_stages=stages):
                 T.copy(K[bz, by // group, k * block_N : (k + 1) * block_N, :], K_shared)
                 T.clear(scores)
                 T.gemm(Q_shared, K_shared, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
                 if causal or tokens % block_N:
-                    if step < crossed:  # a tile that the diagonal or the end crosses
+                    if (k + 1) * block_N > (row if causal else tokens):  # a tile that the diagonal or the end crosses
                         for i, j in T.Parallel(block_M, block_N):
                             seen = k * block_N + j <= row + i if causal else k * block_N + j < tokens
                             scores[i, j] = T.if_then_else(seen, scores[i, j], -T.infinity("float32"))
-                T.reduce_max(scores, highest, dim=1)
-                for i in T.Parallel(block_M):  # weights up to 2^8: the maximum need not follow at once
-                    behind = (highest[i] - largest[i]) * scale
-                    rescale[i] = T.if_then_else(behind > 8, T.exp2(-behind), 1)
-                    largest[i] = T.if_then_else(behind > 8, highest[i], largest[i])
+                T.copy(largest, before)
+                T.reduce_max(scores, largest, dim=1, clear=False)
+                for i in T.Parallel(block_M):
+                    rescale[i] = T.exp2((before[i] - largest[i]) * scale)
                 for i, j in T.Parallel(block_M, block_N):
                     scores[i, j] = T.exp2(scores[i, j] * scale - largest[i] * scale)
                 T.reduce_sum(scores, tile_sum, dim=1)
@@ -154,8 +151,7 @@ def attention(batch, heads, heads_kv, tokens, dim, causal, dtype, block_M, block
                     total[i] = total[i] * rescale[i] + tile_sum[i]
                 T.copy(scores, weights)
                 for i, j in T.Parallel(block_M, dim):
-                    if rescale[i] != 1:
-                        out[i, j] *= rescale[i]
+                    out[i, j] *= rescale[i]
                 T.copy(V[bz, by // group, k * block_N : (k + 1) * block_N, :], V_shared)
                 T.gemm(weights, V_shared, out, policy=T.GemmWarpPolicy.FullRow)
             for i, j in T.Parallel(block_M, dim):
@@ -166,12 +162,14 @@ def attention(batch, heads, heads_kv, tokens, dim, causal, dtype, block_M, block
 
 
 def attention_persistent(  # type: ignore[no-untyped-def]
-    batch, heads, heads_kv, tokens, dim, causal, dtype, block_M, block_N, stages, threads, blocks, section
+    batch, heads, heads_kv, tokens, dim, causal, dtype, block_M, block_N, stages, threads, blocks, section, lag
 ):
     """As many blocks as multiprocessors, which never leave: the queries and keys of a tile come beside the end of the one
-    before. `section` heads at a time, whose keys and values stay in the L2 cache."""
+    before. `section` heads at a time, whose keys and values stay in the L2 cache. A row's maximum follows when it is `lag`
+    powers of 2 behind: weights up to 2^8 are as exact as those up to 1, and hardly a step then scales the output."""
     group, rows = heads // heads_kv, -(-tokens // block_M)
-    crossed = 1 if not causal else block_M // block_N if block_M % block_N == 0 else 2 + (block_M - 2) // block_N
+    edges = block_M // block_N if block_M % block_N == 0 else 2 + (block_M - 2) // block_N
+    crossed = edges if causal else int(tokens % block_N > 0)  # tiles of keys that the diagonal or the end crosses
     scale, tiles, sections = math.log2(math.e) / math.sqrt(dim), batch * heads * rows, batch * heads // section
 
     @T.prim_func
@@ -187,7 +185,7 @@ def attention_persistent(  # type: ignore[no-untyped-def]
             scores = T.alloc_fragment((block_M, block_N), "float32")
             weights = T.alloc_fragment((block_M, block_N), dtype)
             out = T.alloc_fragment((block_M, dim), "float32")
-            largest, highest, rescale, tile_sum, total = (T.alloc_fragment((block_M,), "float32") for _ in range(5))
+            largest, before, rescale, tile_sum, total = (T.alloc_fragment((block_M,), "float32") for _ in range(5))
 
             # Tiles become longer and shorter by turns from section to section, ending with the shortest, and every second
             # turn gives them to the blocks in reverse: all blocks have as much work, without asking each other.
@@ -209,16 +207,16 @@ def attention_persistent(  # type: ignore[no-untyped-def]
                     T.gemm(
                         Q_shared, K_shared, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=True
                     )
-                    if causal or tokens % block_N:
-                        if step < crossed:  # the diagonal or the end crosses the tile
-                            for i, j in T.Parallel(block_M, block_N):
-                                seen = k * block_N + j <= row + i if causal else k * block_N + j < tokens
-                                scores[i, j] = T.if_then_else(seen, scores[i, j], -T.infinity("float32"))
-                    T.reduce_max(scores, highest, dim=1)
-                    for i in T.Parallel(block_M):  # weights up to 2^8: the maximum need not follow at once
-                        behind = (highest[i] - largest[i]) * scale
-                        rescale[i] = T.if_then_else(behind > 8, T.exp2(-behind), 1)
-                        largest[i] = T.if_then_else(behind > 8, highest[i], largest[i])
+                    if step < crossed:
+                        for i, j in T.Parallel(block_M, block_N):
+                            seen = k * block_N + j <= row + i if causal else k * block_N + j < tokens
+                            scores[i, j] = T.if_then_else(seen, scores[i, j], -T.infinity("float32"))
+                    T.copy(largest, before)
+                    T.reduce_max(scores, largest, dim=1, clear=False)
+                    for i in T.Parallel(block_M):
+                        if lag:
+                            largest[i] = T.if_then_else((largest[i] - before[i]) * scale > lag, largest[i], before[i])
+                        rescale[i] = T.exp2((before[i] - largest[i]) * scale)
                     for i, j in T.Parallel(block_M, block_N):
                         scores[i, j] = T.exp2(scores[i, j] * scale - largest[i] * scale)
                     T.reduce_sum(scores, tile_sum, dim=1)
@@ -226,7 +224,7 @@ def attention_persistent(  # type: ignore[no-untyped-def]
                         total[i] = total[i] * rescale[i] + tile_sum[i]
                     T.copy(scores, weights)
                     for i, j in T.Parallel(block_M, dim):
-                        if rescale[i] != 1:
+                        if not lag or rescale[i] != 1:
                             out[i, j] *= rescale[i]
                     T.copy(V[bz, by // group, k * block_N : (k + 1) * block_N, :], V_shared)
                     T.gemm(weights, V_shared, out, policy=T.GemmWarpPolicy.FullRow)
@@ -404,7 +402,7 @@ def kernel(case: Case, config: Config) -> Any:
         shape = (case.batch, case.heads, case.heads_kv, case.tokens, case.dim, case.causal, case.dtype)
         tile = (config.block_m, config.block_n, config.stages, config.threads)
         if config.blocks:
-            return attention_persistent(*shape, *tile, config.blocks, config.section)
+            return attention_persistent(*shape, *tile, config.blocks, config.section, config.lag)
         return attention(*shape, *tile)
     assert isinstance(case, Mla)
     assert isinstance(config, MlaConfig)

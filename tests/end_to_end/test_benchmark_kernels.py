@@ -134,13 +134,13 @@ def test_attention(benchmark: Any, tokens: int, causal: bool) -> None:
     close(emulated(function, Q, K, V), softmax(scores) @ V.astype(float))
 
 
-@pytest.mark.parametrize("tokens", [128, 80])
-def test_attention_of_blocks_that_stay(benchmark: Any, tokens: int) -> None:
+@pytest.mark.parametrize(("tokens", "lag"), [(128, 0), (80, 8)])
+def test_attention_of_blocks_that_stay(benchmark: Any, tokens: int, lag: int) -> None:
     """Eight tiles of two sequences for three blocks, in sections of two heads."""
     rng = np.random.default_rng(0)
     Q, K, V = halves(rng, 2, 2, tokens, 64), halves(rng, 2, 1, tokens, 64), halves(rng, 2, 1, tokens, 64)
     shape = (2, 2, 1, tokens, 64, True, "float16", 64, 32, 2, 128)
-    function = benchmark.kernels.attention_persistent(*shape, 3, 2)
+    function = benchmark.kernels.attention_persistent(*shape, 3, 2, lag)
     scores = Q.astype(float) @ K.astype(float).swapaxes(-1, -2) / math.sqrt(64)
     scores = np.where(np.tri(tokens, dtype=bool), scores, -np.inf)
     close(emulated(function, Q, K, V), softmax(scores) @ V.astype(float))
