@@ -102,9 +102,14 @@ BEST: dict[str | tuple[str, str], tuple[Config, ...]] = {
     ("attention", "FA2"): (AttentionConfig(128, 128, 2), AttentionConfig(128, 128, 2, blocks=132, section=32)),
     ("attention", "FA4"): (AttentionConfig(128, 128, 2), AttentionConfig(128, 128, 2, blocks=132, section=8, lag=8)),
     **{
-        ("attention", label): (AttentionConfig(128, 128, 2), AttentionConfig(128, 128, 2, blocks=132))
-        for label in ("D64",)
+        ("attention", label): (
+            AttentionConfig(128, 128, 2),
+            AttentionConfig(128, 128, 2, blocks=132),
+            AttentionConfig(128, 128, 2, blocks=132, lag=8),
+        )
+        for label in ("L", "GQA")
     },
+    ("attention", "D64"): (AttentionConfig(128, 128, 2), AttentionConfig(128, 128, 2, blocks=132)),
     ("attention", "D256"): (AttentionConfig(128, 64, 2),),
     "mla": (MlaConfig(64, 64, 2), MlaConfig(64, 64, 1, 384, pairs=True)),  # the paper's, and two tiles at once
 }

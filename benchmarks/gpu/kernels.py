@@ -168,8 +168,7 @@ def attention_persistent(  # type: ignore[no-untyped-def]
     before. `section` heads at a time, whose keys and values stay in the L2 cache. A row's maximum follows when it is `lag`
     powers of 2 behind: weights up to 2^8 are as exact as those up to 1, and hardly a step then scales the output."""
     group, rows = heads // heads_kv, -(-tokens // block_M)
-    edges = block_M // block_N if block_M % block_N == 0 else 2 + (block_M - 2) // block_N
-    crossed = edges if causal else int(tokens % block_N > 0)  # tiles of keys that the diagonal or the end crosses
+    crossed = block_M // block_N + 2 * (block_M % block_N > 0) if causal else int(tokens % block_N > 0)
     scale, tiles, sections = math.log2(math.e) / math.sqrt(dim), batch * heads * rows, batch * heads // section
 
     @T.prim_func
@@ -204,10 +203,9 @@ def attention_persistent(  # type: ignore[no-untyped-def]
                 for step in T.Pipelined(last + 1, num_stages=stages):
                     k = last - step  # backwards: the first steps are those that the diagonal crosses
                     T.copy(K[bz, by // group, k * block_N : (k + 1) * block_N, :], K_shared)
-                    T.gemm(
-                        Q_shared, K_shared, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=True
-                    )
-                    if step < crossed:
+                    T.clear(scores)
+                    T.gemm(Q_shared, K_shared, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
+                    if step < crossed:  # the diagonal or the end may cross the tile
                         for i, j in T.Parallel(block_M, block_N):
                             seen = k * block_N + j <= row + i if causal else k * block_N + j < tokens
                             scores[i, j] = T.if_then_else(seen, scores[i, j], -T.infinity("float32"))
