@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+import tilelang
 import tilelang.language as T
 from tile_compiler.cfamily.dialect import CUDA as DIALECT
 from tile_compiler.cfamily.launches import kernel_launches
@@ -62,3 +64,28 @@ def test_accumulators_that_cannot_fit_are_reported(lower: Any) -> None:
     assert found == (
         "gemm: c alone takes 256 registers of a thread, more than it can have: use 256 threads or a smaller tile"
     )
+
+
+def test_four_warpgroups_and_a_producer_share_what_the_block_began_with() -> None:
+    """640 threads begin with 96 registers each; the emulator waits as the device does if the consumers ask for more."""
+
+    @T.prim_func
+    def main(A: T.Tensor((256, 128), "float16"), B: T.Tensor((128, 64), "float16"), C: T.Tensor((256, 64), "float32")):
+        with T.Kernel(1, threads=512) as _:
+            a = T.alloc_shared((256, 64), "float16")
+            b = T.alloc_shared((64, 64), "float16")
+            c = T.alloc_fragment((256, 64), "float32")
+            T.clear(c)
+            for k in T.Pipelined(2, num_stages=4):
+                T.copy(A[0, k * 64], a)
+                T.copy(B[k * 64, 0], b)
+                T.gemm(a, b, c)
+            T.copy(c, C)
+
+    kernel = tilelang.compile(main, target="cuda -arch=sm_90a", execution="emulate")
+    assert "112 registers for a consumer" in "".join(str(n["text"]) for n in kernel.report()["notes"])
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((256, 128), (128, 64)))
+    c = np.zeros((256, 64), np.float32)
+    kernel(a, b, c)
+    np.testing.assert_allclose(c, a.astype(np.float64) @ b.astype(np.float64), rtol=1e-3, atol=1e-3)

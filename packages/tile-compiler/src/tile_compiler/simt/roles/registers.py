@@ -16,10 +16,13 @@ def consumer_limit(consumers: int, kernel: tile_ir.Kernel, ctx: SimtContext) -> 
     """What each consumer can have when the producer's warpgroup keeps 24 registers; None: leave it to the compiler.
 
     A block of one warpgroup has 255 registers for each thread anyhow, and where two blocks fit on a multiprocessor
-    neither can have more than half of the file.
+    neither can have more than half of the file. What is handed on is what the block began with, as many registers for each
+    thread as a multiple of STEP: a warpgroup that asks for more than is left of these waits forever.
     """
     shared = ctx.shared_bytes.get(kernel.index, 0) + RESERVED
     if consumers < 256 or consumers % 128 or 2 * shared <= SHARED:
         return None
-    left = (FILE - 128 * 24) // consumers
+    threads = consumers + 128
+    owned = FILE // threads // STEP * STEP * threads
+    left = (owned - 128 * 24) // consumers
     return min(MOST, left // STEP * STEP)
