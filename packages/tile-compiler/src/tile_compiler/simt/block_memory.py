@@ -87,7 +87,7 @@ class BlockMemory(ThreadValues):
         self.sites: list[Site] = []
         self.span: Any = kernel.span  # of the innermost statement around here that has one
         self.site_of: dict[Any, int] = {}
-        self.quiet: dict[Any, bool] = {}
+        self.quiet: dict[int, tuple[Any, bool]] = {}  # by identity: == of expressions is slow
         self.readers: dict[Any, bool] = {}
         self.trace: list[int] = []
         self.now = 0  # counts what happens
@@ -129,15 +129,16 @@ class BlockMemory(ThreadValues):
 
     def _is_quiet(self, node: Any) -> bool:
         """Whether nothing below touches memory that threads share, synchronizes, or leaves a loop."""
-        if node not in self.quiet:
-            self.quiet[node] = not any(
+        if hash(node) not in self.quiet:
+            quiet = not any(
                 (isinstance(n, ir.Var) and (n in self.memories or n in self.followed))
                 or (is_call(n, "tirx.call_extern") and orders(str(n.args[0].value)))
                 or is_call(n, "tirx.break_loop", "tirx.continue_loop")
                 or isinstance(n, tir.AllocBuffer)
                 for n in tile_ir.walk(node, ir.Var, ir.Call, tir.AllocBuffer)
             )
-        return self.quiet[node]
+            self.quiet[hash(node)] = (node, quiet)
+        return self.quiet[hash(node)][1]
 
     def _only_reads(self, node: Any) -> bool:
         """Whether all that happens below to memory that threads share, or to followed values, is that they are read."""

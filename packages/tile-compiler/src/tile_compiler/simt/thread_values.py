@@ -42,6 +42,7 @@ class ThreadValues:
         self.private: dict[Any, Array] = {}
         self.unknown: dict[Any, bool] = {}  # private arrays whose content is not known: whether threads may differ
         self.followed: set[Any] = set()
+        self._parts: dict[int, tuple[Any, list[Any]]] = {}  # as `_ready`: what decides whether threads disagree
         self._ready: dict[int, tuple[Any, Callable[[], Array]]] = {}  # by identity: == of expressions is slow
 
     def follow(self, buffer: Any) -> None:
@@ -139,7 +140,9 @@ class ThreadValues:
 
     def _varies(self, node: Any) -> bool:
         """Whether threads may disagree on a value that is not known."""
-        for part in tile_ir.walk(tir.Evaluate(node), ir.TensorLoad, ir.Call, ir.Var):
+        if hash(node) not in self._parts:
+            self._parts[hash(node)] = (node, list(tile_ir.walk(tir.Evaluate(node), ir.TensorLoad, ir.Call, ir.Var)))
+        for part in self._parts[hash(node)][1]:
             if isinstance(part, ir.TensorLoad) and str(part.source.scope()) in tile_ir.PRIVATE:
                 if self.unknown.get(part.source, part.source not in self.private):
                     return True
