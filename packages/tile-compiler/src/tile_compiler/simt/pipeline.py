@@ -9,6 +9,7 @@ from tvm import tirx as tir
 from tile_compiler.simt.check_synchronization import check_synchronization
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.expand_tiles import expand_tiles
+from tile_compiler.simt.fence_handovers import fence_handovers
 from tile_compiler.simt.flatten_shared import flatten_shared
 from tile_compiler.simt.fold_clears import fold_clears
 from tile_compiler.simt.infer_layouts import infer_layouts
@@ -56,6 +57,7 @@ CUDA: tuple[tuple[str, Pass], ...] = (
     ("initialize_barriers", initialize_barriers),  # from here on mbarriers are set up before their first use
     ("place_wgmma_waits", place_wgmma_waits),  # from here on registers and tiles of wgmma are used after their waits
     ("insert_barriers", insert_barriers),  # from here on synchronization is explicit and complete
+    ("fence_handovers", fence_handovers),  # bulk copies overwrite what ordinary accesses are done with
     ("issue_direct_loads", issue_direct_loads),  # AMD: copies to LDS are the wave's, waits count loads
     ("split_addresses", split_addresses),  # what a thread computes once of a swizzled address stands before the loops
     ("rasterize_grid", rasterize_grid),  # from here on the kernel's block is not the one that the hardware numbers

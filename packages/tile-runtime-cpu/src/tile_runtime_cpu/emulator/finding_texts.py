@@ -95,8 +95,8 @@ KINDS: list[tuple[str, str, str]] = [
     ),
     (
         "missing-proxy-fence",
-        "lets an asynchronous operation use {where}, which {other} wrote{other_line} through ordinary stores",
-        "let each writer call tl::fence_proxy_async() after its stores and before the barrier (after mbarrier_init: "
+        "lets an asynchronous operation use {where}, which {other} used{other_line} through ordinary accesses",
+        "let each such thread call tl::fence_proxy_async() after its accesses and before the barrier (after mbarrier_init: "
         "tl::fence_mbarrier_init())",
     ),
     (

@@ -13,6 +13,7 @@ from tile_compiler.rewrite import is_call
 from tile_compiler.signature import TENSOR_MAP
 from tile_compiler.simt.block_memory import ASYNCHRONOUS, Memory, orders
 from tile_compiler.simt.checker.engines import Batch, Engines
+from tile_compiler.simt.checker.footprints import ORDINARY
 from tile_compiler.simt.checker.knowledge import WARP, Agents, Knowledge
 from tile_compiler.simt.checker.mbarriers import Mbarrier
 from tile_compiler.simt.checker.products import Products
@@ -20,6 +21,7 @@ from tile_compiler.simt.checker.refutations import (
     at_exit,
     left_too_early,
     mismatch,
+    no_fence_before_fill,
     not_ready,
     race,
     stuck_warps,
@@ -348,6 +350,12 @@ class Asynchronous(Products):
                 raise race(
                     self._named(memory, at), self.sites[found.before], found, self.sites[self._site(stmt)], "fill"
                 )
+            if kind in ORDINARY:
+                held = ~engines.footprints.let_go(kind, place, who, engines.knowledge)
+                if held.any():
+                    at = int(place[int(np.argmax(held))])
+                    first = self.sites[int(track.site[at])]
+                    raise no_fence_before_fill(self._named(memory, at), kind, first, self.sites[self._site(stmt)])
 
     def _stored(self, name: str, node: Any, stmt: Any, threads: Array, engines: Engines) -> None:
         if self.trusted:

@@ -152,6 +152,15 @@ class Footprints:
             by_reader = fences.by_thread(kind, who, *held, time)
         return (held[0] == NOBODY) | (fence > 0) & by_writer | by_reader
 
+    def let_go(self, kind: str, place: Array, who: Array, knowledge: Knowledge) -> Array:
+        """Whether those who made ordinary accesses there have made a fence after them that threads `who` know of: then
+        the asynchronous proxy may write. A fence by others does not wait for loads that are still on their way."""
+        track = self.tracks[kind]
+        if track.nobody(place):
+            return np.ones(len(place), bool)
+        held, fence = (track.agent[place], track.members[place]), track.fence[place]
+        return (held[0] == NOBODY) | (fence > 0) & knowledge.by_thread(kind, who, *held, fence)
+
     # -- changes ------------------------------------------------------------------------------------------------
 
     def record(self, kind: str, place: Array, thread: Array, time: int, site: int, knowledge: Knowledge) -> None:
@@ -173,10 +182,10 @@ class Footprints:
         track.add(place, np.asarray([agent]), [(slice(None), members)], time, site)
 
     def fence(self, threads: Array, time: int) -> None:
-        """Threads make what they wrote visible to the asynchronous proxy."""
+        """Threads order their accesses so far before what the asynchronous proxy does from here on."""
         whole = [threads[w * WARP : (w + 1) * WARP].all() for w in range(self.agents.warps)]
         bits = np.uint64(sum(1 << w for w, all_of_it in enumerate(whole) if all_of_it))
-        for kind in ("write", "atomic"):
+        for kind in ORDINARY:
             track = self.tracks[kind]
             if not track.used:
                 continue

@@ -121,6 +121,18 @@ def no_fence(place: str, first: Site, stmt: Site) -> CompileError:
     )
 
 
+def no_fence_before_fill(place: str, kind: str, first: Site, stmt: Site) -> CompileError:
+    """Read or written by ordinary accesses, then overwritten by the asynchronous proxy."""
+    return SharedMemoryRace(
+        f"{place} is copied to while ordinary accesses may still be on their way",
+        at=stmt.span,
+        found=f"{line(first)} {done(kind, first)}; {line(stmt)} {done('fill', stmt)}, with no fence of the proxies between "
+        "them: a barrier alone does not order the two",
+        expected="each thread makes a fence after its last use of the tile and before it arrives at the barrier",
+        repair="T.fence_proxy_async() after the last use, before T.mbarrier_arrive(empty) or T.sync_threads()",
+    )
+
+
 def at_exit(what: str, first: Site, kernel: Any, repair: str) -> CompileError:
     """The block ends while something still uses its shared memory."""
     return SharedMemoryRace(

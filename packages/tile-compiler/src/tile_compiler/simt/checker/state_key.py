@@ -2,7 +2,8 @@
 
 A time says when an agent did something, and is compared with what threads know of that agent, and with nothing else: of
 each agent's times only their order among what is known of it counts, and what all threads know of is as old as anything.
-Accesses that all know of are forgotten, but for writes, of which the asynchronous proxy may have to be told.
+Accesses that all know of are forgotten, but for writes, of which the asynchronous proxy may have to be told, and reads
+without a fence that all know of, under which it may not write.
 """
 
 from __future__ import annotations
@@ -104,10 +105,11 @@ def _accesses(kind: str, track: Track, agents: Agents, order: Order, fences: Ord
     first = runs(track.agent, track.members, track.time, track.fence)
     agent, members, time, fence = (t[first] for t in (track.agent, track.members, track.time, track.fence))
     rank = np.zeros((3, len(first)), np.int64)  # of the time among what is known, and among fences; of the fence
-    old = np.ones(len(first), bool)  # whether all threads know of it
+    old = np.ones(len(first), bool)  # whether all threads know of it, and of its fence if it is a read
+    reads = kind == "read"
     one = np.flatnonzero(agent >= 0)
     which = agent[one]
-    old[one] = time[one] <= order.oldest[which]
+    old[one] = (time[one] <= order.oldest[which]) & (_fenced(fence[one], order.oldest[which]) if reads else True)
     rank[:, one] = order.of(time[one], which), fences.of(time[one], which), order.of(fence[one], which)
     seen: dict[tuple[int, int, int], tuple[bool, tuple[int, ...]]] = {}
     for n in np.flatnonzero(agent == MANY):
@@ -118,15 +120,24 @@ def _accesses(kind: str, track: Track, agents: Agents, order: Order, fences: Ord
             same = [np.full(len(all_of_them), t) for t in form[1:]]
             ranks = (order.of(same[0], all_of_them), fences.of(same[0], all_of_them), order.of(same[1], all_of_them))
             told = tuple(hash(r.tobytes()) for r in ranks)
-            seen[form] = bool((form[1] <= order.oldest[all_of_them]).all()), told
+            oldest = order.oldest[all_of_them]
+            known = bool((form[1] <= oldest).all()) and (not reads or bool(_fenced(same[1], oldest).all()))
+            seen[form] = known, told
         old[n], rank[:, n] = seen[form]
     if kind not in WRITES:
         agent, members = np.where(old, NOBODY, agent), np.where(old, 0, members)
-        rank[:, old] = rank[1:] = 0
+        rank[:, old] = rank[1] = 0
+        if not reads:
+            rank[2] = 0
     rank[:, agent == NOBODY] = 0
     unfenced = (fence > 0) & (agent != NOBODY)
     again = runs(agent, members, *rank, unfenced)  # of those that were told apart
     return [first[again].tobytes(), *(t[again].tobytes() for t in (agent, members, *rank, unfenced))]
+
+
+def _fenced(fence: Array, oldest: Array) -> Array:
+    """Whether there has been a fence and all threads know of it."""
+    return np.asarray((fence > 0) & (fence <= oldest))
 
 
 def runs(*tables: Array) -> Array:

@@ -50,6 +50,7 @@ Mbarrier* find_mbarrier(const void* address, const void* pc);
 void arrive(Mbarrier& barrier, u32 count, const void* pc);
 void complete_bytes(Mbarrier& barrier, u32 bytes, const void* pc);
 bool seen_by_proxy(Epoch write, const Actor& actor);
+bool let_go_for_proxy(Epoch use, const Actor& actor);
 void check_init_fence(const Mbarrier& barrier, const void* pc);
 Mbarrier* remote_mbarrier(void* own, int rank, const void* pc);
 void reset_mbarriers();

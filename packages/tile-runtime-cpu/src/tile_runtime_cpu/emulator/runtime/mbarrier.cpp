@@ -146,6 +146,13 @@ bool seen_by_proxy(Epoch write, const Actor& actor) {
   return row && has_seen(write, *row, -1);
 }
 
+// The asynchronous proxy may write where the generic one has been: the thread that was there has made a proxy fence after
+// its access, before it released what the actor has seen. A fence by another thread does not wait for its loads.
+bool let_go_for_proxy(Epoch use, const Actor& actor) {
+  int user = (int)((use & ~kAtomic) >> clock_bits) - 1;
+  return user >= block.slots || fenced(async_threads[user].proxy_fences, use, actor);
+}
+
 // An asynchronous copy will signal it: the initialization must be visible to the asynchronous proxy too.
 void check_init_fence(const Mbarrier& b, const void* pc) {
   int writer = (int)(b.initialized >> clock_bits) - 1;

@@ -162,6 +162,21 @@ static int take_unordered_reader(Cell& cell, const Actor& actor) {
   return found;
 }
 
+// A thread that has read there in the ordinary way and made no fence of the proxies since, or -1.
+static int unfenced_reader(const Cell& cell, const Actor& actor) {
+  if (cell.read[0] == kManyReads) {
+    const std::vector<u32>& list = reader_lists[cell.read[1]];
+    for (int t = 0; t < (int)list.size() && t < block.slots; ++t) {
+      if (list[t] && !let_go_for_proxy(epoch_of(t, list[t]), actor)) return t;
+    }
+    return -1;
+  }
+  for (Epoch e : cell.read) {
+    if (e && thread_of(e) < block.slots && !let_go_for_proxy(e, actor)) return thread_of(e);
+  }
+  return -1;
+}
+
 // ---- two threads that store one value ------------------------------------------------------------------------------------
 // Replicated fragments are stored by all their holders, harmlessly. So the finding of a write after a write waits until
 // the store has happened (at the next check) and is dropped if it changed nothing.
@@ -265,6 +280,8 @@ static inline void write_cell(Cell& cell, const Site& site, bool atomic) {
       bool suspected = site.store && other < block.slots;
       if (suspected) suspect_write(kWriteAfterWrite, site.space, site.address, site.size, other, site.pc, pc_of(cell));
       else found_unordered(kWriteAfterWrite, kWriteInFlight, cell, site, pc_of(cell));
+    } else if (site.asynchronous && !cell.asynchronous && !let_go_for_proxy(cell.write, site.actor)) {
+      found(kProxyFence, site, thread_of(cell.write), pc_of(cell));
     }
   } else if (atomic && !site.space.initialized) {
     found(kUninitialized, site, -1, 0);
@@ -275,7 +292,9 @@ static inline void write_cell(Cell& cell, const Site& site, bool atomic) {
       found(kBetweenBlocks, site, -1, 0, reader == block.number ? 0 : (int)reader);
       cell.read[0] = cell.read[1] = cell.read[2] = 0;
     } else {
+      int unfenced = site.asynchronous ? unfenced_reader(cell, site.actor) : -1;
       int other = take_unordered_reader(cell, site.actor);
+      if (other < 0 && unfenced >= 0) found(kProxyFence, site, unfenced, 0);
       if (other >= block.slots) found(kWriteUnderRead, site, issuer_of(other), 0);
       else if (other >= 0) found(kWriteAfterRead, site, other, 0);
     }
