@@ -31,7 +31,7 @@ HANDOVERS = (
 )
 ORDINARY = ("read", "write", "atomic")
 
-Path = tuple[tuple[str, int, int], ...]  # what stands around a statement: (loop, if or group; which; branch)
+Path = tuple[tuple[str, int, int], ...]  # what stands around a statement: (loop, if, group or scope; which; branch)
 
 
 def fence_handovers(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
@@ -91,7 +91,7 @@ class _Fences:
         for part in tile_ir.statements(stmt):
             self.numbers[part] = len(self.numbers)
             for inner, around in _parts(part, self.numbers[part]):
-                self._find(inner, (*path, around) if around else path)
+                self._find(inner, (*path, around))
             if called(part).startswith(FILLS):
                 target = part.value.args[1].args[0]
                 buffer = target.source if isinstance(target, ir.TensorLoad) else target
@@ -143,7 +143,7 @@ class _Fences:
             after = any(a for _, a in made) or (before and len(made) == 1)
             return tir.IfThenElse(stmt.condition, bodies[0], bodies[1] if bodies[1:] else None, span=stmt.span), after
         ((body, around),) = parts
-        body, after = self._list(body, (*path, around) if around else path, used, place)
+        body, after = self._list(body, (*path, around), used, place)
         return tir.AttrStmt(stmt.node, stmt.attr_key, stmt.value, body, span=stmt.span), used or after
 
     def _uses(self, stmt: Any, number: int, path: Path) -> bool:
@@ -151,7 +151,7 @@ class _Fences:
         return any(e.kind in ORDINARY and self._refilled(e.buffer, number, path) for e in found)
 
 
-def _parts(stmt: Any, number: int) -> list[tuple[Any, tuple[str, int, int] | None]]:
+def _parts(stmt: Any, number: int) -> list[tuple[Any, tuple[str, int, int]]]:
     """The bodies of a statement, each with what it is to those inside."""
     if isinstance(stmt, (tir.For, tir.While)):
         return [(stmt.body, ("loop", number, 0))]
@@ -160,7 +160,7 @@ def _parts(stmt: Any, number: int) -> list[tuple[Any, tuple[str, int, int] | Non
         return [(case, ("if", number, n)) for n, case in enumerate(cases)]
     if isinstance(stmt, tir.AttrStmt):
         group = tile_ir.as_thread_group(stmt)
-        return [(stmt.body, None if group is None else ("group", number, group[0]))]
+        return [(stmt.body, ("scope" if group is None else "group", number, 0))]
     return []
 
 
