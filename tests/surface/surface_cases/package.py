@@ -337,7 +337,9 @@ def do_bench(mode):
 
 @case("tilelang.disable_cache", "tilelang.enable_cache", "tilelang.is_cache_enabled")
 def cache_switch(mode):
-    before = tilelang.is_cache_enabled()
+    from tilelang import cache_control
+
+    before, asked = tilelang.is_cache_enabled(), cache_control._enabled
     try:
         tilelang.disable_cache()
         assert not tilelang.is_cache_enabled()
@@ -346,6 +348,7 @@ def cache_switch(mode):
     finally:
         (tilelang.enable_cache if before else tilelang.disable_cache)()
     assert tilelang.is_cache_enabled() == before
+    cache_control._enabled = asked  # later tests ask by environment variables
 
 
 @case("tilelang.cdiv", "tilelang.next_power_of_2", "tilelang.math.next_power_of_2", empty=ON_HOST)

@@ -61,7 +61,7 @@ def test_one_sequence_is_a_plain_call():
 
 def test_is_a_torch_operator():
     arguments = operands([10, 20], [30, 20], 2, 1, 32, torch.float32)
-    options = (None, False, -1, -1, None, None)
+    options = (30, None, False, -1, -1, None, None)
     torch.library.opcheck(torch.ops.tile_ops.flash_attention_varlen.default, (*arguments, *options))
 
 

@@ -17,6 +17,7 @@ from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.layout.equations import Rule
 from tile_compiler.simt.lowering import Lowering
 from tile_compiler.simt.materialize_threads import group_kernel, linear_thread
+from tile_compiler.simt.operators.dependent import follows_earlier_launches
 from tile_compiler.simt.operators.lower_nest import lower_nest
 from tile_compiler.simt.operators.neighbour_atomics import JoiningGuard
 from tile_compiler.simt.operators.nests import CACHE, WHAT, int32, is_fragment, run, under
@@ -153,9 +154,7 @@ class _LowerOperators(JoiningGuard):
         if policy is None:
             return body
         read = {n.source for n in tile_ir.walk(nest.body, ir.TensorLoad)} & self.written
-        waits = any(
-            isinstance(ops.operator_of(n), ops.DependentLaunch) for n in tile_ir.walk(self.kernel.body, tir.Evaluate)
-        )
+        waits = follows_earlier_launches(self.kernel)
         if not self.ctx.arch.has_cache_hints or read or waits:
             why = f"{self.ctx.arch.name} has no such loads" if not read else "the kernel writes what it reads"
             why = "an earlier launch may write what it reads" if waits else why

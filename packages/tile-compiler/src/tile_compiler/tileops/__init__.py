@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tile_compiler.tileops.across import lower_cluster_sync
+from tile_compiler.tileops.across import lower_cluster_sync, lower_grid_sync
 from tile_compiler.tileops.atomic import lower_atomic_tile
 from tile_compiler.tileops.barrier import lower_barrier
 from tile_compiler.tileops.bulk_group import lower_bulk_group
@@ -39,6 +39,7 @@ LOWERINGS: dict[type[ops.TileOp], Lowering] = {
     ops.FenceProxyAsync: lower_fence,
     ops.Fill: lower_fill,
     ops.Gemm: lower_gemm,
+    ops.GridSync: lower_grid_sync,
     ops.Hint: lower_hint,
     ops.ImportSource: lower_hint,
     ops.MbarrierArrive: lower_barrier,

@@ -1,4 +1,4 @@
-"""Barriers between the blocks of a cluster on a target that has none."""
+"""Barriers between blocks on a target whose blocks run in any order, and to their end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.tileops.site import Site
-from tilelang.ops import ClusterSync
+from tilelang.ops import ClusterSync, GridSync
 
 
 def lower_cluster_sync(op: ClusterSync, site: Site) -> Any:
@@ -16,4 +16,15 @@ def lower_cluster_sync(op: ClusterSync, site: Site) -> Any:
         at=site.span,
         expected="cuda -arch=sm_90a",
         repair='two kernels, one after the other; execution="emulate" runs the GPU\'s text here',
+    )
+
+
+def lower_grid_sync(op: GridSync, site: Site) -> Any:
+    """Raises UnsupportedOnTarget: kernels have been cut in two at the barriers of the grid that stand alone
+    (`grid_barriers.split_at_barriers`)."""
+    raise UnsupportedOnTarget(
+        "T.sync_grid inside of other statements on a target that cuts kernels at it",
+        at=site.span,
+        expected="a barrier between the statements of T.Kernel, or a CUDA device",
+        repair="two kernels, one after the other",
     )

@@ -1,0 +1,59 @@
+"""The tiles that a loop's next round copies, for statements that can fetch them into the caches meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx as tir
+from tvm.ir import prim
+
+from tile_compiler.context import Ahead
+from tile_compiler.rewrite import substitute
+from tilelang import ops
+from tilelang.ir import tile_ir
+from tilelang.ir.dtypes import dtype_of
+
+
+def next_tiles(loop: tir.For) -> dict[Any, Ahead]:
+    """On-chip buffer -> the tile of a tensor that the next round of `loop` copies into it, where both are matrices."""
+    found: dict[Any, Ahead] = {}
+    if loop.kind != tir.ForKind.SERIAL:
+        return found
+    for stmt in tile_ir.statements(loop.body):
+        op = ops.operator_of(stmt)
+        if isinstance(op, ops.Copy) and str(op.dst.source.scope()) not in tile_ir.GLOBAL:
+            ahead = _tile_ahead(op.src, loop.loop_var)
+            if ahead is not None:
+                found[op.dst.source] = ahead
+    return found
+
+
+def _tile_ahead(region: Any, loop_var: Any) -> Ahead | None:
+    """The region one round later; None for one that stays, is on chip or has other than two dimensions, rows in one piece."""
+    buffer, rank = region.source, len(region.region)
+    moving = [d for d, r in enumerate(region.region) if tile_ir.static(r.extent) != 1]
+    extents = [n for d in moving if (n := tile_ir.static(region.region[d].extent)) is not None]
+    strides, bits = buffer.ty.strides, dtype_of(str(buffer.ty.dtype)).bits
+    plain = not len(strides) or tile_ir.static(strides[-1]) == 1
+    if len(moving) != 2 or len(extents) != 2 or moving[1] != rank - 1 or not plain or bits % 8:
+        return None
+    mins = tile_ir.mins(region)
+    if str(buffer.scope()) not in tile_ir.GLOBAL or tile_ir.free_of(list(mins), [loop_var]):
+        return None
+
+    def wide(value: Any) -> Any:
+        return prim.Cast("int64", value)
+
+    following = [wide(substitute(m, {loop_var: loop_var + 1})) for m in mins]
+    stride = wide(strides[moving[0]]) if len(strides) else tir.const(1, "int64")
+    for extent in buffer.ty.shape[moving[0] + 1 :] if not len(strides) else ():
+        stride = stride * wide(extent)
+
+    def address(row: Any, byte: Any) -> Any:
+        indices = list(following)
+        indices[moving[0]] += row
+        indices[moving[1]] += tir.truncdiv(byte, tir.const(bits // 8, "int64"))
+        last = [wide(size) - 1 for size in buffer.ty.shape]
+        return tir.address_of(tir.BufferLoad(buffer, [tir.min(i, end) for i, end in zip(indices, last)]))
+
+    return Ahead(address, stride * (bits // 8), extents[0], extents[1] * bits // 8)
