@@ -46,7 +46,9 @@ def names(trace: Any) -> list[str]:
     return [str(n.args[0].value) for n in tile_ir.walk(trace.steps[-1].after.body) if is_call(n, "tirx.call_extern")]
 
 
-@pytest.mark.parametrize(("stages", "steps"), [(1, 2), (2, 0), (2, 7), (3, 1), (3, 7), (4, 2)])
+@pytest.mark.parametrize(
+    ("stages", "steps"), [(1, 2), (2, 0), (2, 7), (3, 1), pytest.param(3, 7, marks=pytest.mark.full), (4, 2)]
+)
 def test_pipelined_product(rng: Any, proved: Any, stages: int, steps: int) -> None:
     trace, _ = proved(product(stages, n), operands(rng, steps), 1e-2, 1e-2, arch="gfx942", passes=steps == 7)
     assert "tl::load_to_lds<4>" in names(trace)

@@ -88,7 +88,7 @@ FNUZ = "float8_e4m3fnuz"
         (("float32", "float32", "float32"), "gfx942", "tl::mfma_32x32x2_f32_f32"),
         (("int8", "int8", "int32"), "gfx942", "tl::mfma_32x32x16_i32_i8"),
         ((FNUZ, FNUZ, "float32"), "gfx942", "tl::mfma_32x32x16_f32_e4m3fnuz"),
-        ((F8, F8, "float32"), "gfx942", ""),
+        pytest.param((F8, F8, "float32"), "gfx942", "", marks=pytest.mark.full),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else None,
 )

@@ -178,7 +178,7 @@ def test_a_bound_of_the_block_is_no_question_of_each_copy(lower: Any) -> None:
     assert [tile_ir.static(n.args[-1]) for n in copies] == [1, 1]  # the predicate is true
 
 
-@pytest.mark.parametrize("arch", ARCHES)
+@pytest.mark.parametrize("arch", ["sm_80", *(pytest.param(a, marks=pytest.mark.full) for a in ARCHES if a != "sm_80")])
 @pytest.mark.parametrize("least", [1, 0])
 def test_nothing_is_waited_for_behind_a_loop_whose_copies_have_ended(
     rng: Any, proved: Any, arch: str, least: int

@@ -69,12 +69,14 @@ def test_warm_process_finds_an_eager_kernel_without_tvm(run):
     assert run(EAGER.format(factor=2.5, n=10)) == "25.0 traced"
 
 
+@pytest.mark.full
 def test_cache_can_be_switched_off(run):
     text = LAZY.format(factor=2, n=10)
     assert run(text) == "20.0 traced"
     assert run(text, TILELANG_DISABLE_CACHE="1") == "20.0 traced"
 
 
+@pytest.mark.full
 def test_damaged_cache_is_made_anew(run, tmp_path):
     text = EAGER.format(factor=2, n=10)
     assert run(text) == "20.0 traced"

@@ -118,6 +118,7 @@ def test_values_narrower_than_keys(way, agrees):
     agrees(q, k, v[..., :32], causal=True, scale=0.3)
 
 
+@pytest.mark.full
 def test_latent_attention_on_hopper(monkeypatch, agrees):
     monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
     monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")

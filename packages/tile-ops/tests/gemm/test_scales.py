@@ -55,6 +55,7 @@ def test_leading_dimensions_of_a(ran, close):
     close(found, reference.matmul(a, b, scale_a=scale_a, scale_b=scale_b), reference.TOLERANCES["bfloat16"])
 
 
+@pytest.mark.full
 def test_blocks_on_hopper(monkeypatch, ran, close):
     monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
     monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")

@@ -19,7 +19,9 @@ def example():
     return module
 
 
-@pytest.mark.parametrize("name", ["llama", "deepseek", "mamba", "quantized"])
+@pytest.mark.parametrize(
+    "name", ["llama", "quantized", *(pytest.param(n, marks=pytest.mark.full) for n in ("deepseek", "mamba"))]
+)
 def test_a_model_agrees(example, capsys, name):
     assert example.main([name]) == 0
     assert capsys.readouterr().out.startswith(f"ok    {name}: ")
