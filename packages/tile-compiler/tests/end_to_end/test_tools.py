@@ -61,6 +61,8 @@ def test_the_text_of_every_kernel_of_a_script(script, tmp_path, capsys, monkeypa
     assert said.out == ""
     assert "begins ['one', '--two']" in said.err
     assert (sys.argv, sys.path, cache_control.is_cache_enabled()) == before
+    monkeypatch.setenv("TILELANG_DISABLE_CACHE", "1")
+    assert not cache_control.is_cache_enabled()  # still left to the environment
 
 
 def test_another_target_than_the_script_names(script, capsys):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 _enabled: bool | None = None
 
 
@@ -22,3 +25,14 @@ def is_cache_enabled() -> bool:
     from tile_runtime.cache import enabled_by_environment
 
     return enabled_by_environment() if _enabled is None else _enabled
+
+
+@contextmanager
+def without_cache() -> Iterator[None]:
+    """Inside as after `disable_cache()`; afterwards as before: asked for, or left to the environment."""
+    global _enabled
+    before, _enabled = _enabled, False
+    try:
+        yield
+    finally:
+        _enabled = before

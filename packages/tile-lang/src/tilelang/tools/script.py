@@ -66,15 +66,12 @@ class Script:
 def _observed() -> Iterator[list[Compiled]]:
     """The kernels that are compiled meanwhile, without the cache."""
     found: list[Compiled] = []
-    cached = cache_control.is_cache_enabled()
-    cache_control.disable_cache()
     kernel.observers.append(lambda func, target, artifact: found.append(Compiled(func, target, artifact)))
     try:
-        yield found
+        with cache_control.without_cache():
+            yield found
     finally:
         kernel.observers.pop()
-        if cached:
-            cache_control.enable_cache()
 
 
 @contextmanager
