@@ -7,6 +7,8 @@ import pytest
 
 import tilelang
 import tilelang.language as T
+from tile_compiler.simt import device_text
+from tile_runtime_cpu.emulator import EmulationError
 
 FENCE = "fence_proxy_async_shared();"
 
@@ -27,7 +29,7 @@ def copies(tiles: int, stages: int):
     return main
 
 
-def by_barriers(copies_in_turn: int):
+def by_barriers(copies_in_turn: int, writes: bool = False):
     """The same without a pipeline: T.tma_copy, T.sync_threads."""
 
     @T.prim_func
@@ -40,7 +42,11 @@ def by_barriers(copies_in_turn: int):
                 T.tma_copy(X[t * 16, 0], tile, barrier=full)
                 T.mbarrier_arrive(full)
                 T.mbarrier_wait_parity(full, t % 2)
-                T.copy(tile, x)
+                if writes:
+                    T.clear(tile)
+                    T.clear(x)
+                else:
+                    T.copy(tile, x)
                 T.sync_threads()
                 T.copy(x, Y[t * 16, 0])
 
@@ -123,3 +129,24 @@ def test_products_alone_need_none():
             T.copy(c, C)
 
     assert FENCE not in source(main)
+
+
+@pytest.mark.parametrize(
+    "func", [copies(6, 2), by_barriers(4), by_barriers(4, writes=True)], ids=["loads", "barriers", "stores"]
+)
+def test_the_emulator_finds_a_missing_fence(func, monkeypatch):
+    """What the checker proves, in another way: the text without the fence."""
+    right = device_text.device_text
+
+    def without(*args):
+        text, members = right(*args)
+        assert text.count(FENCE) == 1
+        changed = [(n, k, d.replace(f"tl::{FENCE}".encode(), b"") if k == "source" else d) for n, k, d in members]
+        return text.replace(f"tl::{FENCE}", ""), changed
+
+    monkeypatch.setenv("TILELANG_DISABLE_CACHE", "1")  # equal kernels would be equal artifacts
+    monkeypatch.setattr(device_text, "device_text", without)
+    kernel = tilelang.compile(func, target="cuda -arch=sm_90a", execution="emulate")
+    x, y = (np.ones([int(n) for n in param.shape], "float16") for param in kernel.params)
+    with pytest.raises(EmulationError, match="missing-proxy-fence"):
+        kernel(x, y)
