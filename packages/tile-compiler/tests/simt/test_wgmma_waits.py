@@ -11,6 +11,7 @@ from device_texts import launch_text, lowered, printed
 from test_attention import attention
 from test_wgmma import MODES, agree, exact
 
+import tilelang
 import tilelang.language as T
 
 HALF, WIDE = "float16", "float32"
@@ -84,6 +85,31 @@ def test_a_pipeline_waits_before_the_barrier_that_it_has() -> None:
 def test_any_number_of_iterations(rng: Any, stages: int, steps: int) -> None:
     args = [*halves(rng, (64, 64 * steps), (64 * steps, 64)), np.zeros((64, 64), WIDE)]
     agree(chain(stages, steps), args, exact(args, (False, False)), 1e-4, MODES[:2], BY_THREADS)
+
+
+def test_a_condition_on_shared_memory_behind_a_product(rng: Any) -> None:
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 64), HALF), B: T.Tensor((64, 64), HALF), F: T.Tensor((1,), "int32"), C: T.Tensor((64, 64), WIDE)
+    ):
+        with T.Kernel(1, threads=128) as bx:
+            a = T.alloc_shared((64, 64), HALF)
+            b = T.alloc_shared((64, 64), HALF)
+            flag = T.alloc_shared((1,), "int32")
+            c = T.alloc_fragment((64, 64), WIDE)
+            T.copy(A, a)
+            T.copy(B, b)
+            T.copy(F, flag)
+            T.gemm(a, b, c, clear_accum=True)
+            if flag[0] > 0:
+                T.copy(c, C)
+
+    a, b = halves(rng, (64, 64), (64, 64))
+    kernel = tilelang.compile(main, target="cuda -arch=sm_90a", execution="emulate")
+    for flag in (0, 1):
+        c = np.zeros((64, 64), WIDE)
+        kernel(a, b, np.array([flag], np.int32), c)
+        np.testing.assert_allclose(c, flag * (a.astype(np.float64) @ b), atol=1e-3)
 
 
 def test_products_of_a_loop_need_no_wait_between_them(rng: Any) -> None:

@@ -189,6 +189,9 @@ class _Waits(Placer):
         result = any(acc.same_as(buffer) for acc, _ in group.accumulators)
         return result or (kind == "write" and buffer in group.operands)
 
+    def _do(self, effects: list[Effect], state: Any) -> None:
+        """What the condition of a statement reads puts nothing under way; `_before` has seen to what it must wait for."""
+
     def _leaf(self, node: Node, state: _Pending) -> None:  # type: ignore[override] # another state than the barriers have
         name = called(node.stmt)
         if name == "tl::wgmma_commit":
