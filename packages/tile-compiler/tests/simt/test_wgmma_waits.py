@@ -90,7 +90,10 @@ def test_any_number_of_iterations(rng: Any, stages: int, steps: int) -> None:
 def test_a_condition_on_shared_memory_behind_a_product(rng: Any) -> None:
     @T.prim_func
     def main(
-        A: T.Tensor((64, 64), HALF), B: T.Tensor((64, 64), HALF), F: T.Tensor((1,), "int32"), C: T.Tensor((64, 64), WIDE)
+        A: T.Tensor((64, 64), HALF),
+        B: T.Tensor((64, 64), HALF),
+        F: T.Tensor((1,), "int32"),
+        C: T.Tensor((64, 64), WIDE),
     ):
         with T.Kernel(1, threads=128) as bx:
             a = T.alloc_shared((64, 64), HALF)

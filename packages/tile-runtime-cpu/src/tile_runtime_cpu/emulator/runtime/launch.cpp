@@ -236,6 +236,7 @@ int tl_emu_launch(void (*entry)(void**), void** arguments, const unsigned* grid,
     spaces.push_back(s);
   }
   forget_last_hit();
+  forget_handed();
   block.threads = (int)count;
   block.size = (int)together;
   block.slots = (int)(together * per_block);

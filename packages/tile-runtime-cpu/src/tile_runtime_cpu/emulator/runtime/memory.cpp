@@ -174,6 +174,7 @@ void tl_emu_atomic(const void* p, int bytes) {
   if (!emu::launched || emu::on_stacks(p)) return;
   const void* pc = TL_EMU_PC;
   p = emu::through_window(p, (emu::u32)bytes, emu::kAtomicUpdate, pc);
-  emu::check_access(p, (emu::u32)bytes, emu::kAtomicUpdate, pc, true);
+  emu::Space* space = emu::check_access(p, (emu::u32)bytes, emu::kAtomicUpdate, pc, true);
+  if (space && space->global && emu::settings.checks) emu::hand_over((const emu::u8*)p);
 }
 }

@@ -2,6 +2,7 @@
 #include "alone.cpp"
 #include "fibers.cpp"
 #include "shadow.cpp"
+#include "handover.cpp"
 #include "windows.cpp"
 #include "memory.cpp"
 #include "traffic.cpp"

@@ -24,6 +24,7 @@ Row* new_row() {
     free_rows.pop_back();
   }
   row->references = row->columns = 0;
+  row->others = nullptr;
   return row;
 }
 
@@ -47,11 +48,13 @@ void merge(Row& into, const Row& from) {
   widen(into, from.columns);
   const u32* other = from.clock;
   for (int i = 0; i < from.columns; ++i) into.clock[i] = into.clock[i] > other[i] ? into.clock[i] : other[i];
+  into.others = both(into.others, from.others);
 }
 
 static Row* copy_of(const Row& row) {
   Row* copy = new_row();
   copy->columns = row.columns;
+  copy->others = row.others;
   memcpy(copy->clock, row.clock, sizeof(u32) * (size_t)row.columns);
   return copy;
 }
@@ -66,6 +69,7 @@ void reset_clocks() {
   for (int t = 0; t < block.slots; ++t) {
     set_row(threads[t], row);
     threads[t].clock = 1;
+    threads[t].fenced = threads[t].met = nullptr;
   }
 }
 
@@ -114,6 +118,12 @@ void acquire(Thread& thread, Row* row) {
     for (Row* r : {known, learnt, result}) ++r->references;  // so that none of them becomes another row
   }
   set_row(thread, result);
+}
+
+void learn(Thread& thread, const Handed* handed) {
+  Row* row = copy_of(*thread.row);
+  row->others = both(row->others, handed);
+  set_row(thread, row);
 }
 
 static inline int thread_of(Epoch e) { return (int)((e & ~kAtomic) >> clock_bits) - 1; }
@@ -250,11 +260,17 @@ static inline void note_read(Cell& cell, const Actor& actor) {
   add_reader(cell, e);
 }
 
+// Whether the cell's write, of another block, was handed on to this actor. Bulk copies would need fences of the proxies too.
+static bool is_handed_on(const Cell& cell, const Site& site) {
+  if (cell.asynchronous || site.asynchronous) return false;
+  return is_handed(site.actor.row->others, cell.write_block, thread_of(cell.write), cell.write & clock_mask);
+}
+
 static inline void read_cell(Cell& cell, const Site& site) {
   if (!cell.write) {
     if (!site.space.initialized) found(kUninitialized, site, -1, 0);
   } else if (cell.write_block != block.number) {
-    found(kBetweenBlocks, site, -1, pc_of(cell), (int)cell.write_block);
+    if (!is_handed_on(cell, site)) found(kBetweenBlocks, site, -1, pc_of(cell), (int)cell.write_block);
   } else if (!ordered(cell.write, site.actor)) {
     found_unordered(kReadAfterWrite, kReadInFlight, cell, site, pc_of(cell));
   } else if (site.asynchronous && !cell.asynchronous && !seen_by_proxy(cell.write, site.actor)) {
@@ -273,8 +289,10 @@ static inline void write_cell(Cell& cell, const Site& site, bool atomic) {
     if (both_atomic) {
     } else if (cell.write_block != block.number) {
       int other = (int)cell.write_block;
-      if (site.store) suspect_write(kBetweenBlocks, site.space, site.address, site.size, -1, site.pc, pc_of(cell), other);
-      else found(kBetweenBlocks, site, -1, pc_of(cell), other);
+      bool suspected = site.store;
+      if (is_handed_on(cell, site)) suspected = false;
+      else if (!suspected) found(kBetweenBlocks, site, -1, pc_of(cell), other);
+      if (suspected) suspect_write(kBetweenBlocks, site.space, site.address, site.size, -1, site.pc, pc_of(cell), other);
     } else if (!ordered(cell.write, site.actor)) {
       int other = thread_of(cell.write);
       bool suspected = site.store && other < block.slots;

@@ -97,9 +97,12 @@ struct Space {
 };
 
 // ---- threads -----------------------------------------------------------------------------------------------------------
+struct Handed;
+
 struct Row {  // what a thread knows of the others' clocks; shared by those that met at a barrier
   int references;
-  int columns;  // actors that it knows of; the clock of others is 0
+  int columns;           // actors that it knows of; the clock of others is 0
+  const Handed* others;  // what other blocks have handed on
   u32 clock[kMaxColumns];
   u32 at(int actor) const { return actor < columns ? clock[actor] : 0; }
 };
@@ -127,6 +130,7 @@ struct Thread {
   const void* pc;   // where
   Row* row;
   u32 clock;
+  const Handed *fenced, *met;  // what its last fence has seen; what its atomics have met since
   std::vector<Copy> open;                 // copies since the last commit
   std::vector<std::vector<Copy>> groups;  // committed, oldest first
   std::vector<Copy> loads;                // straight to shared memory, oldest first
@@ -204,6 +208,7 @@ void set_row(Thread& thread, Row* row);
 void merge(Row& into, const Row& from);
 void release_to(Row& row, Thread& thread);   // the thread's past becomes part of the row
 void acquire(Thread& thread, Row* row);      // and the reverse
+void learn(Thread& thread, const Handed* handed);
 void check_cells(Space& space, const u8* address, u32 size, bool write, bool atomic, const void* pc);
 void mark_in_flight(Space& space, const u8* address, u32 size, const void* pc);
 void land(Space& space, const u8* address, u32 size);
@@ -215,6 +220,12 @@ void end_read(Space& space, const u8* address, u32 size, const Actor& actor);
 void reset_shadow(Space& space, u32 bytes);
 void settle_same_value();
 void forget_pending();
+
+// handover.cpp
+void forget_handed();
+void hand_over(const u8* address);
+const Handed* both(const Handed* a, const Handed* b);
+bool is_handed(const Handed* handed, u32 number, int thread, u32 clock);
 
 // memory.cpp
 enum Access { kRead, kWrite, kAtomicUpdate };

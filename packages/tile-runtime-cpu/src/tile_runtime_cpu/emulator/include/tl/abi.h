@@ -80,6 +80,7 @@ void tl_emu_cluster_wait();
 void* tl_emu_map(const void* shared, unsigned rank);
 int tl_emu_elect();
 
+void tl_emu_thread_fence(void);  // of the device
 void tl_emu_atomic(const void* address, int bytes);  // checks; the header then does the operation
 void tl_emu_print(const char* text);
 void tl_emu_assert_failed(int code);

@@ -8,7 +8,7 @@ TL_DEVICE unsigned char* shared_memory(int line = __builtin_LINE()) { return tl_
 
 TL_DEVICE void sync_threads() { tl_emu_sync_threads(0, 0); }
 TL_DEVICE void sync_warp() { tl_emu_sync_warp(); }
-TL_DEVICE void fence() {}  // threads run one at a time, in the order of their text
+TL_DEVICE void fence() { tl_emu_thread_fence(); }
 
 namespace detail {
 template <class T>
