@@ -213,6 +213,10 @@ def matmul(draw: Draw) -> Iterator[Call]:
         for b, how in ((weight.mT, "transposed"), (weight.mT.contiguous(), "plain")):
             tolerance = gemm.TOLERANCES[name_of(dtype)]
             yield Call(f"matmul {name_of(dtype)} {m} {n} {k} {how}", tile_ops.matmul, gemm.matmul, tolerance, (a, b))
+        for activation in (None, "relu", "gelu", "silu"):  # a layer, as torch.nn.Linear keeps its weight
+            layer = {"bias": draw.normal(n, dtype=dtype), "activation": activation}
+            name = f"matmul {name_of(dtype)} {m} {n} {k} bias, {activation}"
+            yield Call(name, tile_ops.matmul, gemm.matmul, tolerance, (a, weight.mT), layer)
 
 
 def dequant_matmul(draw: Draw) -> Iterator[Call]:
@@ -227,7 +231,7 @@ def dequant_matmul(draw: Draw) -> Iterator[Call]:
             dequantize.dequant_matmul,
             dequantize.TOLERANCES[name_of(dtype)],
             (draw.normal(m, k, dtype=dtype), w.packed),
-            stored,
+            stored | ({"bias": draw.normal(n, dtype=dtype)} if n == 384 else {}),
         )
     for m, k in ((1, 1024), (1, 8192), (20, 1024)):
         x = (16 * draw.normal(m, k)).round().clamp(-128, 127).to(torch.int8)
@@ -238,7 +242,7 @@ def dequant_matmul(draw: Draw) -> Iterator[Call]:
             dequantize.dequant_matmul,
             1e-6,  # sums are exact
             (x, w.packed),
-            {"scales": w.scales, "format": "int2", "group_size": -1},
+            {"scales": w.scales, "format": "int2", "group_size": -1, "bias": draw.normal(72)},
         )
 
 

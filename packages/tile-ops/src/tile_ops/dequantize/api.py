@@ -97,11 +97,13 @@ def _dequant_matmul(
         _multiply_panels(call["decode"], call.numbers["panel"], rows, weight, codes, bias, out.view(m, n))
         return out
     splits = call.numbers.get("splits", 1)
-    sums = out.view(1, m, n) if splits == 1 else x.new_empty((splits, m, n), dtype=torch.float32)
     packed = weight.view(torch.uint32) if call["product"].spec.function == "words" else weight
-    call["product"](rows, packed, *codes, _bias(bias, x.dtype, x.device), sums)
-    if splits > 1:
-        call["sum"](sums, _bias(bias, x.dtype, x.device), out.view(m, n))
+    if splits == 1:
+        call["product"](rows, packed, *codes, _bias(bias, x.dtype, x.device), out.view(1, m, n))
+        return out
+    sums = x.new_empty((splits, m, n), dtype=torch.float32)
+    call["product"](rows, packed, *codes, _bias(None, x.dtype, x.device), sums)
+    call["sum"](sums, _bias(bias, x.dtype, x.device), out.view(m, n))
     return out
 
 
@@ -134,8 +136,9 @@ def _multiply_panels(
 
 @cache
 def _empty(device: torch.device) -> tuple[torch.Tensor, ...]:
-    """What is passed for tensors that a kernel does not read: uint8 (1, 1), and float16, bfloat16, float32 (1,)."""
-    kinds = (((1, 1), torch.uint8), ((1,), torch.float16), ((1,), torch.bfloat16), ((1,), torch.float32))
+    """What is passed for zero points that a kernel does not read, uint8 (1, 1), and for no bias, which has no element:
+    float16, bfloat16, float32."""
+    kinds = (((1, 1), torch.uint8), ((0,), torch.float16), ((0,), torch.bfloat16), ((0,), torch.float32))
     return tuple(torch.zeros(shape, dtype=dtype, device=device) for shape, dtype in kinds)
 
 

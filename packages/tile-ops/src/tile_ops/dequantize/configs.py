@@ -187,7 +187,6 @@ def _product(problem: DequantProblem, target: Target, tokens: int, split: bool) 
         None,
         **_common(problem),
         out_dtype="float32" if split else problem.out_dtype,
-        bias=problem.bias and not split,
         copies=COPIES.get(target.arch, 0) if looked_up else 0,
         **_arguments(problem, target, tokens),
     )
@@ -200,7 +199,6 @@ def _product_int8(problem: DequantProblem, target: Target, tokens: int) -> Kerne
         None,
         out_dtype=problem.out_dtype,
         bits=FORMATS[problem.format].bits,
-        bias=problem.bias,
         **_arguments(problem, target, tokens),
     )
 
@@ -214,15 +212,12 @@ def _one_int8(problem: DequantProblem) -> KernelSpec:
         None,
         out_dtype=problem.out_dtype,
         bits=bits,
-        bias=problem.bias,
         **ONE_INT8[width],
     )
 
 
 def _sum(problem: DequantProblem) -> KernelSpec:
-    return KernelSpec.of(
-        "dequantize", "sum_splits", dtype=problem.dtype, out_dtype=problem.out_dtype, bias=problem.bias
-    )
+    return KernelSpec.of("dequantize", "sum_splits", dtype=problem.dtype, out_dtype=problem.out_dtype)
 
 
 def _words(problem: DequantProblem) -> KernelSpec:
@@ -232,7 +227,6 @@ def _words(problem: DequantProblem) -> KernelSpec:
         None,
         **_common(problem),
         out_dtype=problem.out_dtype,
-        bias=problem.bias,
         block_N=16,
         block_W=64,
     )

@@ -3,7 +3,8 @@
 x: (m, k) float16 or bfloat16; weights: (n, k / per), `per` codes in a byte or in a uint32 word, low bits first; scales:
 (groups, n), one for `group` neighbours of a row (0: for the whole row); zeros: (groups, n) uint8, used with `zeros`; table:
 values of the codes, used with `table`; out: (splits, m, n), each split the sum over its share of k. Sums in float32.
-Extents are dynamic. A tensor that a flag switches off is not read.
+Extents are dynamic. A tensor that a flag switches off is not read. offset, the bias: (n,), or no element where there is none,
+so that one kernel serves layers with and without.
 """
 
 import tilelang.language as T
@@ -21,7 +22,6 @@ def product(
     group,
     zeros,
     table,
-    bias,
     block_M,
     block_N,
     block_K,
@@ -36,7 +36,7 @@ def product(
     per = 8 // bits
     rows = max(1, block_K // group) if group else 1
     m, n, row_bytes, groups, splits = (T.dynamic(name) for name in ("m", "n", "row_bytes", "groups", "splits"))
-    unused = [T.dynamic(name) for name in ("zero_groups", "zero_n", "codes", "bias_n")]
+    bias_n, *unused = (T.dynamic(name) for name in ("bias_n", "zero_groups", "zero_n", "codes"))
     k = row_bytes * per
     decode = _pairs(dtype, bits, signed, table)
 
@@ -47,7 +47,7 @@ def product(
         scales: T.Tensor((groups, n), scale_dtype),
         zero_points: T.Tensor((groups, n) if zeros else (unused[0], unused[1]), "uint8"),
         values: T.Tensor((2**bits,) if table else (unused[2],), "float32"),
-        offset: T.Tensor((n,) if bias else (unused[3],), dtype),
+        offset: T.Tensor((bias_n,), dtype),
         out: T.Tensor((splits, m, n), out_dtype),
     ):
         with T.Kernel(T.ceildiv(n, block_N), T.ceildiv(m, block_M), splits, threads=threads) as (bn, bm, split):
@@ -100,8 +100,7 @@ def product(
                 T.gemm(decoded, x_tile, acc, transpose_B=True)
             for i, j in T.Parallel(block_M, block_N):
                 y = acc[j, i]
-                if bias:
-                    y = y + T.cast(offset[bn * block_N + j], "float32")
+                y = y + _bias(offset, bn * block_N + j)
                 out[split, bm * block_M + i, bn * block_N + j] = y
 
     return product
@@ -164,12 +163,17 @@ def _pairs(dtype, bits, signed, table):
     return decode
 
 
+def _bias(offset, column):
+    """What the bias adds to a column, float32."""
+    return T.if_then_else(offset.shape[0] > 0, T.cast(offset[column], "float32"), T.float32(0))
+
+
 def _halves(word, dtype):
     """The low and the high half of a word as numbers."""
     return [T.reinterpret(T.cast(half, "uint16"), dtype) for half in (word & T.uint32(0xFFFF), word >> T.uint32(16))]
 
 
-def product_int8(out_dtype, bits, bias, block_M, block_N, block_K, stages, threads):
+def product_int8(out_dtype, bits, block_M, block_N, block_K, stages, threads):
     """With int8 activations and a scale for each row of W, float32 like the bias: sums are exact, in int32."""
     per = 8 // bits
     m, n, row_bytes, bias_n = (T.dynamic(name) for name in ("m", "n", "row_bytes", "bias_n"))
@@ -180,7 +184,7 @@ def product_int8(out_dtype, bits, bias, block_M, block_N, block_K, stages, threa
         X: T.Tensor((m, k), "int8"),
         W: T.Tensor((n, row_bytes), "uint8"),
         scales: T.Tensor((1, n), "float32"),
-        offset: T.Tensor((n,) if bias else (bias_n,), "float32"),
+        offset: T.Tensor((bias_n,), "float32"),
         out: T.Tensor((m, n), out_dtype),
     ):
         with T.Kernel(T.ceildiv(n, block_N), T.ceildiv(m, block_M), threads=threads) as (bn, bm):
@@ -204,8 +208,7 @@ def product_int8(out_dtype, bits, bias, block_M, block_N, block_K, stages, threa
                 T.gemm(decoded, x_tile, acc, transpose_B=True)
             for i, j in T.Parallel(block_M, block_N):
                 y = T.cast(acc[j, i], "float32") * (scales[0, bn * block_N + j] * T.float32(2.0 ** (bits - 8)))
-                if bias:
-                    y = y + offset[bn * block_N + j]
+                y = y + _bias(offset, bn * block_N + j)
                 out[bm * block_M + i, bn * block_N + j] = y
 
     return product_int8
@@ -252,7 +255,7 @@ def _dot(a, b, c):
     return int(c) + sum(x * y for x, y in zip(*numbers))
 
 
-def one_int8(out_dtype, bits, bias, block_N, block_W, threads):
+def one_int8(out_dtype, bits, block_N, block_W, threads):
     """`product_int8` for one token, without matrix instructions: four products at a time, each thread for words of its own.
 
     The codes that are the highest of their bytes are four bytes of integers by one mask, the next ones after a shift. x is
@@ -267,7 +270,7 @@ def one_int8(out_dtype, bits, bias, block_N, block_W, threads):
         X: T.Tensor((length, fields), "int32"),
         W: T.Tensor((n, length), "uint32"),
         scales: T.Tensor((1, n), "float32"),
-        offset: T.Tensor((n,) if bias else (bias_n,), "float32"),
+        offset: T.Tensor((bias_n,), "float32"),
         out: T.Tensor((1, n), out_dtype),
     ):
         with T.Kernel(T.ceildiv(n, block_N), threads=threads) as bn:
@@ -294,21 +297,20 @@ def one_int8(out_dtype, bits, bias, block_N, block_W, threads):
             T.reduce_sum(sums, total, dim=1)
             for i in T.Parallel(block_N):
                 y = T.cast(total[i], "float32") * (scales[0, bn * block_N + i] * T.float32(2.0 ** (bits - 8)))
-                if bias:
-                    y = y + offset[bn * block_N + i]
+                y = y + _bias(offset, bn * block_N + i)
                 out[0, bn * block_N + i] = y
 
     return one_int8
 
 
-def sum_splits(dtype, out_dtype, bias, block=1024):
+def sum_splits(dtype, out_dtype, block=1024):
     """out = bias + the sum over splits, always in the same order."""
     m, n, splits, bias_n = (T.dynamic(name) for name in ("m", "n", "splits", "bias_n"))
 
     @T.prim_func
     def sum_splits(
         parts: T.Tensor((splits, m, n), "float32"),
-        offset: T.Tensor((n,) if bias else (bias_n,), dtype),
+        offset: T.Tensor((bias_n,), dtype),
         out: T.Tensor((m, n), out_dtype),
     ):
         with T.Kernel(T.ceildiv(n, block), m, threads=128) as (bn, row):
@@ -319,14 +321,13 @@ def sum_splits(dtype, out_dtype, bias, block=1024):
                     total[j] += parts[s, row, bn * block + j]
             for j in T.Parallel(block):
                 y = total[j]
-                if bias:
-                    y = y + T.cast(offset[bn * block + j], "float32")
+                y = y + _bias(offset, bn * block + j)
                 out[row, bn * block + j] = y
 
     return sum_splits
 
 
-def words(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, table, bias, block_N, block_W):
+def words(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, table, block_N, block_W):
     """For a CPU and few tokens, one after the other: the lanes of a vector are neighbouring words, of which each gives
     the code of one place. x is put in that order once for `block_N` rows of W.
     """
@@ -334,7 +335,7 @@ def words(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, table, bias
     width = max(block_W, group // per)  # words of a tile: whole groups
     span = group // per if group else width  # words of one group
     m, n, length, groups = (T.dynamic(name) for name in ("m", "n", "words", "groups"))
-    unused = [T.dynamic(name) for name in ("zero_groups", "zero_n", "codes", "bias_n")]
+    bias_n, *unused = (T.dynamic(name) for name in ("bias_n", "zero_groups", "zero_n", "codes"))
     k = length * per
     mask, middle = 2**bits - 1, 2 ** (bits - 1) if signed else 0
     flip = sum(middle << (bits * c) for c in range(per))  # two's complement becomes a number from 0 up
@@ -346,7 +347,7 @@ def words(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, table, bias
         scales: T.Tensor((groups, n), scale_dtype),
         zero_points: T.Tensor((groups, n) if zeros else (unused[0], unused[1]), "uint8"),
         values: T.Tensor((2**bits,) if table else (unused[2],), "float32"),
-        offset: T.Tensor((n,) if bias else (unused[3],), dtype),
+        offset: T.Tensor((bias_n,), dtype),
         out: T.Tensor((1, m, n), out_dtype),
     ):
         with T.Kernel(T.ceildiv(n, block_N), m, threads=1) as (bn, token):
@@ -385,8 +386,7 @@ def words(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, table, bias
             T.reduce_sum(sums, total, dim=1)
             for i in T.Parallel(block_N):
                 y = total[i]
-                if bias:
-                    y = y + T.cast(offset[bn * block_N + i], "float32")
+                y = y + _bias(offset, bn * block_N + i)
                 out[0, token, bn * block_N + i] = y
 
     return words

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 
 from tile_ops.kernel import target_of
@@ -12,7 +14,7 @@ from .configs import plan
 from .gradients import backward, setup_context
 from .operands import Views, operands, result_shape
 from .padding import Padded, has_whole_rows, pays
-from .problem import FLOAT8, GemmProblem, allows_tf32, check
+from .problem import ACTIVATIONS, FLOAT8, GemmProblem, allows_tf32, check
 
 MATMUL = Operator(
     "matmul",
@@ -217,21 +219,30 @@ def _multiply(
 ) -> None:
     """c = the product, by the kernels of the call's plan."""
     numbers = call.numbers
+    activation = ACTIVATIONS.index(call.problem.activation)
+    if bias is None and c.dtype != torch.int32:
+        bias = _no_bias(c.dtype, c.device)
     if "gemv" in call:
-        call["gemv"](a, b, bias, c)
+        call["gemv"](a, b, bias, c, activation)
     elif "staying" in call:
-        call["staying"](a, b, bias, c)
+        call["staying"](a, b, bias, c, activation)
     elif "combine" in call:
         partial = c.new_empty((numbers["splits"], *c.shape[1:]), dtype=torch.float32)
         call["parts"](a, b, partial, numbers["steps"])
-        call["combine"](partial, bias, c)
+        call["combine"](partial, bias, c, activation)
     elif "finish" in call:
         whole, parts = numbers["whole"], numbers["parts"]
         partial = c.new_empty((numbers["pieces"], numbers["block_m"], numbers["block_n"]), dtype=torch.float32)
-        call["parts"](a, b, bias, partial, c, whole, parts, numbers["steps"])
-        call["finish"](partial, bias, c, whole, parts)
+        call["parts"](a, b, bias, partial, c, whole, parts, numbers["steps"], activation)
+        call["finish"](partial, bias, c, whole, parts, activation)
     else:
-        call["product"](a, b, scale_a, scale_b, bias, grad, c, repeat)
+        call["product"](a, b, scale_a, scale_b, bias, grad, c, repeat, activation)
+
+
+@cache
+def _no_bias(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """What kernels take where there is none."""
+    return torch.empty(0, dtype=dtype, device=device)
 
 
 def _operands(call: Call[GemmProblem], a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:

@@ -245,15 +245,19 @@ def _spec(problem: GemmProblem, target: Target, size: str) -> KernelSpec:
         batch_a=problem.batch_a,
         batch_b=problem.batch_b,
         scales=problem.scales,
-        bias=problem.bias,
-        activation=problem.activation,
-        gradient=problem.gradient,
+        bias=_bias(problem),
+        gradient=problem.activation if problem.gradient else None,
         **_tiles(target, size).arguments(ITEMSIZE[problem.dtype]),
     )
 
 
+def _bias(problem: GemmProblem) -> str | None:
+    """The type of the vector that kernels take, which is empty where there is no bias. Integers have none."""
+    return None if problem.out_dtype == "int32" else problem.bias or problem.out_dtype
+
+
 def _split_specs(problem: GemmProblem, target: Target, size: str) -> dict[str, KernelSpec]:
-    ends = {"out_dtype": problem.out_dtype, "bias": problem.bias, "activation": problem.activation}
+    ends = {"out_dtype": problem.out_dtype, "bias": _bias(problem)}
     tiles = _tiles(target, size)
     parts = KernelSpec.of(
         "gemm",
@@ -278,8 +282,7 @@ def _staying_spec(problem: GemmProblem, target: Target) -> KernelSpec:
         out_dtype=problem.out_dtype,
         transpose_a=problem.transpose_a,
         transpose_b=problem.transpose_b,
-        bias=problem.bias,
-        activation=problem.activation,
+        bias=_bias(problem),
         blocks=RATES[target.arch, "large"].slots,
         **_tiles(target, "staying").arguments(ITEMSIZE[problem.dtype]),
     )
@@ -290,8 +293,7 @@ def _combine_spec(problem: GemmProblem) -> KernelSpec:
         "gemm",
         "combine",
         out_dtype=problem.out_dtype,
-        bias=problem.bias,
-        activation=problem.activation,
+        bias=_bias(problem),
         block_n=512,
     )
 
@@ -310,8 +312,7 @@ def _gemv_spec(problem: GemmProblem, kind: str) -> KernelSpec:
         None,
         dtype=problem.dtype,
         out_dtype=problem.out_dtype,
-        bias=problem.bias,
-        activation=problem.activation,
+        bias=_bias(problem),
         rows=rows,
         **(cpu if kind == "cpu" else gpu),
     )

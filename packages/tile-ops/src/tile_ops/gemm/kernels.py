@@ -4,11 +4,17 @@ A: (batch_a, m, k), B: (batch_b, k, n), C: (batch, m, n) with rows of any pitch;
 last two dimensions exchanged. Operands broadcast without copies (`_matrix`). All extents and pitches are dynamic.
 Products are summed in float32 (int32 for int8) and rounded once. A parameter that the flags of a kernel leave unused
 takes a tensor of one element.
+
+Bias and activation are decided when a kernel runs, so that one kernel serves layers with and without: `added` is (n,), or
+has no element, and `activation` is 0 or one of the numbers below.
 """
 
 import math
 
 import tilelang.language as T
+
+#: Activations by their places in ACTIVATIONS of problem.py.
+RELU, GELU, SILU = 1, 2, 3
 
 
 def _operand(rows, columns, transposed, dtype, name):
@@ -23,9 +29,9 @@ def _result(batch, m, n, dtype):
     return T.StridedTensor((batch, m, n), (plane, pitch, 1), dtype)
 
 
-def _vector(extent, dtype):
-    """A parameter of one number for each of `extent`; `dtype` None: unused."""
-    return T.Tensor((extent if dtype else 1,), dtype or "float32")
+def _bias(dtype):
+    """The parameter `added`: as many numbers as C has columns, or none; `dtype` None: unused."""
+    return T.Tensor((T.dynamic("added_n") if dtype else 1,), dtype or "float32")
 
 
 def _scales(scales, shape, name):
@@ -55,14 +61,26 @@ def _load(X, batch, row, column, transposed, tile):
         T.copy(X[batch, row, column], tile)
 
 
-def _activated(x, activation):
-    if activation == "relu":
-        return T.max(x, 0.0)
-    if activation == "gelu":
-        return 0.5 * x * (1.0 + T.erf(x * math.sqrt(0.5)))
-    if activation == "silu":
-        return x * T.sigmoid(x)
-    return x
+@T.macro
+def _add(total, added, column):
+    """total += the bias of its columns, the first of which is `column`."""
+    if added.shape[0] > 0:
+        for i, j in T.Parallel(*total.shape):
+            total[i, j] += T.cast(added[column + j], "float32")
+
+
+@T.macro
+def _activate(total, activation):
+    """total = activation(total)."""
+    if activation == RELU:
+        for i, j in T.Parallel(*total.shape):
+            total[i, j] = T.max(total[i, j], 0.0)
+    elif activation == GELU:
+        for i, j in T.Parallel(*total.shape):
+            total[i, j] = 0.5 * total[i, j] * (1.0 + T.erf(total[i, j] * math.sqrt(0.5)))
+    elif activation == SILU:
+        for i, j in T.Parallel(*total.shape):
+            total[i, j] *= T.sigmoid(total[i, j])
 
 
 def _slope(x, activation):
@@ -84,7 +102,6 @@ def matmul(
     batch_b,
     scales,
     bias,
-    activation,
     gradient,
     block_m,
     block_n,
@@ -96,8 +113,8 @@ def matmul(
     """One block for each tile of C.
 
     `scales` None, "rows" (scale_a (m,), scale_b (n,)) or "blocks" (scale_a (m, k / 128), scale_b (k / 128, n / 128); sums
-    of 128 products are scaled and added); `bias` the type of a (n,) vector, or None. With `gradient` C is
-    G * activation'(A @ B + bias).
+    of 128 products are scaled and added); `bias` the type of the vector, None for integers, which have neither bias nor
+    activation. With `gradient`, an activation's name, C is G * its slope at A @ B + bias.
     """
     batch, m, n, k = T.dynamic("batch"), T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
     deep, wide = T.dynamic("deep"), T.dynamic("wide")
@@ -111,10 +128,11 @@ def matmul(
         B: _operand(k, n, transpose_b, dtype, "b"),
         scale_a: _scales(scales, (m, deep), "a"),
         scale_b: _scales(scales, (n,) if scales == "rows" else (deep, wide), "b"),
-        added: _vector(n, bias),
-        G: T.Tensor((batch, m, n), out_dtype) if gradient else _vector(n, None),
+        added: _bias(bias),
+        G: T.Tensor((batch, m, n), out_dtype) if gradient else _bias(None),
         C: _result(batch, m, n, out_dtype),
         repeat: T.int32,
+        activation: T.int32,
     ):
         with T.Kernel(T.ceildiv(n, block_n), T.ceildiv(m, block_m), batch, threads=threads) as (bn, bm, z):
             A_tile = T.alloc_shared(_tile(block_m, block_k, transpose_a), dtype)
@@ -135,22 +153,19 @@ def matmul(
                         acc[i, j] += part[i, j] * (scale_a[bm * block_m + i, step] * across)
                 else:
                     T.gemm(A_tile, B_tile, acc, transpose_A=transpose_a, transpose_B=transpose_b)
-            if scales == "rows" or bias or activation:
-                total = acc if kept == sums else T.alloc_fragment((block_m, block_n), kept)
+            total = acc if kept == sums else T.alloc_fragment((block_m, block_n), kept)
+            if scales == "rows":
                 for i, j in T.Parallel(block_m, block_n):
-                    row, column = bm * block_m + i, bn * block_n + j
-                    x = T.cast(acc[i, j], kept)
-                    if scales == "rows":
-                        x = x * (scale_a[row] * scale_b[column])
-                    if bias:
-                        x = x + T.cast(added[column], kept)
-                    if gradient:
-                        total[i, j] = T.cast(G[z, row, column], kept) * _slope(x, activation)
-                    else:
-                        total[i, j] = _activated(x, activation)
-                T.copy(total, C[z, bm * block_m, bn * block_n])
-            else:
-                T.copy(acc, C[z, bm * block_m, bn * block_n])
+                    total[i, j] = T.cast(acc[i, j], kept) * (scale_a[bm * block_m + i] * scale_b[bn * block_n + j])
+            if bias:
+                _add(total, added, bn * block_n)
+                if gradient:
+                    for i, j in T.Parallel(block_m, block_n):
+                        slope = _slope(total[i, j], gradient)
+                        total[i, j] = T.cast(G[z, bm * block_m + i, bn * block_n + j], kept) * slope
+                else:
+                    _activate(total, activation)
+            T.copy(total, C[z, bm * block_m, bn * block_n])
 
     return matmul
 
@@ -164,9 +179,7 @@ def _tile_at(number, rows, columns, panel):
     return above + inside % height, inside // height
 
 
-def split_matmul(
-    dtype, out_dtype, transpose_a, transpose_b, bias, activation, block_m, block_n, block_k, stages, threads, panel
-):
+def split_matmul(dtype, out_dtype, transpose_a, transpose_b, bias, block_m, block_n, block_k, stages, threads, panel):
     """The first `whole` tiles of C by a block each; sums over parts of k of the others, which `finish` adds.
 
     A part has `each` steps along k, the last part of a tile the rest; partial[(t - whole) * parts + p] is part p of tile t.
@@ -179,12 +192,13 @@ def split_matmul(
     def split_matmul(
         A: _operand(m, k, transpose_a, dtype, "a"),
         B: _operand(k, n, transpose_b, dtype, "b"),
-        added: _vector(n, bias),
+        added: _bias(bias),
         partial: T.Tensor((T.dynamic("pieces"), block_m, block_n), "float32"),
         C: _result(batch, m, n, out_dtype),
         whole: T.int32,
         parts: T.int32,
         each: T.int32,
+        activation: T.int32,
     ):
         with T.Kernel(whole + partial.shape[0], threads=threads) as block:
             A_tile = T.alloc_shared(_tile(block_m, block_k, transpose_a), dtype)
@@ -207,18 +221,14 @@ def split_matmul(
             if block >= whole:
                 T.copy(acc, partial[piece, 0, 0])
             else:
-                if bias or activation:
-                    for i, j in T.Parallel(block_m, block_n):
-                        x = acc[i, j]
-                        if bias:
-                            x = x + T.cast(added[bn * block_n + j], "float32")
-                        acc[i, j] = _activated(x, activation)
+                _add(acc, added, bn * block_n)
+                _activate(acc, activation)
                 T.copy(acc, C[0, bm * block_m, bn * block_n])
 
     return split_matmul
 
 
-def finish(out_dtype, bias, activation, block_m, block_n, panel, rows=4, together=4):
+def finish(out_dtype, bias, block_m, block_n, panel, rows=4, together=4):
     """C = activation(bias + the parts, added in their order), for the tiles that `split_matmul` left in parts.
 
     The loads of `together` parts are on their way at once.
@@ -229,10 +239,11 @@ def finish(out_dtype, bias, activation, block_m, block_n, panel, rows=4, togethe
     @T.prim_func
     def finish(
         partial: T.Tensor((T.dynamic("pieces"), block_m, block_n), "float32"),
-        added: _vector(n, bias),
+        added: _bias(bias),
         C: _result(batch, m, n, out_dtype),
         whole: T.int32,
         parts: T.int32,
+        activation: T.int32,
     ):
         with T.Kernel(block_m // rows, partial.shape[0] // parts, threads=128) as (strip, tile):
             total = T.alloc_fragment((rows, block_n), "float32")
@@ -246,11 +257,9 @@ def finish(out_dtype, bias, activation, block_m, block_n, panel, rows=4, togethe
                             p = group * together + u
                             part = partial[tile * parts + T.min(p, parts - 1), strip * rows + i, j]
                             total[i, j] += T.if_then_else(p < parts, part, 0.0)
-                for i, j in T.Parallel(rows, block_n):
-                    x = total[i, j]
-                    if bias:
-                        x = x + T.cast(added[bn * block_n + j], "float32")
-                    C[0, row + i, bn * block_n + j] = _activated(x, activation)
+                _add(total, added, bn * block_n)
+                _activate(total, activation)
+                T.copy(total, C[0, row, bn * block_n])
 
     return finish
 
@@ -261,7 +270,6 @@ def staying_matmul(
     transpose_a,
     transpose_b,
     bias,
-    activation,
     block_m,
     block_n,
     block_k,
@@ -278,8 +286,9 @@ def staying_matmul(
     def staying_matmul(
         A: _operand(m, k, transpose_a, dtype, "a"),
         B: _operand(k, n, transpose_b, dtype, "b"),
-        added: _vector(n, bias),
+        added: _bias(bias),
         C: _result(batch, m, n, out_dtype),
+        activation: T.int32,
     ):
         with T.Kernel(blocks, threads=threads) as block:
             A_tile = T.alloc_shared(_tile(block_m, block_k, transpose_a), dtype)
@@ -294,44 +303,39 @@ def staying_matmul(
                     _load(A, 0, bm * block_m, step * block_k, transpose_a, A_tile)
                     _load(B, 0, step * block_k, bn * block_n, transpose_b, B_tile)
                     T.gemm(A_tile, B_tile, acc, transpose_A=transpose_a, transpose_B=transpose_b)
-                if bias or activation:
-                    for i, j in T.Parallel(block_m, block_n):
-                        x = acc[i, j]
-                        if bias:
-                            x = x + T.cast(added[bn * block_n + j], "float32")
-                        acc[i, j] = _activated(x, activation)
+                _add(acc, added, bn * block_n)
+                _activate(acc, activation)
                 T.copy(acc, C_tile)
                 T.copy(C_tile, C[0, bm * block_m, bn * block_n])
 
     return staying_matmul
 
 
-def combine(out_dtype, bias, activation, block_n):
+def combine(out_dtype, bias, block_n):
     """C = activation(bias + the parts, added in their order)."""
     m, n = T.dynamic("m"), T.dynamic("n")
 
     @T.prim_func
     def combine(
         partial: T.Tensor((T.dynamic("splits"), m, n), "float32"),
-        added: _vector(n, bias),
+        added: _bias(bias),
         C: _result(1, m, n, out_dtype),
+        activation: T.int32,
     ):
         with T.Kernel(T.ceildiv(n, block_n), m, threads=128) as (bn, row):
-            total = T.alloc_fragment((block_n,), "float32")
+            total = T.alloc_fragment((1, block_n), "float32")
             T.clear(total)
             for s in T.serial(partial.shape[0]):
-                for j in T.Parallel(block_n):
-                    total[j] += partial[s, row, bn * block_n + j]
-            for j in T.Parallel(block_n):
-                x = total[j]
-                if bias:
-                    x = x + T.cast(added[bn * block_n + j], "float32")
-                C[0, row, bn * block_n + j] = _activated(x, activation)
+                for i, j in T.Parallel(1, block_n):
+                    total[i, j] += partial[s, row, bn * block_n + j]
+            _add(total, added, bn * block_n)
+            _activate(total, activation)
+            T.copy(total, C[0, row, bn * block_n])
 
     return combine
 
 
-def gemv(dtype, out_dtype, bias, activation, rows, block_n, block_k, lanes, vector, threads):
+def gemv(dtype, out_dtype, bias, rows, block_n, block_k, lanes, vector, threads):
     """C = activation(A @ B + bias) for up to `rows` rows of A and a transposed B (a layer's weight), by multiplications.
 
     A block reads `block_n` rows of the weight once, straight to registers, `block_k` elements at a time. Each of `lanes`
@@ -343,8 +347,9 @@ def gemv(dtype, out_dtype, bias, activation, rows, block_n, block_k, lanes, vect
     def gemv(
         A: _operand(m, k, False, dtype, "a"),
         B: _operand(k, n, True, dtype, "b"),
-        added: _vector(n, bias),
+        added: _bias(bias),
         C: _result(1, m, n, out_dtype),
+        activation: T.int32,
     ):
         with T.Kernel(T.ceildiv(n, block_n), threads=threads) as bn:
             weight = T.alloc_fragment((block_n, block_k), dtype)
@@ -361,11 +366,9 @@ def gemv(dtype, out_dtype, bias, activation, rows, block_n, block_k, lanes, vect
                         at = v // vector * (lanes * vector) + j * vector + v % vector
                         sums[r, i, j] += T.cast(weight[i, at], "float32") * T.cast(x[r, at], "float32")
             T.reduce_sum(sums, total, dim=2)
-            for r, i in T.Parallel(rows, block_n):
-                y = total[r, i]
-                if bias:
-                    y = y + T.cast(added[bn * block_n + i], "float32")
-                C[0, r, bn * block_n + i] = _activated(y, activation)
+            _add(total, added, bn * block_n)
+            _activate(total, activation)
+            T.copy(total, C[0, 0, bn * block_n])
 
     return gemv
 
