@@ -144,26 +144,23 @@ EMULATED = [
 @nox.session(python=False)
 def full(session: nox.Session) -> None:
     """What takes minutes: the points of grids that are marked `full`; every launch of the emulator's tests for 100 seeds,
-    with copies that complete early and late; every mutant of the mutation sweep; the operators' launches for 100 seeds.
+    with copies that complete early and late; every mutant of the mutation sweep; each text of the operators for 100 seeds.
     `python -m nox -s full -- 2/3` runs the second third of all but the first.
 
-    Writes tests/full/emulator.json and mutation_sweep.json, which are committed.
+    Writes tests/full/emulator.json and mutation_sweep.json, which are committed, as tests end: a run that is cut short keeps
+    what it has.
     """
     python, part = development(session), session.posargs[0] if session.posargs else "1/1"
     workers = ["--numprocesses=auto", "--maxprocesses=8", "--dist=worksteal"]
     session.run(str(python), "-m", "pytest", *workers, "--full", "-m", "full", env=ENVIRONMENT, external=True)
-    sweep = ["--full", "-p", "emulator_sweep", "--sweep-seeds=100", f"--sweep-part={part}"]
-    session.run(
-        *[str(python), "-m", "pytest", *workers, *sweep],
-        *["--sweep-results=tests/full/emulator.json", *EMULATED, "-k", "emulated or emulator"],
-        env={"PYTHONPATH": str(ROOT / "tests" / "full"), "OMP_NUM_THREADS": "1"},
-        external=True,
-    )
+    sweep = ["-m", "pytest", *workers, "-p", "sweep_plugin", "--sweep-seeds=100", f"--sweep-part={part}"]
+    sweep += ["--sweep-results=tests/full/emulator.json"]
+    env = {"PYTHONPATH": str(ROOT / "tests" / "full"), "OMP_NUM_THREADS": "1"}
+    emulated = ["--full", *EMULATED, "-k", "emulated or emulator"]
+    session.run(str(python), *sweep, *emulated, env=env, external=True)
+    operators = ["--sweep-of=text", "--sweep-most-blocks=4", "packages/tile-ops/tests", "-k", "sm_90a or gfx942"]
+    session.run(str(python), *sweep, *operators, env=env, external=True)
     session.run(str(python), "packages/tile-compiler/tests/simt/sweep.py", "--write", "--part", part, external=True)
-    operators = [*workers, *sweep, "packages/tile-ops/tests", "-k", "sm_90a or gfx942"]
-    session.run(
-        str(python), "-m", "pytest", *operators, env={"PYTHONPATH": str(ROOT / "tests" / "full")}, external=True
-    )
 
 
 @nox.session(python=False)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
-# The examples import each other as scripts do; the listings' test imports its corrections, the examples' the sweep.
-sys.path[:0] = [str(HERE.parents[1] / "examples"), str(HERE), str(HERE.parent / "full")]
+# The examples import each other as scripts do; the listings' test imports its corrections.
+sys.path[:0] = [str(HERE.parents[1] / "examples"), str(HERE)]
 
 
 @pytest.fixture(params=["interpret", "cpu"])

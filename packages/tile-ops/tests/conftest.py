@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
+from emulator_sweep import Sweep
 
 import tile_ops
 
@@ -14,13 +15,22 @@ import tile_ops
 WAYS = ["cpu", "cuda -arch=sm_90a", "hip -mcpu=gfx942"]
 
 
+@pytest.fixture(scope="session")
+def schedules() -> Sweep:
+    """Three seeds, copies early and late, for the first launch of each text on a grid."""
+    return Sweep(seeds=(1, 2, 3), of="grid")
+
+
 @pytest.fixture(params=WAYS)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """CPU tensors run on the CPU, or in the emulator as on that GPU."""
-    if request.param != "cpu":
-        monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
-        monkeypatch.setenv("TILELANG_DEFAULT_TARGET", request.param)
-    return str(request.param)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, schedules: Sweep) -> Iterator[str]:
+    """CPU tensors run on the CPU, or in the emulator as on that GPU: there under several schedules."""
+    if request.param == "cpu":
+        yield "cpu"
+        return
+    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", request.param)
+    with schedules.over(request.node.name):
+        yield request.param
 
 
 @pytest.fixture

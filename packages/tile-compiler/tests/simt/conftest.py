@@ -15,7 +15,6 @@ from tile_compiler.simt.context import SimtContext
 from tilelang import interpreter
 
 sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "tests" / "full"))  # emulator_sweep
 
 import threads
 from device_texts import copies, emulated, lowered
