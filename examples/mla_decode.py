@@ -162,7 +162,7 @@ def mla_reference(Q, Q_pe, KV, K_pe):
 DTYPE = "float16"
 CASES = [
     {"num_split": 1, "heads": 16, "kv_heads": 1, "seqlen": 64, "dim": 64, "pe_dim": 16},
-    {"num_split": 1, "heads": 24, "kv_heads": 3, "seqlen": 77, "dim": 40, "pe_dim": 8},
+    {"num_split": 1, "heads": 24, "kv_heads": 3, "seqlen": 77, "dim": 40, "pe_dim": 8, "batch": 1},
     {"num_split": 2, "heads": 16, "kv_heads": 1, "seqlen": 128, "dim": 64, "pe_dim": 16},
     {"num_split": 4, "heads": 32, "kv_heads": 2, "seqlen": 77, "dim": 40, "pe_dim": 8},  # the last part is empty
 ]

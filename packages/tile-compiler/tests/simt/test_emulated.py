@@ -54,7 +54,7 @@ def test_attention(rng: Any, arch: str, rows: int, causal: bool) -> None:
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-@pytest.mark.parametrize("cols", [64, 100, 512])
+@pytest.mark.parametrize("cols", [64, 36, 512])
 def test_softmax(rng: Any, arch: str, cols: int) -> None:
     @T.prim_func
     def softmax(A: T.Tensor((32, cols), "float32"), B: T.Tensor((32, cols), "float32")):
