@@ -17,20 +17,24 @@ WAYS = ["cpu", "cuda -arch=sm_90a", "hip -mcpu=gfx942"]
 
 @pytest.fixture(scope="session")
 def schedules() -> Sweep:
-    """Three seeds, copies early and late, for the first launch of each text on a grid."""
+    """Three seeds, copies early and late."""
     return Sweep(seeds=(1, 2, 3), of="grid")
 
 
-@pytest.fixture(params=WAYS)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, schedules: Sweep) -> Iterator[str]:
-    """CPU tensors run on the CPU, or in the emulator as on that GPU: there under several schedules."""
-    if request.param == "cpu":
-        yield "cpu"
-        return
-    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
-    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", request.param)
+@pytest.fixture(autouse=True)
+def under_all_schedules(request: pytest.FixtureRequest, schedules: Sweep) -> Iterator[None]:
+    """In every test: the first launch of each text on a grid is repeated in the emulator."""
     with schedules.over(request.node.name):
-        yield request.param
+        yield
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """CPU tensors run on the CPU, or in the emulator as on that GPU."""
+    if request.param != "cpu":
+        monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
+        monkeypatch.setenv("TILELANG_DEFAULT_TARGET", request.param)
+    return str(request.param)
 
 
 @pytest.fixture
