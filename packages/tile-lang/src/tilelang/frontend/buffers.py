@@ -9,7 +9,8 @@ import numpy as np
 
 from tilelang.errors import AssignToParameter, IndexOutOfRange, InvalidArgument
 from tilelang.frontend.builder import active, require
-from tilelang.frontend.values import Value, as_value, binary, convert, index_node, is_literal
+from tilelang.frontend.literals import is_literal
+from tilelang.frontend.values import Value, as_value, binary, convert, index_node
 from tilelang.ir.dtypes import DType
 
 

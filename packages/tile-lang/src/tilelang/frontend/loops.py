@@ -9,7 +9,8 @@ from typing import Any
 from tilelang.errors import InvalidArgument, PipelineError, TileOperatorInParallel
 from tilelang.frontend.buffers import simplify, wrap_node
 from tilelang.frontend.builder import Builder, LoopFrame
-from tilelang.frontend.values import Value, as_value, index_node, is_literal
+from tilelang.frontend.literals import is_literal
+from tilelang.frontend.values import Value, as_value, index_node
 
 
 @dataclass

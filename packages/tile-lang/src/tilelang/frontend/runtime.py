@@ -18,6 +18,7 @@ from tilelang.frontend.annotations import TensorAnnotation, TensorSpec
 from tilelang.frontend.buffers import Buffer, Element, Region, ScalarVar, subscript
 from tilelang.frontend.buffers import store as store_element
 from tilelang.frontend.builder import LoopFrame, active, require
+from tilelang.frontend.literals import SYMBOL, is_literal
 from tilelang.frontend.loops import Loop, serial
 from tilelang.frontend.rewrite import Unassigned
 from tilelang.frontend.values import Value, as_value, convert
@@ -52,7 +53,7 @@ def assign(name: str, value: Any, old: Callable[[], Any]) -> Any:
     """`name = value`: bind a run-time value, store into a mutable scalar, or keep a Python object."""
     before = _peek(old)
     if isinstance(before, ScalarVar) and not (isinstance(value, (ScalarVar,)) and value.fresh):
-        if isinstance(value, (Value, bool, int, float)) or values.is_literal(value):
+        if isinstance(value, (Value, bool, int, float)) or is_literal(value):
             store_element(before.buffer, 0, value)
             return before
     if isinstance(before, Buffer) and before.parameter and not isinstance(value, Buffer):
@@ -143,12 +144,12 @@ def augment(name: str, op: str, value: Any, old: Callable[[], Any]) -> Any:
     if before is _MISSING:
         raise UndefinedName(
             f"{name} is changed before it is assigned",
-            found=f"`{name} {values.SYMBOL.get(op, op)}= ...` with no value before",
+            found=f"`{name} {SYMBOL.get(op, op)}= ...` with no value before",
             expected=f"an assignment to {name} first",
             repair=f"{name} = T.alloc_var(dtype, init=0) before the loop, or {name} = 0 for a compile-time value",
         )
     if isinstance(before, Buffer):
-        symbol = {**values.SYMBOL, "pow": "**", "matmul": "@"}[op]
+        symbol = {**SYMBOL, "pow": "**", "matmul": "@"}[op]
         raise AssignToParameter(
             f"{name} is a buffer and is changed as a whole",
             found=f"`{name} {symbol}= ...`",
@@ -206,7 +207,7 @@ def declare(name: str, annotation: Any, value: Any, old: Callable[[], Any]) -> A
         dtype = dtype_of(annotation)
         if isinstance(value, ScalarVar) and value.fresh:
             return assign(name, value, old)
-        if isinstance(value, Value) or values.is_literal(value):
+        if isinstance(value, Value) or is_literal(value):
             value = convert(as_value(value, dtype), dtype)
             return assign(name, value, old)
     return assign(name, value, old)

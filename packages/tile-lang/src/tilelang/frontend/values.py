@@ -7,56 +7,12 @@ at module level cost no import of TVM.
 
 from __future__ import annotations
 
-import math
-import numbers
-import operator
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from tilelang.errors import DtypeError, StaticValueNeeded
+from tilelang.frontend.literals import COMPARISONS, PYTHON, SYMBOL, constant, fits, is_literal, literal_dtype
 from tilelang.ir.dtypes import DType, dtype_of, result_type
-
-_COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
-_PYTHON: dict[str, Callable[[Any, Any], Any]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "truediv": operator.truediv,
-    "floordiv": operator.floordiv,
-    "mod": operator.mod,
-    "and": operator.and_,
-    "or": operator.or_,
-    "xor": operator.xor,
-    "lshift": operator.lshift,
-    "rshift": operator.rshift,
-    "eq": operator.eq,
-    "ne": operator.ne,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-}
-SYMBOL = {
-    "add": "+",
-    "sub": "-",
-    "mul": "*",
-    "truediv": "/",
-    "floordiv": "//",
-    "mod": "%",
-    "and": "&",
-    "or": "|",
-    "xor": "^",
-    "lshift": "<<",
-    "rshift": ">>",
-    "eq": "==",
-    "ne": "!=",
-    "lt": "<",
-    "le": "<=",
-    "gt": ">",
-    "ge": ">=",
-}
 
 
 class Value:
@@ -240,53 +196,9 @@ class AxisVar(Value):
         return iter((self,))
 
 
-def is_literal(x: Any) -> bool:
-    """Whether `x` is a Python (or numpy) number, a constant of the kernel."""
-    return isinstance(x, (bool, int, float, np.generic))
-
-
 def is_runtime(x: Any) -> bool:
     """Whether `x` exists only when the kernel runs."""
     return isinstance(x, Value)
-
-
-def constant(value: Any, dtype: DType) -> Any:
-    """A literal as a tirx constant; integers wrap into the type, as conversions do in C."""
-    from tvm import tirx
-
-    storage = dtype.scalar.storage
-    if storage.kind == "bool":
-        node = tirx.const(bool(value), "bool")
-    elif storage.is_float:
-        node = tirx.FloatImm(str(storage), float(value))
-    else:
-        bits = storage.bits
-        value = _saturated(float(value), storage) if isinstance(value, (float, np.floating)) else int(value)
-        value &= (1 << bits) - 1
-        if storage.kind == "int" and value >= 1 << (bits - 1):
-            value -= 1 << bits
-        if storage == "uint64" and value >= 1 << 63:
-            return tirx.Cast("uint64", tirx.const(value - (1 << 64), "int64"))
-        node = tirx.const(value, str(storage))
-    return node if dtype.lanes == 1 else tirx.Broadcast(node, dtype.lanes)
-
-
-def _saturated(value: float, dtype: DType) -> int:
-    """A float as an integer of the type: truncated, then limited to its range; NaN is 0."""
-    if math.isnan(value):
-        return 0
-    low = -(1 << (dtype.bits - 1)) if dtype.kind == "int" else 0
-    high = low + (1 << dtype.bits) - 1
-    return min(max(math.trunc(value), low), high) if math.isfinite(value) else (high if value > 0 else low)
-
-
-def literal_dtype(value: Any) -> DType:
-    """The type of a literal that meets no run-time operand: bool, int32 (int64 if it must) or float32."""
-    if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool"):
-        return DType("bool")
-    if isinstance(value, numbers.Integral):
-        return DType("int32") if -(2**31) <= int(value) < 2**31 else DType("int64")
-    return DType("float32")
 
 
 def as_value(x: Any, dtype: DType | None = None) -> Value:
@@ -399,7 +311,7 @@ def coerce(a: Any, b: Any) -> tuple[Value, Value, DType]:
             dtype = DType("float32").with_lanes(a.dtype.lanes)
         elif a.dtype.kind == "bool" and kind.kind != "bool":
             dtype = kind
-        elif kind.is_integer and a.dtype.is_integer and not _fits(int(b), a.dtype):
+        elif kind.is_integer and a.dtype.is_integer and not fits(int(b), a.dtype):
             dtype = DType("int64").with_lanes(a.dtype.lanes)
         else:
             dtype = a.dtype
@@ -410,15 +322,10 @@ def coerce(a: Any, b: Any) -> tuple[Value, Value, DType]:
     return convert(a, dtype), convert(b, dtype), dtype
 
 
-def _fits(value: int, dtype: DType) -> bool:
-    # A negative literal meets an unsigned operand as its two's complement, as in C (x ^ -1 inverts).
-    return -(1 << (dtype.bits - 1)) <= value < (1 << dtype.bits)
-
-
 def binary(op: str, a: Any, b: Any) -> Any:
     """`a op b`. Two literals are Python's business."""
     if is_literal(a) and is_literal(b):
-        return _PYTHON[op](a, b)
+        return PYTHON[op](a, b)
     for x in (a, b):
         if not (isinstance(x, Value) or is_literal(x) or hasattr(x, "ty")):
             if op == "eq":
@@ -450,7 +357,7 @@ def binary(op: str, a: Any, b: Any) -> Any:
             expected="a floating operand, or an integer division",
             repair="use // for the floor, or T.cast(x, 'float32') / y",
         )
-    result = DType("bool").with_lanes(dtype.lanes) if op in _COMPARISONS else dtype
+    result = DType("bool").with_lanes(dtype.lanes) if op in COMPARISONS else dtype
     return _lazy(lambda: _node(op, x, y, dtype), result, (x, y))
 
 
@@ -462,7 +369,7 @@ def _node(op: str, x: Value, y: Value, dtype: DType) -> Any:
         return {"and": tirx.And, "or": tirx.Or, "xor": tirx.NE}[op](a, b)
     if dtype.kind == "bool" and op in ("add", "mul", "sub"):
         a, b = tirx.Cast("int32", a), tirx.Cast("int32", b)
-    if op in _COMPARISONS:
+    if op in COMPARISONS:
         return {"eq": tirx.EQ, "ne": tirx.NE, "lt": tirx.LT, "le": tirx.LE, "gt": tirx.GT, "ge": tirx.GE}[op](a, b)
     if dtype.is_float or dtype.lanes > 1:
         # The node classes do not fold: x * 0 must stay x * 0 (NaN and infinity).
@@ -477,7 +384,7 @@ def _node(op: str, x: Value, y: Value, dtype: DType) -> Any:
         return tirx.floordiv(a, b)
     if op == "mod":
         return tirx.floormod(a, b)
-    return _PYTHON[op](a, b)
+    return PYTHON[op](a, b)
 
 
 def power(a: Any, b: Any) -> Any:

@@ -9,7 +9,8 @@ from tilelang.errors import InvalidArgument, MissingDtype, ViewMismatch
 from tilelang.frontend.annotations import known_dtype
 from tilelang.frontend.buffers import Buffer, Region, ScalarVar, provably_equal, store
 from tilelang.frontend.builder import require, require_kernel
-from tilelang.frontend.values import Value, as_value, index_node, is_literal
+from tilelang.frontend.literals import is_literal
+from tilelang.frontend.values import Value, as_value, index_node
 from tilelang.ir.dtypes import DType, dtype_of
 
 

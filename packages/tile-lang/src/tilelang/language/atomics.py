@@ -8,7 +8,8 @@ from typing import Any
 from tilelang.errors import CopyShapeMismatch, InvalidArgument
 from tilelang.frontend.buffers import Buffer, Element, Region, ScalarVar, provably_equal
 from tilelang.frontend.builder import require_kernel, tile_operator
-from tilelang.frontend.values import Value, as_value, convert, is_literal
+from tilelang.frontend.literals import is_literal
+from tilelang.frontend.values import Value, as_value, convert
 from tilelang.ops.atomic import ELEMENT, OPS, AtomicTile
 
 _ORDERS = ("relaxed", "acquire", "release", "acq_rel", "seq_cst", "consume")

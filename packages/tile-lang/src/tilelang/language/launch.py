@@ -12,7 +12,8 @@ from typing import Any
 
 from tilelang.errors import InvalidArgument, InvalidThreads
 from tilelang.frontend.builder import Builder, require, require_kernel
-from tilelang.frontend.values import AxisVar, Value, as_value, index_node, is_literal
+from tilelang.frontend.literals import is_literal
+from tilelang.frontend.values import AxisVar, Value, as_value, index_node
 from tilelang.ir.dtypes import DType
 
 _INT = DType("int32")

@@ -9,18 +9,8 @@ from typing import Any
 
 from tilelang.errors import DtypeError, InvalidArgument
 from tilelang.frontend.buffers import Buffer, Region
-from tilelang.frontend.values import (
-    Value,
-    _lazy,
-    as_value,
-    binary,
-    cast,
-    coerce,
-    convert,
-    is_literal,
-    literal_dtype,
-    select,
-)
+from tilelang.frontend.literals import is_literal, literal_dtype
+from tilelang.frontend.values import Value, _lazy, as_value, binary, cast, coerce, convert, select
 from tilelang.ir.dtypes import DType, dtype_of
 
 _FLOAT = DType("float32")

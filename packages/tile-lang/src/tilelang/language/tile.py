@@ -14,7 +14,8 @@ from tilelang.errors import (
 from tilelang.frontend.buffers import Buffer, Element, Region, ScalarVar, provably_equal, simplify
 from tilelang.frontend.buffers import show_extents as _show
 from tilelang.frontend.builder import tile_operator
-from tilelang.frontend.values import Value, as_value, constant, convert, is_literal
+from tilelang.frontend.literals import constant, is_literal
+from tilelang.frontend.values import Value, as_value, convert
 
 Place = Buffer | Region | Element
 

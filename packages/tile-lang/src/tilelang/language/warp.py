@@ -7,7 +7,8 @@ from typing import Any
 
 from tilelang.errors import DtypeError, InvalidArgument
 from tilelang.frontend.builder import require_kernel
-from tilelang.frontend.values import Value, as_value, convert, is_literal
+from tilelang.frontend.literals import is_literal
+from tilelang.frontend.values import Value, as_value, convert
 from tilelang.ir.dtypes import DType
 from tilelang.language import math
 from tilelang.language.barriers import thread_level
