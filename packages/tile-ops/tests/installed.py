@@ -1,7 +1,8 @@
 """Run every operator where only the wheels are installed: `python installed.py [--device cpu|cuda] [--json FILE]`.
 
 Needs tile-ops, a runtime, its prebuilt kernels and torch. Fails if a compiler is there, if a prebuilt file is not the one
-that was shipped, if a call is wrong, or if a kernel that ran was not a prebuilt one. With `--device none` it only looks
+that was shipped, if a call is wrong, directly or (with `--device cuda`) captured in a graph, or if a kernel that ran was not a
+prebuilt one. With `--device none` it only looks
 at the installation: for a machine without the device.
 """
 
@@ -12,6 +13,7 @@ import importlib.metadata
 import importlib.util
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +54,27 @@ def error(found: Any, expected: Any) -> float:
     return float((difference / (expected.abs() + typical)).nan_to_num(nan=float("inf")).max())
 
 
+def renewed(call: Call) -> Call:
+    """The call with operands of its own: what an operator writes into them is not seen in the others."""
+    kept = [value.clone() if isinstance(value, torch.Tensor) else value for value in call.args]
+    return replace(call, args=tuple(kept))
+
+
+def replayed(call: Call) -> Any:
+    """What a call gives in a CUDA graph: captured once, replayed once. Its kernels are loaded already."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = call.operator(*call.args, **call.kwargs)
+    graph.replay()
+    torch.cuda.synchronize()
+    return found
+
+
 def run(call: Call) -> dict[str, Any]:
-    """What became of a call; `failure` is empty if it is right and ran from the wheel."""
+    """What became of a call; `failure` is empty if it is right, in a CUDA graph too, and ran from the wheel."""
     line: dict[str, Any] = {"call": call.name, "failure": ""}
     try:
+        again = renewed(call)
         before = tile_ops.explain(call.operator, *call.args, **call.kwargs)
         expected = call.expected()  # first: an operator may write an operand
         found = call.operator(*call.args, **call.kwargs)
@@ -70,6 +89,10 @@ def run(call: Call) -> dict[str, Any]:
             line["failure"] = f"kernels are from {', '.join(sorted(origins))}"
         elif any(new.launches <= old.launches for old, new in zip(before.kernels, after.kernels, strict=True)):
             line["failure"] = "a kernel that explain names did not run"
+        elif after.target.kind == "cuda":
+            line["error in a graph"] = error(replayed(again), expected)
+            if not line["error in a graph"] <= call.tolerance:
+                line["failure"] = f"off by {line['error in a graph']:.1e} in a CUDA graph"
     except Exception as failure:
         line["failure"] = f"{type(failure).__name__}: {failure}".splitlines()[0][:300]
     return line
