@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,23 @@ def test_without_the_declarations_of_the_cuda_runtime() -> None:
 def test_an_older_nvrtc_gets_no_option_that_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvrtc.library(), "number", (12, 3))
     build("__device__ cudaTextureObject_t texture;", arch="sm_80", minimal=True)
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_what_ptxas_said_is_asked_for_again_where_a_cache_kept_it(monkeypatch: pytest.MonkeyPatch, knows: bool) -> None:
+    library, asked = nvrtc.library(), []
+    compile = library.compile
+
+    def cached(source: str, name: str, headers: Any, options: Any) -> Any:
+        asked.append("--no-cache" in options)
+        data, ptx, log = compile(source, name, headers, options)
+        return (data, ptx, log if asked[-1] else "") if knows or not asked[-1] else (None, b"", "unrecognized option")
+
+    monkeypatch.setattr(library, "compile", cached)
+    built = build(SCALE, arch="sm_80", headers=HEADERS)
+    assert asked == [False, True]
+    assert built.data[:4] == b"\x7fELF"
+    assert (built.resources.keys() == {"scale"}) is knows
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on PATH")

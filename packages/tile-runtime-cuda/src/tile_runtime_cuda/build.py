@@ -26,6 +26,7 @@ SOURCE_NAME = "kernel.cu"
 OLDEST = 75  # NVRTC and nvcc 13 dropped sm_50 to sm_72
 _ARCH = re.compile(r"sm_(\d+)[af]?")
 _MINIMAL = ("--minimal",)
+_ANEW = "--no-cache"
 _KNOWS_MINIMAL = (12, 4)
 
 
@@ -122,6 +123,11 @@ def _with_nvrtc(
         options = [option for option in options if option not in _MINIMAL]
     flags = [f"--gpu-architecture={arch}", "--std=c++17", "-default-device", "--ptxas-options=-v", *options]
     data, ptx, log = library.compile(source, SOURCE_NAME, headers, flags)
+    if data is not None and "__global__" in source and not resources_of(log):
+        # Where there is a driver, NVRTC keeps what it made in the driver's cache, but not what ptxas said of it: registers,
+        # spills, serialized products. One that does not know the option makes nothing of the second call.
+        anew = library.compile(source, SOURCE_NAME, headers, [*flags, _ANEW])
+        data, ptx, log = anew if anew[0] is not None else (data, ptx, log)
     if data is None:
         raise BuildError(explained(f"NVRTC {library.version}", log, source))
     return data, ptx, log, f"nvrtc {library.version}"
