@@ -42,6 +42,7 @@ class RecordingDriver:
 
     def __init__(self, capability: tuple[int, int] = (9, 0), devices: int = 2, shared_limit: int = 232448) -> None:
         self.capability, self.devices, self.shared_limit = capability, devices, shared_limit
+        self.capabilities: dict[int, tuple[int, int]] = {}  # of devices that are others
         self.calls: list[str] = []
         self.launched: list[Launched] = []
         self.allowed: list[tuple[int, int, int]] = []  # kernel, bytes, device
@@ -79,7 +80,8 @@ class RecordingDriver:
         out._obj.value = ordinal.value
 
     def do_cuDeviceGetAttribute(self, out: Any, attribute: Any, handle: Any) -> None:
-        known = {75: self.capability[0], 76: self.capability[1], 97: self.shared_limit, 38: 50 << 20}
+        major, minor = self.capabilities.get(handle.value, self.capability)
+        known = {75: major, 76: minor, 97: self.shared_limit, 38: 50 << 20}
         out._obj.value = known[attribute.value]
 
     def do_cuLibraryLoadData(self, out: Any, code: Any, *rest: Any) -> None:

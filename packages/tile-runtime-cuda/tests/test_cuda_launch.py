@@ -301,8 +301,18 @@ def test_a_refused_binary_and_an_absent_device() -> None:
         loaded(library)
     with pytest.raises(DeviceUnavailable, match="offers no device"):
         loaded(RecordingDriver(devices=0))
-    with pytest.raises(DeviceUnavailable, match="was compiled for sm_90a, device 0 is sm_80"):
-        loaded(RecordingDriver(capability=(8, 0)))(tensor(64), tensor(64), 1.0)
+
+
+def test_devices_of_other_architectures() -> None:
+    """No device that fits: the driver would refuse the binary, and is not asked. One that fits is enough to load."""
+    library = RecordingDriver(capability=(8, 0))
+    with pytest.raises(DeviceUnavailable, match="was compiled for sm_90a, device 0 is sm_80: compile it for that"):
+        loaded(library)
+    assert "cuLibraryLoadData" not in library.calls
+    library.capabilities[1] = (9, 0)
+    kernel = loaded(library)
+    with pytest.raises(DeviceUnavailable, match="was compiled for sm_90a, device 0 is sm_80: compile it for that"):
+        kernel(tensor(64), tensor(64), 1.0)
 
 
 @pytest.mark.parametrize(
@@ -342,7 +352,8 @@ def test_ptx_goes_to_a_newer_device_alone(capability: tuple[int, int], given: by
     binaries = [{"file": "k.cubin", "kind": "cubin"}, {"file": "k.ptx", "kind": "ptx"}]
     manifest = add_manifest(binaries=binaries, target={"kind": "cuda", "arch": "sm_89"})
     artifact = Artifact(Manifest.from_json(manifest), {"k.cubin": b"\x7fELF", "k.ptx": b".version 9.5\0"})
-    library, read = RecordingDriver(capability=capability, devices=1), []
+    library, read = RecordingDriver(capability=capability, devices=2), []
+    library.capabilities[1] = (8, 9)
     library.do_cuLibraryLoadData = lambda out, code, *rest: (
         read.append(code.value),
         setattr(out._obj, "value", 0x1000),

@@ -47,12 +47,18 @@ def load(artifact: Artifact, driver: Driver) -> LoadedKernel:
     if manifest.target.kind != "cuda":
         raise LoadError(f"{manifest.name} was compiled for {manifest.target.kind}, not for CUDA")
     try:
-        if driver.device_count() == 0:
+        if (count := driver.device_count()) == 0:
             raise DeviceUnavailable("the CUDA driver offers no device to this process")
         if manifest.min_driver is not None and driver.version_number() < manifest.min_driver:
             need = f"{manifest.min_driver // 1000}.{manifest.min_driver % 1000 // 10}"
             raise DeviceUnavailable(
                 f"{manifest.name} needs a driver for CUDA {need}; this one supports {driver.version()}: update the driver"
+            )
+        arch, text = manifest.target.arch, any(b.kind == "ptx" for b in manifest.binaries)
+        found = [driver.arch(ordinal) for ordinal in range(count)]
+        if not any(runs_on(arch, device) or (text and compiles_for(arch, device)) for device in found):
+            raise DeviceUnavailable(
+                f"{manifest.name} was compiled for {arch}, device 0 is {found[0]}: compile it for that"
             )
         kernel = LoadedKernel(artifact, backend := CudaBackend(artifact, driver), backend.libraries)
         entry = backend.native_entry(artifact)
