@@ -35,6 +35,25 @@ def test_conditions_of_different_sizes_are_split(rng: Any, check: Any) -> None:
     check(add, [a, b, np.zeros(150, "float32")])
 
 
+def test_a_condition_of_a_loop_inside(rng: Any, check: Any) -> None:
+    """Whether row `step * 4 + v` is there is known in the loop over v alone."""
+
+    @T.prim_func
+    def sums_of_columns(A: T.Tensor((m, n), "float32"), B: T.Tensor((n,), "float32")):
+        with T.Kernel(T.ceildiv(n, 32)) as bx:
+            total = T.alloc_fragment((32,), "float32")
+            T.clear(total)
+            for step in T.serial(T.ceildiv(m, 4)):
+                for j in T.Parallel(32):
+                    for v in T.serial(4):
+                        total[j] += A[step * 4 + v, bx * 32 + j]
+            T.copy(total, B[bx * 32])
+
+    a = rng.integers(-9, 9, (7, 45)).astype("float32")
+    got = check(sums_of_columns, [a, np.zeros(45, "float32")])
+    np.testing.assert_array_equal(got[1], a.sum(0))
+
+
 def test_rows_and_columns(rng: Any, check: Any) -> None:
     @T.prim_func
     def scale(A: T.Tensor((m, n), "float16"), S: T.Tensor((m,), "float32"), B: T.Tensor((m, n), "float32")):

@@ -118,16 +118,23 @@ class Split:
     high: list[Any]
 
 
-def split_of(groups: Sequence[Sequence[Any]], var: Any, stored: set[Any]) -> Split | None:
+def bound_in(body: Any) -> set[Any]:
+    """The variables that a body gives values to: a condition with one means nothing outside of it."""
+    loops = {n.loop_var for n in tile_ir.walk(body, tir.For)}
+    return loops | {n.var for n in tile_ir.walk(body, tir.Bind)}
+
+
+def split_of(groups: Sequence[Sequence[Any]], var: Any, stored: set[Any], bound: set[Any]) -> Split | None:
     """How to split a loop over `var` for its hard conditions, or None when one has no threshold form.
 
-    `stored` are the buffers that the body writes: a condition that reads one has no fixed value.
+    `stored` are the buffers that the body writes: a condition that reads one has no fixed value. `bound`: the variables
+    that only the body knows.
     """
     uniform: list[Any] = []
     low: list[Any] = []
     high: list[Any] = []
     for part in [p for g in groups for p in g]:
-        if reads_any(part, stored):
+        if reads_any(part, stored) or depends(part, bound):
             return None
         if not depends(part, {var}):
             if not contains(uniform, part):

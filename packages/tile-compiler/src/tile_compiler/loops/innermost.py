@@ -8,7 +8,7 @@ from tvm import ir
 from tvm import tirx as tir
 
 from tile_compiler.loops.affine import pattern
-from tile_compiler.loops.conditions import Softener, as_type, resolve, split_of, window
+from tile_compiler.loops.conditions import Softener, as_type, bound_in, resolve, split_of, window
 from tile_compiler.loops.lanes import (
     can_run_in_lanes,
     hoist_invariants,
@@ -48,7 +48,7 @@ def lower_innermost(var: Any, extent: Any, body: Any, ranges: Ranges, vector_byt
     emit = _Emitter(var, lanes, ranges, span)
     if not groups:
         return emit.sweep(soft, tir.const(0, dtype), as_type(extent, dtype))
-    split = split_of(groups, var, stored_buffers(flat) | set(private_buffers(flat)))
+    split = split_of(groups, var, stored_buffers(flat) | set(private_buffers(flat)), bound_in(flat))
     if split is None:
         return serial(var, extent, body, span)
     low, high = window(split, extent, dtype)

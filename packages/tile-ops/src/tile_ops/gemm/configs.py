@@ -78,13 +78,13 @@ LONG = 3
 #: Rows up to which a product is thin: it lasts as long as B takes to read.
 THIN = 64
 #: Rows that kernels of multiplications are written for; the least that holds all is taken. More are for matrix instructions.
-GEMV_ROWS = (1, 4, 8)
+GEMV_ROWS = (1, 2, 4, 8)
 #: Most rows of them by kind. Measured on an H200, 16384 x 16384, float16: 1 row 0.133 ms against 0.175 by split matrix
 #: instructions (torch 0.132), 4 rows 0.137 against 0.171, 8 rows 0.222 against 0.160 (22 November 2026).
 FEW_ROWS = {"cpu": 8, "cuda": 4, "hip": 0}
-#: Columns and rows of B that a CPU's block reads at once: 16 rows of 1024 were the best of six tiles for one row of 4096 x
-#: 4096, float32 and bfloat16 (one core of a shared EPYC, 22 November 2026).
-COLUMNS, COLUMNS_STEP = 1024, 16
+#: Columns and rows of B that a CPU's block reads at once. Best of six for 1 and 4 rows of 4096 x 4096, float32 and bfloat16,
+#: on a shared Sapphire Rapids: 8.6 to 13.9 GB/s, 8 rows of 1024 7.6 to 10.8 (22 November 2026).
+COLUMNS, COLUMNS_STEP = 4096, 8
 #: Blocks of columns and parts of k that a CPU's product of few rows has at least, for its cores.
 CPU_BLOCKS = 16
 #: Steps along k that a part of a split product has at least: fewer, and starting costs more than it brings.
@@ -299,22 +299,21 @@ def _combine_spec(problem: GemmProblem) -> KernelSpec:
 
 
 def _gemv_spec(problem: GemmProblem, kind: str) -> KernelSpec:
-    """On a GPU two rows of B by 16 bytes twice for each thread. On a CPU four rows by 128: one row of 4096 x 4096 on a core
-    of a Sapphire Rapids reads 8.9 GB/s of float32 and 6.9 of bfloat16, with 8 x 512 (a step that leaves no room in the first
-    cache) 7.3 and 5.7 (22 November 2026)."""
+    """On a GPU two rows of B by 16 bytes twice for each thread. On a CPU eight rows by 64: of seven shapes none was better for
+    1, 2 and 4 rows of 4096 x 4096 in float32 and bfloat16 on a shared Sapphire Rapids (7.6 to 13.8 GB/s); 1 to 4 rows at
+    once are slower (22 November 2026)."""
     rows = next(r for r in GEMV_ROWS if problem.m <= r)
     vector = 16 // ITEMSIZE[problem.dtype]
     gpu = {"block_n": 2, "block_k": 256 * vector, "lanes": 256, "vector": vector, "threads": 128}
-    cpu = {"block_n": 4, "block_k": 128, "lanes": 16, "vector": 1, "threads": 1}
     return KernelSpec.of(
         "gemm",
-        "gemv",
+        "gemv_rows" if kind == "cpu" else "gemv",
         None,
         dtype=problem.dtype,
         out_dtype=problem.out_dtype,
         bias=_bias(problem),
         rows=rows,
-        **(cpu if kind == "cpu" else gpu),
+        **({"block_n": 8, "block_k": 64} if kind == "cpu" else gpu),
     )
 
 

@@ -373,9 +373,64 @@ def gemv(dtype, out_dtype, bias, rows, block_n, block_k, lanes, vector, threads)
     return gemv
 
 
+def _dot(load, x, row, places):
+    """The sum of load(place) * x[row, place] over `places`, which Python lists: one chain of additions, no loop."""
+    total = 0.0
+    for place in places:
+        total = T.cast(load(place), "float32") * x[row, place] + total
+    return total
+
+
+def gemv_rows(dtype, out_dtype, bias, rows, block_n, block_k, lanes=16):
+    """`gemv` for CPUs: `block_n` rows of the weight are read at once, straight from memory, `block_k` elements a step.
+
+    Each element of the weight is loaded once for all rows of A. Of a row's sum each of `lanes` keeps a part.
+    """
+    m, n, k = T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
+
+    @T.prim_func
+    def gemv_rows(
+        A: _operand(m, k, False, dtype, "a"),
+        B: _operand(k, n, True, dtype, "b"),
+        added: _bias(bias),
+        C: _result(1, m, n, out_dtype),
+        activation: T.int32,
+    ):
+        with T.Kernel(T.ceildiv(n, block_n), threads=1) as bn:
+            x = T.alloc_fragment((rows, block_k), "float32")
+            sums = T.alloc_fragment((rows, block_n, lanes), "float32")
+            total = T.alloc_fragment((rows, block_n), "float32")
+
+            T.clear(sums)
+            whole = k // block_k
+            for step in T.serial(whole):
+                T.copy(A[0, 0, step * block_k], x)
+                for i, j in T.Parallel(block_n, lanes):
+                    for r in T.serial(rows):
+                        sums[r, i, j] += _dot(
+                            lambda at: B[0, bn * block_n + i, step * block_k + at],
+                            x,
+                            r,
+                            [v * lanes + j for v in range(block_k // lanes)],
+                        )
+            T.copy(A[0, 0, whole * block_k], x)
+            for part in T.serial(T.ceildiv(k - whole * block_k, lanes)):
+                for i, j in T.Parallel(block_n, lanes):
+                    for r in T.serial(rows):
+                        at = part * lanes + j
+                        sums[r, i, j] += T.cast(B[0, bn * block_n + i, whole * block_k + at], "float32") * x[r, at]
+            T.reduce_sum(sums, total, dim=2)
+            _add(total, added, bn * block_n)
+            _activate(total, activation)
+            T.copy(total, C[0, 0, bn * block_n])
+
+    return gemv_rows
+
+
 def gemv_columns(dtype, rows, block_n, block_k):
     """Sums over parts of k as in `split_matmul`, for up to `rows` rows of A and a B whose rows are contiguous, by
-    multiplications: each row of a tile of B times one number. For CPUs."""
+    multiplications. For CPUs: `block_k` rows of B are read at once, straight from memory, each element once for all rows
+    of A, and what they add to a sum takes one load and one store of it."""
     m, n, k = T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
 
     @T.prim_func
@@ -386,18 +441,25 @@ def gemv_columns(dtype, rows, block_n, block_k):
         steps: T.int32,
     ):
         with T.Kernel(T.ceildiv(n, block_n), partial.shape[0], threads=1) as (bn, s):
-            weight = T.alloc_fragment((block_k, block_n), dtype)
-            x = T.alloc_fragment((rows, block_k), dtype)
+            x = T.alloc_fragment((rows, block_k), "float32")
             sums = T.alloc_fragment((rows, block_n), "float32")
 
             T.clear(sums)
-            for step in T.serial(T.min(steps, T.ceildiv(k, block_k) - s * steps)):
-                at = (s * steps + step) * block_k
-                T.copy(B[0, at, bn * block_n], weight)
-                T.copy(A[0, 0, at], x)
-                for r, j in T.Parallel(rows, block_n):
-                    for v in T.serial(block_k):
-                        sums[r, j] += T.cast(weight[v, j], "float32") * T.cast(x[r, v], "float32")
+            first = s * steps * block_k
+            count = T.min(steps * block_k, k - first)
+            for step in T.serial(count // block_k):
+                T.copy(A[0, 0, first + step * block_k], x)
+                for j in T.Parallel(block_n):
+                    for r in T.serial(rows):
+                        sums[r, j] += _dot(
+                            lambda at: B[0, first + step * block_k + at, bn * block_n + j], x, r, range(block_k)
+                        )
+            rest = first + count // block_k * block_k
+            T.copy(A[0, 0, rest], x)
+            for v in T.serial(count % block_k):
+                for j in T.Parallel(block_n):
+                    for r in T.serial(rows):
+                        sums[r, j] += T.cast(B[0, rest + v, bn * block_n + j], "float32") * x[r, v]
             T.copy(sums, partial[s, 0, bn * block_n])
 
     return gemv_columns
