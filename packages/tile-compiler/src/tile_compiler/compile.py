@@ -68,7 +68,8 @@ class LoweredModule:
         return self.built().texts.get("llvm", "")
 
     def asm(self) -> str:
-        return self.built().texts.get("asm", "")
+        write = self.built().asm
+        return "" if write is None else write()
 
 
 def lower(func: tir.PrimFunc, target: Any, options: Any = None) -> LoweredModule:

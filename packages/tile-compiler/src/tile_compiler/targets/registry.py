@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -22,8 +23,8 @@ class Built:
     """What a target makes of a lowered function.
 
     `binaries` are member files of the artifact: (name, kind, content). `launches` are manifest entries without grid
-    and args, by kernel index; `texts` are further forms to look at (`llvm`, `asm`); `resources` are registers and the
-    like by symbol, for the manifest.
+    and args, by kernel index; `texts` are further forms to look at (`llvm`); `resources` are registers and the like by
+    symbol, for the manifest; `asm` writes the assembly, which costs a target as much as the binary.
     """
 
     binaries: list[tuple[str, str, bytes]]
@@ -31,6 +32,7 @@ class Built:
     target: dict[str, Any]
     texts: dict[str, str]
     resources: dict[str, dict[str, int]] = field(default_factory=dict)
+    asm: Callable[[], str] | None = None
     min_driver: int | None = None  # the oldest driver that loads the binaries, in its own numbers
 
 

@@ -69,13 +69,12 @@ class CpuTarget:
             }
         built = build_object(launches, ctx.features)
         target = {"kind": "cpu", "arch": ctx.features.level, "features": list(ctx.features.extra)}
-        texts = {"llvm": built.llvm_ir, "asm": built.asm}
         binaries = [(OBJECT, "elf", built.object)]
         if ctx.sources:
             from tile_compiler.targets.cpu.host_source import compile_sources
 
             binaries.append((IMPORTED, "elf", compile_sources(ctx.sources)))
-        return Built(binaries, entries, target, texts)
+        return Built(binaries, entries, target, {"llvm": built.llvm_ir}, asm=lambda: built.asm)
 
 
 def features_of(arch: str) -> CpuFeatures:
