@@ -44,7 +44,7 @@ def run(func: Any, arguments: Sequence[Any], block: type[Threads] | None = None)
 def _run_block(host: Machine, kernel: tile_ir.Kernel, place: tuple[int, ...], machine: type[Threads]) -> None:
     threads = [int(extent) for _, extent in kernel.threads]
     block = machine(Lanes("thread", threads, x_first=True), place, None, print)
-    block.values, block.buffers = dict(host.values), dict(host.buffers)
+    block.share(host)
     for (var, _), coordinate in zip(kernel.grid, place):
         block.bind(var, constant(coordinate, dtype_of_node(var)))
     for (var, _), coordinates in zip(kernel.threads, block.lanes.coordinates()):
@@ -70,15 +70,15 @@ class Threads(Machine):
         indices = [np.broadcast_to(i, (lanes, count)) for i in indices]
         return self.buffer(target.source), indices
 
-    def value(self, node: Any) -> Any:
-        is_extern = isinstance(node, ir.Call) and str(getattr(node.op, "name", "")) == "tirx.call_extern"
+    def meaning(self, node: Any) -> Any:
         if is_call(node, ELEMENT) and isinstance(node.args[0].args[0].indices[-1], ir.prim.Ramp):
-            place = node.args[0].args[0]
-            first = [*place.indices[:-1], place.indices[-1].base]
-            return self._add_several(place.source, first, node.args[1], int(place.indices[-1].lanes))
-        if is_extern and str(node.args[0].value).startswith("tl::"):
-            return self._header(str(node.args[0].value), node.args[1:])
-        return super().value(node)
+            place, added = node.args[0].args[0], node.args[1]
+            first, count = [*place.indices[:-1], place.indices[-1].base], int(place.indices[-1].lanes)
+            return lambda block: block._add_several(place.source, first, added, count)
+        if is_call(node, "tirx.call_extern") and str(node.args[0].value).startswith("tl::"):
+            name, *args = node.args
+            return lambda block: block._header(str(name.value), args)
+        return super().meaning(node)
 
     def _header(self, name: str, args: Sequence[Any]) -> Any:
         if name.startswith("tl::sync_threads"):

@@ -125,11 +125,14 @@ class Memory:
         if vector:
             indices = [i if i.ndim == 2 else i[:, None] for i in indices]
             lanes, active = np.repeat(lanes, vector[0]), np.repeat(active, vector[0])
-        flat = [(i if i.shape == shape else np.broadcast_to(i, shape)).reshape(-1).astype(np.int64) for i in indices]
+        flat = [
+            (i if i.shape == shape else np.broadcast_to(i, shape)).reshape(-1).astype(np.int64, copy=False)
+            for i in indices
+        ]
         inside = active
         for index, extent in zip(flat, buffer.shape, strict=True):
-            inside = inside & (index >= 0) & (index < extent)
-        picked = np.flatnonzero(inside)
+            inside = inside & (index.view(np.uint64) < extent)  # what is below 0 is large as well
+        picked = inside.nonzero()[0]
         return lanes, picked, [i[picked] for i in flat], shape
 
     def _gather(self, buffer: Buffer, indices: Sequence[Values], lanes: Values) -> Values:

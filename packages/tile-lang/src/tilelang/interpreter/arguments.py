@@ -44,7 +44,7 @@ def bind_arguments(machine: Evaluator, func: Any, arguments: Sequence[Any], dims
     for parameter, argument in zip(parameters, arguments, strict=True):
         if tile_ir.is_buffer(parameter):
             dtype, shape = dtype_of(str(parameter.dtype)), [machine.integer(n) for n in parameter.ty.shape]
-            machine.buffers[parameter] = Buffer(str(parameter.name), dtype, shape, "global", Storage.over(argument))
+            machine.buffers[machine.same(parameter)] = Buffer(str(parameter.name), dtype, shape, "global", Storage.over(argument))
     for parameter in func.params:
         if not tile_ir.is_buffer(parameter) and parameter not in machine.values:
             raise InterpreterError(
@@ -141,7 +141,7 @@ def _solve_linear(machine: Evaluator, expr: Any, var: Any, value: int) -> int | 
     def at(x: int) -> int:
         machine.bind(var, constant(x, dtype_of_node(var)))
         result = machine.integer(expr)
-        del machine.values[var]
+        del machine.values[machine.same(var)]
         return result
 
     base = at(0)

@@ -6,6 +6,7 @@ A value is an array with a leading axis: length 1 when it is the same for all la
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +35,9 @@ _CALLED_NODES = {
 }
 _DIVISIONS = ("Div", "Mod", "FloorDiv", "FloorMod")
 
+#: What an expression means, its parts already read from TVM: a function from the machine to the value.
+Meaning = Callable[[Any], Values]
+
 
 def dtype_of_node(node: Any) -> DType:
     """The element type of an expression."""
@@ -54,16 +58,39 @@ class Evaluator(Memory):
         super().__init__(lanes, block)
         # Each variable with the lanes that its value was made for.
         self.values: dict[Any, tuple[Values, Lanes]] = {}
+        # By address, with the node, which thereby stays alive: nodes are read once, as asking TVM for a part of one takes
+        # longer than most operations on values.
+        self._meanings: dict[int, tuple[Any, Meaning]] = {}
+        self._variables: dict[int, Any] = {}
+
+    def share(self, other: Evaluator) -> None:
+        """Have what `other` has: its values and buffers as they are now, and what it read of the function."""
+        self.values, self.buffers = dict(other.values), dict(other.buffers)
+        self._meanings, self._variables = other._meanings, other._variables
+
+    def same(self, var: Any) -> Any:
+        """The one Python object for a variable or buffer. Dictionaries find it by identity; to compare two costs more."""
+        return self._variables.setdefault(var.__chandle__(), var)
 
     def bind(self, var: Any, value: Values) -> None:
-        self.values[var] = (value, self.lanes)
+        self.values[self.same(var)] = (value, self.lanes)
 
     def value(self, node: Any) -> Values:
         """The value of an expression for the active lanes."""
+        known = self._meanings.get(node.__chandle__())
+        if known is None:
+            known = self._meanings[node.__chandle__()] = (node, self.meaning(node))
+        return known[1](self)
+
+    def meaning(self, node: Any) -> Meaning:
+        """Read one expression; those in it are read when they have a value."""
+        read = _READ.get(type(node))
+        if read is not None:
+            return read(node)
         handler = _HANDLERS.get(type(node))
         if handler is None:
             raise self.error(f"the interpreter knows no expression {type(node).__name__}: {node}")
-        return handler(self, node)
+        return functools.partial(_handled, handler, node)
 
     def scalar(self, node: Any) -> Any:
         """The value of an expression that must be equal for all active lanes, as a numpy scalar."""
@@ -84,7 +111,7 @@ class Evaluator(Memory):
             self.lanes.mask = outer
 
     def buffer(self, var: Any) -> Buffer:
-        buffer = self.buffers.get(var)
+        buffer = self.buffers.get(self.same(var))
         if buffer is None:
             raise self.error(f"buffer {var.name} is used outside of the body that allocates it")
         return buffer
@@ -107,18 +134,12 @@ class Evaluator(Memory):
 
     # -- nodes ------------------------------------------------------------------------------------------------
 
-    def _immediate(self, node: Any) -> Values:
-        return constant(node.value, dtype_of_node(node))
-
     def _variable(self, node: Any) -> Values:
-        known = self.values.get(node)
+        known = self.values.get(self.same(node))
         if known is None:
             raise self.error(f"variable {node.name} has no value here")
         value, lanes = known
         return value if lanes is self.lanes else self._collapse(value, lanes, node.name)
-
-    def _binary(self, node: Any) -> Values:
-        return self._operate(type(node).__name__, self.value(node.a), self.value(node.b), dtype_of_node(node))
 
     def _operate(self, name: str, a: Values, b: Values, dtype: DType) -> Values:
         if name in _DIVISIONS and not dtype.is_float:
@@ -131,9 +152,6 @@ class Evaluator(Memory):
                     repair="T.if_then_else(d != 0, a // d, 0), or an `if` around the statement",
                 )
         return numerics.binary(name, a, b, dtype.scalar)
-
-    def _compare(self, node: Any) -> Values:
-        return numerics.compare(type(node).__name__, self.value(node.a), self.value(node.b))
 
     def _and(self, node: Any) -> Values:
         return np.asarray(self.value(node.a) & self.value(node.b))
@@ -150,9 +168,6 @@ class Evaluator(Memory):
             ~numerics.widen(self.value(node.args[0] if isinstance(node, ir.Call) else node.a)), dtype.scalar
         )
 
-    def _cast(self, node: Any) -> Values:
-        return numerics.convert(self.value(node.value), dtype_of_node(node).scalar)
-
     def _select(self, node: Any) -> Values:
         return self._choose(self.value(node.condition), self.value(node.true_value), self.value(node.false_value))
 
@@ -165,10 +180,6 @@ class Evaluator(Memory):
         self.bind(node.var, self.value(node.value))
         return self.value(node.body)
 
-    def _ramp(self, node: Any) -> Values:
-        steps = np.arange(int(node.lanes), dtype=dtype_of_node(node).scalar.as_numpy())
-        return np.asarray(self.value(node.base)[:, None] + self.value(node.stride)[:, None] * steps)
-
     def _broadcast(self, node: Any) -> Values:
         return np.repeat(self.value(node.value)[:, None], int(node.lanes), axis=1)
 
@@ -179,25 +190,7 @@ class Evaluator(Memory):
         chosen = lanes[:, [self.integer(i) for i in node.indices]]
         return chosen if dtype_of_node(node).lanes > 1 else chosen[:, 0]
 
-    def _load(self, node: Any) -> Values:
-        return self.read(self.buffer(node.source), [self.value(i) for i in node.indices])
-
     # -- calls ------------------------------------------------------------------------------------------------
-
-    def _call(self, node: Any) -> Values:
-        full = str(getattr(node.op, "name", node.op))
-        name = full if full.startswith("tl.") else full.split(".")[-1]
-        if name in numerics.FLOAT_FUNCTIONS:
-            return numerics.float_function(name, [self.value(a) for a in node.args], dtype_of_node(node).scalar)
-        if name in numerics.FLOAT_TESTS:
-            return np.asarray(numerics.FLOAT_TESTS[name](numerics.widen(self.value(node.args[0]))))
-        if name in _CALLED_NODES:
-            a, b = map(self.value, node.args)
-            return self._operate(_CALLED_NODES[name], a, b, dtype_of_node(node))
-        handler = _CALLS.get(name)
-        if handler is None:
-            raise self.error(f"the interpreter knows no intrinsic {full}", found=str(node))
-        return handler(self, node)
 
     def _if_then_else(self, node: Any) -> Values:
         condition = self.value(node.args[0])
@@ -313,24 +306,87 @@ class Evaluator(Memory):
         return at
 
 
+def _handled(handler: Callable[[Evaluator, Any], Values], node: Any, machine: Evaluator) -> Values:
+    return handler(machine, node)
+
+
+# -- nodes that are read once ---------------------------------------------------------------------------------
+
+
+def _immediate(node: Any) -> Meaning:
+    value = constant(node.value, dtype_of_node(node))
+    value.flags.writeable = False  # everyone gets the same array
+    return lambda machine: value
+
+
+def _binary(node: Any) -> Meaning:
+    name, a, b, dtype = type(node).__name__, node.a, node.b, dtype_of_node(node)
+    return lambda machine: machine._operate(name, machine.value(a), machine.value(b), dtype)
+
+
+def _compare(node: Any) -> Meaning:
+    name, a, b = type(node).__name__, node.a, node.b
+    return lambda machine: numerics.compare(name, machine.value(a), machine.value(b))
+
+
+def _cast(node: Any) -> Meaning:
+    operand, dtype = node.value, dtype_of_node(node).scalar
+    return lambda machine: numerics.convert(machine.value(operand), dtype)
+
+
+def _ramp(node: Any) -> Meaning:
+    base, stride = node.base, node.stride
+    steps = np.arange(int(node.lanes), dtype=dtype_of_node(node).scalar.as_numpy())
+    return lambda machine: np.asarray(machine.value(base)[:, None] + machine.value(stride)[:, None] * steps)
+
+
+def _load(node: Any) -> Meaning:
+    source, indices = node.source, list(node.indices)
+    return lambda machine: machine.read(machine.buffer(source), [machine.value(i) for i in indices])
+
+
+def _call(node: Any) -> Meaning:
+    full, args = str(getattr(node.op, "name", node.op)), list(node.args)
+    name = full if full.startswith("tl.") else full.split(".")[-1]
+    if name in numerics.FLOAT_FUNCTIONS:
+        dtype = dtype_of_node(node).scalar
+        return lambda machine: numerics.float_function(name, [machine.value(a) for a in args], dtype)
+    if name in numerics.FLOAT_TESTS:
+        test = numerics.FLOAT_TESTS[name]
+        return lambda machine: np.asarray(test(numerics.widen(machine.value(args[0]))))
+    if name in _CALLED_NODES:
+        kind, dtype = _CALLED_NODES[name], dtype_of_node(node)
+        return lambda machine: machine._operate(kind, *map(machine.value, args), dtype)
+    if name in _CALLS:
+        return functools.partial(_handled, _CALLS[name], node)
+
+    def unknown(machine: Evaluator) -> Values:
+        raise machine.error(f"the interpreter knows no intrinsic {full}", found=str(node))
+
+    return unknown
+
+
+_READ: dict[type, Callable[[Any], Meaning]] = {
+    prim.IntImm: _immediate,
+    prim.FloatImm: _immediate,
+    ir.Call: _call,
+    ir.TensorLoad: _load,
+    prim.Cast: _cast,
+    prim.Ramp: _ramp,
+    **{getattr(prim, name): _binary for name in numerics.BINARY},
+    **{getattr(prim, name): _compare for name in numerics.COMPARE},
+}
+
 _HANDLERS: dict[type, Callable[[Evaluator, Any], Values]] = {
-    prim.IntImm: Evaluator._immediate,
-    prim.FloatImm: Evaluator._immediate,
     ir.Var: Evaluator._variable,
-    ir.Call: Evaluator._call,
-    ir.TensorLoad: Evaluator._load,
-    prim.Cast: Evaluator._cast,
     prim.Select: Evaluator._select,
     prim.Let: Evaluator._let,
-    prim.Ramp: Evaluator._ramp,
     prim.Broadcast: Evaluator._broadcast,
     prim.Shuffle: Evaluator._shuffle,
     prim.And: Evaluator._and,
     prim.Or: Evaluator._or,
     prim.Not: Evaluator._not,
     prim.BitwiseNot: Evaluator._bitwise_not,
-    **{getattr(prim, name): Evaluator._binary for name in numerics.BINARY},
-    **{getattr(prim, name): Evaluator._compare for name in numerics.COMPARE},
 }
 
 _CALLS: dict[str, Callable[[Evaluator, Any], Values]] = {

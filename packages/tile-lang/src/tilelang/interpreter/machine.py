@@ -49,6 +49,7 @@ class Machine(Synchronization):
     def __init__(self, lanes: Lanes, block: tuple[int, ...] | None, hook: Hook | None, output: Emit) -> None:
         super().__init__(lanes, block)
         self.hook, self.output = hook, output
+        self._statements: dict[int, _Statement] = {}  # by address, read once, as expressions are
         self._loops: list[_Loop] = []
         self._lane: int | None = None  # the one lane that an operator is executed for
 
@@ -63,7 +64,8 @@ class Machine(Synchronization):
 
         def begun(place: tuple[int, ...]) -> Machine:
             block = Machine(Lanes("thread", threads, x_first=True), place, self.hook, self.output)
-            block.values, block.buffers, block.span = dict(self.values), dict(self.buffers), self.span
+            block.share(self)
+            block.span = self.span
             for (var, _), coordinate in zip(kernel.grid, place, strict=True):
                 block.bind(var, constant(coordinate, dtype_of_node(var)))
             for (var, _), coordinates in zip(kernel.threads, block.lanes.coordinates(), strict=True):
@@ -95,23 +97,28 @@ class Machine(Synchronization):
         """Execute a statement for the lanes that are active, if any."""
         if not self.lanes.mask.any():
             return
-        if stmt.span is not None:
-            self.span = stmt.span
-        handler = _STATEMENTS.get(type(stmt))
-        if handler is None:
+        known = self._statements.get(stmt.__chandle__())
+        if known is None:
+            known = self._statements[stmt.__chandle__()] = _Statement(stmt)
+        if known.span is not None:
+            self.span = known.span
+        if known.handler is None:
             raise self.error(f"the interpreter knows no statement {type(stmt).__name__}", found=str(stmt))
-        handler(self, stmt)
+        known.handler(self, known.parts)
 
-    def _sequence(self, stmt: Any) -> None:
+    def share(self, other: Evaluator) -> None:
+        super().share(other)
+        if isinstance(other, Machine):
+            self._statements = other._statements
+
+    def _sequence(self, groups: list[list[Any]]) -> None:
         before = set(self.buffers)
-        parts = tile_ir.statements(stmt)
-        while parts:
-            roles = list(itertools.takewhile(lambda part: tile_ir.as_thread_group(part) is not None, parts))
-            if len(roles) > 1 and self.turns is None:
-                self._together(roles)
+        for group in groups:
+            if len(group) > 1 and self.turns is None:
+                self._together(group)
             else:
-                self.execute(parts[0])
-            parts = parts[max(1, len(roles) if self.turns is None else 1) :]
+                for part in group:
+                    self.execute(part)
         for var in self.buffers.keys() - before:
             del self.buffers[var]
 
@@ -120,7 +127,8 @@ class Machine(Synchronization):
 
         def work(stmt: Any) -> Callable[[Turns], None]:
             member = Machine(self.lanes, self.block, self.hook, self.output)
-            member.values, member.buffers, member.safe_values = dict(self.values), dict(self.buffers), self.safe_values
+            member.share(self)
+            member.safe_values = self.safe_values
             member._barriers, member.span, outer = self._barriers, self.span, self.lanes.mask
             member.companies, member._beside = self.companies, self._beside
 
@@ -136,8 +144,9 @@ class Machine(Synchronization):
         Turns([work(stmt) for stmt in roles], self._beside).run()
         self.lanes.mask = outer
 
-    def _bind(self, stmt: Any) -> None:
-        self.bind(stmt.var, self.value(stmt.value))
+    def _bind(self, parts: tuple[Any, Any]) -> None:
+        var, value = parts
+        self.bind(var, self.value(value))
 
     def _allocate(self, stmt: Any) -> None:
         buffer, scope = stmt.buffer, str(stmt.buffer.scope())
@@ -153,7 +162,7 @@ class Machine(Synchronization):
             Buffer.size_of(dtype, shape), tracked=on_chip, fill=1 if dtype.kind == "bool" else 0xFF
         )
         owner = self.lanes if private else None
-        self.buffers[buffer] = Buffer(str(buffer.name), dtype, shape, scope, storage, owner=owner)
+        self.buffers[self.same(buffer)] = Buffer(str(buffer.name), dtype, shape, scope, storage, owner=owner)
 
     def _alias(self, stmt: Any) -> None:
         view = stmt.buffer
@@ -170,36 +179,39 @@ class Machine(Synchronization):
         if offset - base.offset + need > have:
             raise self.error(f"the view {view.name} needs {need} bytes, {base.name} has {have}")
         name, scope = str(view.name), base.scope
-        self.buffers[view] = Buffer(name, dtype, shape, scope, base.storage, owner=base.owner, offset=offset)
+        self.buffers[self.same(view)] = Buffer(name, dtype, shape, scope, base.storage, owner=base.owner, offset=offset)
 
-    def _store(self, stmt: Any) -> None:
-        value = self.value(stmt.value)
-        self.write(self.buffer(stmt.buffer), [self.value(i) for i in stmt.indices], value)
+    def _store(self, parts: tuple[Any, list[Any], Any]) -> None:
+        buffer, indices, value = parts
+        found = self.value(value)
+        self.write(self.buffer(buffer), [self.value(i) for i in indices], found)
 
-    def _if(self, stmt: Any) -> None:
+    def _if(self, parts: tuple[Any, Any, Any]) -> None:
+        condition, then_case, else_case = parts
         outer = self.lanes.mask
-        condition = self.value(stmt.condition)
-        self.lanes.mask = outer & condition
-        self.execute(stmt.then_case)
+        holds = self.value(condition)
+        self.lanes.mask = outer & holds
+        self.execute(then_case)
         left = self.lanes.mask  # without the lanes that left the loop in this branch
-        self.lanes.mask = outer & ~condition
-        if stmt.else_case is not None:
-            self.execute(stmt.else_case)
+        self.lanes.mask = outer & ~holds
+        if else_case is not None:
+            self.execute(else_case)
         self.lanes.mask = left | self.lanes.mask
 
-    def _for(self, stmt: Any) -> None:
-        if tile_ir.as_parallel(stmt) is not None:
-            self._parallel(stmt)
+    def _for(self, parts: tuple[Any, tile_ir.ParallelNest | None, tuple[Any, ...]]) -> None:
+        stmt, nest, (var, start, size, body) = parts
+        if nest is not None:
+            self._parallel(stmt, nest)
             return
-        low, extent = self.value(stmt.min), self.value(stmt.extent)
+        low, extent = self.value(start), self.value(size)
         longest = int(np.broadcast_to(extent, (self.lanes.count,))[self.lanes.mask].max())
 
         def rounds() -> Iterator[Values]:
             for step in range(longest):
-                self.bind(stmt.loop_var, low + np.asarray([step], low.dtype))
+                self.bind(var, low + np.asarray([step], low.dtype))
                 yield extent > step
 
-        self._repeat(stmt.body, rounds())
+        self._repeat(body, rounds())
 
     def _while(self, stmt: Any) -> None:
         def rounds() -> Iterator[Values]:
@@ -256,24 +268,19 @@ class Machine(Synchronization):
         self.execute(stmt.body)
         self.lanes.mask, self._team = outer, team
 
-    def _evaluate(self, stmt: Any) -> None:
-        call = stmt.value
-        if isinstance(call, ir.Call):
-            name = str(getattr(call.op, "name", ""))
-            if name in OPERATORS:
-                self.span = call.span if call.span is not None else self.span
-                self._operator(parse(call))
-                return
-            if name in ("tirx.break_loop", "tirx.continue_loop"):
-                self._leave(for_good=name == "tirx.break_loop")
-                return
-        self.value(call)
+    def _evaluate(self, parts: tuple[Any, str, Any]) -> None:
+        call, name, span = parts
+        if name in OPERATORS:
+            self.span = span if span is not None else self.span
+            self._operator(parse(call))
+        elif name in ("tirx.break_loop", "tirx.continue_loop"):
+            self._leave(for_good=name == "tirx.break_loop")
+        else:
+            self.value(call)
 
     # -- parallel loops ---------------------------------------------------------------------------------------
 
-    def _parallel(self, stmt: Any) -> None:
-        nest = tile_ir.as_parallel(stmt)
-        assert nest is not None
+    def _parallel(self, stmt: Any, nest: tile_ir.ParallelNest) -> None:
         if self.races is not None:
             raise self.error("T.Parallel inside T.Parallel")
         self._expect_uniform_control("T.Parallel")
@@ -399,6 +406,40 @@ def _as_elements(tile: Values) -> Values:
 def _as_vectors(tile: Values, dtype: np.dtype[Any]) -> Values:
     return np.ascontiguousarray(tile)[..., None].view(dtype)
 
+
+class _Statement:
+    """A statement as the machine executes it: its span, its handler, and what the handler gets of it, read once."""
+
+    def __init__(self, stmt: Any) -> None:
+        self.node = stmt  # stays alive, so that its address remains its own
+        self.span = stmt.span
+        self.handler = _STATEMENTS.get(type(stmt))
+        read = _PARTS.get(type(stmt))
+        self.parts = stmt if read is None else read(stmt)
+
+
+def _groups(stmt: Any) -> list[list[Any]]:
+    """The statements of a sequence: one by one, but work of groups of threads that stands side by side together."""
+    groups: list[list[Any]] = []
+    for is_role, parts in itertools.groupby(tile_ir.statements(stmt), lambda s: tile_ir.as_thread_group(s) is not None):
+        groups += [list(parts)] if is_role else [[part] for part in parts]
+    return groups
+
+
+def _evaluated(stmt: Any) -> tuple[Any, str, Any]:
+    """The expression of a statement; the name and the span of a call."""
+    value = stmt.value
+    return (value, str(getattr(value.op, "name", "")), value.span) if isinstance(value, ir.Call) else (value, "", None)
+
+
+_PARTS: dict[type, Callable[[Any], Any]] = {
+    tir.SeqStmt: _groups,
+    tir.Bind: lambda stmt: (stmt.var, stmt.value),
+    tir.BufferStore: lambda stmt: (stmt.buffer, list(stmt.indices), stmt.value),
+    tir.IfThenElse: lambda stmt: (stmt.condition, stmt.then_case, stmt.else_case),
+    tir.For: lambda stmt: (stmt, tile_ir.as_parallel(stmt), (stmt.loop_var, stmt.min, stmt.extent, stmt.body)),
+    tir.Evaluate: _evaluated,
+}
 
 _STATEMENTS: dict[type, Callable[[Machine, Any], None]] = {
     tir.SeqStmt: Machine._sequence,

@@ -77,6 +77,7 @@ class Buffer:
         self.name, self.dtype, self.shape, self.scope = name, dtype, tuple(shape), scope
         self.storage, self.owner, self.offset = storage, owner, offset
         self.packed = dtype.bits < 8
+        self._size, self._stored_shape = Buffer.size_of(dtype, shape), Buffer.stored_shape(dtype, self.shape)
         if self.packed and dtype.lanes > 1:
             raise ValueError(f"{name}: vectors of a type under a byte ({dtype}) are not supported")
         storage.unit_bits = min(storage.unit_bits, dtype.bits * dtype.lanes)
@@ -104,9 +105,8 @@ class Buffer:
 
     def _elements(self, stored: Values | None, dtype: np.dtype[Any]) -> Values:
         assert stored is not None
-        size = Buffer.size_of(self.dtype, self.shape)
-        typed = stored[:, self.offset : self.offset + size].view(dtype)
-        return typed.reshape(stored.shape[0], *Buffer.stored_shape(self.dtype, self.shape))
+        typed = stored[:, self.offset : self.offset + self._size].view(dtype)
+        return typed.reshape(stored.shape[0], *self._stored_shape)
 
     # -- single elements, one per lane ------------------------------------------------------------------------
 
