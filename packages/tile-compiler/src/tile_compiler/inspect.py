@@ -73,7 +73,7 @@ def run_passes(
         start = time.perf_counter()
         new = apply(func, ctx)
         trace.steps.append(Step(name, func, new, time.perf_counter() - start))
-        check_border(name, new, gone)
+        check_border(name, func, new, gone)
         func = new
     return func, trace
 

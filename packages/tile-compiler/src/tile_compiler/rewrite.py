@@ -130,12 +130,23 @@ def remake_loop(node: tir.For, **changes: Any) -> tir.For:
 
 
 def map_kernels(func: tir.PrimFunc, rule: Callable[[tile_ir.Kernel], tile_ir.Kernel]) -> tir.PrimFunc:
-    """`func` with every kernel replaced by `rule(kernel)`; host statements stay."""
-    stmts = []
+    """`func` with every kernel replaced by `rule(kernel)`; host statements stay. `func` itself where nothing changes."""
+    stmts, changed = [], False
     for s in tile_ir.statements(func.body):
         kernel = tile_ir.as_kernel(s)
-        stmts.append(s if kernel is None else rule(kernel).to_stmt())
-    return func.with_body(tile_ir.sequence(stmts))
+        new = kernel if kernel is None else rule(kernel)
+        if new is None or kernel is None or _same(new, kernel):
+            stmts.append(s)
+        else:
+            stmts.append(new.to_stmt())
+            changed = True
+    return func.with_body(tile_ir.sequence(stmts)) if changed else func
+
+
+def _same(new: tile_ir.Kernel, old: tile_ir.Kernel) -> bool:
+    """Whether a rule left a kernel as it was."""
+    axes = new.grid is old.grid and new.threads is old.threads and new.index == old.index
+    return axes and new.body.same_as(old.body)
 
 
 def substitute(node: Any, values: dict[Any, Any]) -> Any:

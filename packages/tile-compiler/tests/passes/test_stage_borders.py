@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tvm import ir
 from tvm import tirx as tir
 
 import tilelang.language as T
 from tile_compiler import pipeline
+from tile_compiler.compile import lower
 from tile_compiler.inspect import run_passes
+from tile_compiler.rewrite import map_kernels
 from tile_compiler.simt import pipeline as simt_pipeline
 from tile_compiler.stage_borders import GONE
+from tile_compiler.targets.cpu.codegen import BuiltObject
 from tile_compiler.targets.cpu.plugin import TARGET
 from tilelang.ir import tile_ir
 
@@ -59,3 +64,19 @@ def test_a_walk_of_some_classes_meets_what_a_whole_walk_meets(kinds):
     whole = [n for n in tile_ir.walk(kernel.body) if isinstance(n, kinds)]
     assert whole
     assert [hash(n) for n in found] == [hash(n) for n in whole]
+
+
+def test_kernels_that_a_rule_leaves_alone_are_the_same_function():
+    """So that nothing is checked or compared again."""
+    assert map_kernels(kernel, lambda k: k) is kernel
+    assert map_kernels(kernel, lambda k: replace(k, body=tile_ir.sequence([]))) is not kernel
+
+
+def test_assembly_is_written_when_asked_for(monkeypatch):
+    asked = []
+    monkeypatch.setattr(BuiltObject, "asm", property(lambda built: asked.append(built) or "text"))
+    module = lower(kernel, "cpu")
+    assert module.built().binaries
+    assert not asked
+    assert module.asm() == "text"
+    assert len(asked) == 1

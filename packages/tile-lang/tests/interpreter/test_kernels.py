@@ -4,6 +4,7 @@ import numpy as np
 
 import tilelang.language as T
 from tilelang.interpreter import run
+from tilelang.interpreter.machine import Machine
 
 RNG = np.random.default_rng(1)
 
@@ -155,3 +156,29 @@ def test_two_kernels_share_scratch_of_dynamic_size():
     a, b = RNG.standard_normal((7, 8)).astype(np.float32), np.zeros(7, np.float32)
     run(main, [a, b])
     np.testing.assert_allclose(b, a.sum(1), rtol=1e-5)
+
+
+def test_a_loop_is_read_once(monkeypatch):
+    """However often it runs: what is asked of TVM does not grow with the rounds."""
+    read = []
+
+    def meaning(machine, node, right=Machine.meaning):
+        read.append(node)
+        return right(machine, node)
+
+    monkeypatch.setattr(Machine, "meaning", meaning)
+
+    @T.prim_func
+    def count(A: T.Tensor((4,), "int32"), rounds: T.int32):
+        with T.Kernel(2, threads=4) as bx:
+            for _ in T.serial(rounds):
+                A[T.get_thread_binding()] += 1
+
+    counts = []
+    for rounds in (2, 50):
+        read.clear()
+        a = np.zeros(4, np.int32)
+        run(count, [a, rounds])
+        assert (a == 2 * rounds).all()
+        counts.append(len(read))
+    assert counts[0] == counts[1] > 0

@@ -44,7 +44,9 @@ def bind_arguments(machine: Evaluator, func: Any, arguments: Sequence[Any], dims
     for parameter, argument in zip(parameters, arguments, strict=True):
         if tile_ir.is_buffer(parameter):
             dtype, shape = dtype_of(str(parameter.dtype)), [machine.integer(n) for n in parameter.ty.shape]
-            machine.buffers[machine.same(parameter)] = Buffer(str(parameter.name), dtype, shape, "global", Storage.over(argument))
+            machine.buffers[machine.same(parameter)] = Buffer(
+                str(parameter.name), dtype, shape, "global", Storage.over(argument)
+            )
     for parameter in func.params:
         if not tile_ir.is_buffer(parameter) and parameter not in machine.values:
             raise InterpreterError(

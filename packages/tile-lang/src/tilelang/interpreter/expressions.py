@@ -61,12 +61,13 @@ class Evaluator(Memory):
         # By address, with the node, which thereby stays alive: nodes are read once, as asking TVM for a part of one takes
         # longer than most operations on values.
         self._meanings: dict[int, tuple[Any, Meaning]] = {}
+        self._statements: dict[int, Any] = {}
         self._variables: dict[int, Any] = {}
 
     def share(self, other: Evaluator) -> None:
         """Have what `other` has: its values and buffers as they are now, and what it read of the function."""
         self.values, self.buffers = dict(other.values), dict(other.buffers)
-        self._meanings, self._variables = other._meanings, other._variables
+        self._meanings, self._statements, self._variables = other._meanings, other._statements, other._variables
 
     def same(self, var: Any) -> Any:
         """The one Python object for a variable or buffer. Dictionaries find it by identity; to compare two costs more."""

@@ -49,7 +49,6 @@ class Machine(Synchronization):
     def __init__(self, lanes: Lanes, block: tuple[int, ...] | None, hook: Hook | None, output: Emit) -> None:
         super().__init__(lanes, block)
         self.hook, self.output = hook, output
-        self._statements: dict[int, _Statement] = {}  # by address, read once, as expressions are
         self._loops: list[_Loop] = []
         self._lane: int | None = None  # the one lane that an operator is executed for
 
@@ -105,11 +104,6 @@ class Machine(Synchronization):
         if known.handler is None:
             raise self.error(f"the interpreter knows no statement {type(stmt).__name__}", found=str(stmt))
         known.handler(self, known.parts)
-
-    def share(self, other: Evaluator) -> None:
-        super().share(other)
-        if isinstance(other, Machine):
-            self._statements = other._statements
 
     def _sequence(self, groups: list[list[Any]]) -> None:
         before = set(self.buffers)
@@ -421,8 +415,12 @@ class _Statement:
 def _groups(stmt: Any) -> list[list[Any]]:
     """The statements of a sequence: one by one, but work of groups of threads that stands side by side together."""
     groups: list[list[Any]] = []
-    for is_role, parts in itertools.groupby(tile_ir.statements(stmt), lambda s: tile_ir.as_thread_group(s) is not None):
-        groups += [list(parts)] if is_role else [[part] for part in parts]
+    for part in tile_ir.statements(stmt):
+        beside = tile_ir.as_thread_group(part) is not None and groups and tile_ir.as_thread_group(groups[-1][-1])
+        if beside:
+            groups[-1].append(part)
+        else:
+            groups.append([part])
     return groups
 
 

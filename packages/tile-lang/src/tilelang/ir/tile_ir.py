@@ -8,6 +8,7 @@ Importing this module imports TVM (0.9 s of CPU), so only tracing, interpreting 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -249,8 +250,20 @@ def walk(node: Any, *kinds: type) -> Iterator[Any]:
     `kinds`: those of these classes only; what is not asked for costs nothing.
     """
     found: list[Any] = []
-    tvm_ffi.structural_walk(node, (kinds, found.append) if kinds else found.append, order="pre")
+    _WALK(node, [(_type_index(kind), found.append) for kind in kinds or (Any,)], [], _PRE_ORDER)
     return iter(found)
+
+
+# What `tvm_ffi.structural_walk` calls once it has looked at its arguments, which takes longer than most walks: the
+# compiler asks for those of an index, of a condition, of a bound.
+_WALK = tvm_ffi.get_global_func("ffi.StructuralWalk")
+_PRE_ORDER = int(tvm_ffi.structural.WalkOrder.PREORDER)
+
+
+@functools.cache
+def _type_index(kind: Any) -> int:
+    """How TVM numbers a class of nodes; Any is every one."""
+    return int(tvm_ffi.core.TypeSchema.from_annotation(kind).origin_type_index)
 
 
 def substitute(node: Any, values: dict[Any, Any]) -> Any:
