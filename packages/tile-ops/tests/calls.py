@@ -275,7 +275,7 @@ def mla_prefill(draw: Draw) -> Iterator[Call]:
 
 
 def rms_norm(draw: Draw) -> Iterator[Call]:
-    shapes = [(3, 300), (2, 2, 4096), (2, 9000)]
+    shapes = [(3, 300), (70, 160), (2, 2, 4096), (2, 9000)]
     for dtype, activation, shape in product((*HALVES, torch.float32), (None, "silu"), shapes):
         x, weight = draw.normal(*shape, dtype=dtype), draw.normal(shape[-1], dtype=dtype)
         yield Call(

@@ -44,7 +44,7 @@ def test_pieces_of_a_row_waste_little():
     """Elements of a block's rows on a GPU, and pieces, for rows of so many."""
     found = {}
     for columns in (32, 40, 96, 160, 320, 640, 1024, 8192):
-        plan = configs.plan(NormProblem(1, columns, "float16", "silu"), Target("cuda", "sm_90a"))
+        plan = configs.plan(NormProblem(1, columns, "float16", "silu"), Target("hip", "gfx942"))
         arguments = dict(plan.kernels[0][1].arguments)
         found[columns] = (arguments["block_columns"], arguments["pieces"])
     assert found == {
@@ -57,6 +57,21 @@ def test_pieces_of_a_row_waste_little():
         1024: (1024, 4),
         8192: (8192, 4),
     }
+
+
+@pytest.mark.parametrize(("dtype", "lanes", "rows"), [(torch.float16, 4, 32), (torch.float32, 8, 16)])
+def test_rows_of_known_lengths_are_one_stretch_of_memory(monkeypatch, ran, close, dtype, lanes, rows):
+    """On CUDA; several blocks, the last with fewer rows. Threads that add up a row may hold vectors of others."""
+    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_80")
+    x, weight = operands((2 * rows + 3, 160), dtype)
+    plan = tile_ops.explain(tile_ops.rms_norm, x, weight, activation="silu")
+    arguments = dict(plan.kernels[0].spec.arguments)
+    assert (arguments["columns"], arguments["lanes"]) == (160, lanes)
+    found = ran(tile_ops.rms_norm, x, weight, activation="silu")
+    tolerance = reference.TOLERANCES[str(dtype).removeprefix("torch.")]
+    close(found, reference.rms_norm(x, weight, activation="silu"), tolerance)
+    assert torch.equal(found[rows + 1 :], tile_ops.rms_norm(x[rows + 1 :], weight, activation="silu"))
 
 
 def test_squares_may_exceed_float16(ran, close):

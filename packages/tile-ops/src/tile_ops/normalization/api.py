@@ -34,7 +34,10 @@ def _rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, activation: str
     call = RMS_NORM.call(x, weight, eps=eps, activation=activation)
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     if out.numel():
-        call["forward"](_rows(x).contiguous(), weight.contiguous(), _rows(out), eps)
+        rows, results = _rows(x).contiguous(), _rows(out)
+        if "vector" in call.numbers:
+            rows, results = (rows_of.view(-1, call.numbers["vector"]) for rows_of in (rows, results))
+        call["forward"](rows, weight.contiguous(), results, eps)
     return out
 
 

@@ -46,6 +46,52 @@ def rms_norm(dtype, block_rows, block_columns, pieces, activation):
     return rms_norm
 
 
+def rms_norm_exact(dtype, vector, columns, lanes, activation, threads=128):
+    """Rows of exactly `columns` elements, read and written as one stretch of memory by `vector` elements at once.
+
+    X, Y: (vectors, vector), a row after the other. The vectors of a row lie with threads of several warps, so that their
+    squares are added through shared memory, by `lanes` threads for a row.
+    """
+    vectors = T.dynamic("vectors")
+    of_row = columns // vector
+    rows = threads // lanes
+    each = of_row // lanes
+
+    @T.prim_func
+    def rms_norm_exact(
+        X: T.Tensor((vectors, vector), dtype),
+        weight: T.Tensor((columns,), dtype),
+        Y: T.Tensor((vectors, vector), dtype),
+        eps: T.float32,
+    ):
+        with T.Kernel(T.ceildiv(vectors, rows * of_row), threads=threads) as block:
+            x = T.alloc_fragment((rows * of_row, vector), dtype)
+            squares = T.alloc_fragment((rows * of_row, vector), "float32")
+            of_vector = T.alloc_fragment((rows * of_row,), "float32")
+            shared = T.alloc_shared((rows * of_row,), "float32")
+            of_lane = T.alloc_fragment((rows, lanes), "float32")
+            total = T.alloc_fragment((rows,), "float32")
+            scale = T.alloc_shared((rows,), "float32")
+
+            T.copy(X[block * rows * of_row, 0], x)  # vectors past the last row read 0
+            for v, e in T.Parallel(rows * of_row, vector):
+                squares[v, e] = T.cast(x[v, e], "float32") * x[v, e]
+            T.reduce_sum(squares, of_vector, dim=1)
+            T.copy(of_vector, shared)
+            T.clear(of_lane)
+            for i, j in T.Parallel(rows, lanes):
+                for u in T.serial(each):
+                    of_lane[i, j] += shared[(i * lanes + j) * each + u]
+            T.reduce_sum(of_lane, total, dim=1)
+            for i in T.Parallel(rows):
+                scale[i] = T.rsqrt(total[i] / columns + eps)
+            for v, e in T.Parallel(rows * of_row, vector):
+                y = T.cast(x[v, e], "float32") * scale[v // of_row] * weight[v % of_row * vector + e]
+                Y[block * rows * of_row + v, e] = y * T.sigmoid(y) if activation == "silu" else y
+
+    return rms_norm_exact
+
+
 def rms_norm_long(dtype, block_rows, block_columns, activation):
     """Rows of any length, in two passes over tiles of `block_columns`."""
     m, n = T.dynamic("m"), T.dynamic("n")
