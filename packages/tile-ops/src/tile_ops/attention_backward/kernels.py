@@ -13,8 +13,10 @@ import tilelang.language as T
 
 LOG2_E = math.log2(math.e)
 
-#: Rows of a block of `prepare`; tiles of queries divide it.
+#: Rows of Base and Delta come in so many; tiles of queries divide it.
 ROWS = 128
+#: Rows of a block of `prepare`, of which ROWS is a multiple: few, so that many loads are under way.
+PREPARED = 32
 
 
 def serving(head, heads, heads_kv):
@@ -37,8 +39,8 @@ def prepare(dtype, dim):
         Base: T.Tensor((batch, heads, padded), "float32"),
         Delta: T.Tensor((batch, heads, padded), "float32"),
     ):
-        with T.Kernel(T.ceildiv(padded, ROWS), heads, batch, threads=128) as (bx, head, b):
-            where = (b, 0, head, bx * ROWS, tokens, 0, padded, (b * heads + head) * tokens)
+        with T.Kernel(T.ceildiv(padded, PREPARED), heads, batch, threads=128) as (bx, head, b):
+            where = (b, 0, head, bx * PREPARED, tokens, 0, padded, (b * heads + head) * tokens)
             block(O, dO, Lse, dLse, Base, Delta, where)
 
     return prepare
@@ -61,11 +63,12 @@ def prepare_packed(dtype, dim):
         Delta: T.Tensor((1, heads, padded), "float32"),
         longest: T.int32,
     ):
-        with T.Kernel(T.ceildiv(longest, ROWS) + 1, heads, ends - 1, threads=128) as (bx, head, b):
+        blocks = (T.ceildiv(longest, ROWS) + 1) * (ROWS // PREPARED)
+        with T.Kernel(blocks, heads, ends - 1, threads=128) as (bx, head, b):
             start, end = Starts[b], Starts[b + 1]
             padding = place(start, b)
             room = place(end, b + 1) - padding
-            where = (0, start, head, bx * ROWS, end - start, padding, room, head * tokens + start)
+            where = (0, start, head, bx * PREPARED, end - start, padding, room, head * tokens + start)
             block(O, dO, Lse, dLse, Base, Delta, where)
 
     return prepare_packed
@@ -83,12 +86,12 @@ def of_rows(dim):
     @T.macro
     def block(O, dO, Lse, dLse, Base, Delta, where):
         b, q0, head, row, tokens, padding, room, lse_row = where
-        products = T.alloc_fragment((ROWS, dim), "float32")
-        delta = T.alloc_fragment((ROWS,), "float32")
-        for i, d in T.Parallel(ROWS, dim):
+        products = T.alloc_fragment((PREPARED, dim), "float32")
+        delta = T.alloc_fragment((PREPARED,), "float32")
+        for i, d in T.Parallel(PREPARED, dim):
             products[i, d] = T.cast(O[b, q0 + row + i, head, d], "float32") * dO[b, q0 + row + i, head, d]
         T.reduce_sum(products, delta, dim=1)
-        for i in T.Parallel(ROWS):
+        for i in T.Parallel(PREPARED):
             if row + i < tokens:
                 lse = Lse[lse_row + row + i]
                 Base[b, head, padding + row + i] = T.if_then_else(lse > -1e30, lse * LOG2_E, 1e30)
