@@ -12,7 +12,8 @@ import pytest
 
 import tile_ops
 from tile_ops import prebuild
-from tile_ops.kernel import KernelSpec
+from tile_ops.kernel import KernelSpec, Target
+from tile_ops.kernel.prebuilt import find
 from tile_runtime import registry
 from tile_runtime.artifact import Artifact
 
@@ -46,7 +47,7 @@ def spec_of(columns: int) -> KernelSpec:
 
 def test_a_prebuilt_kernel_runs_where_there_is_no_compiler(tmp_path):
     arch = registry.device("cpu").arch()
-    refused = prebuild.prebuild(tmp_path, [prebuild.Job(spec_of(300), "cpu", arch)])
+    refused = prebuild.prebuild({"cpu": tmp_path}, [prebuild.Job(spec_of(300), "cpu", arch)])
     assert not refused
     env = os.environ | {"TILE_OPS_PREBUILT": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", ALONE], env=env, capture_output=True, text=True)
@@ -59,7 +60,7 @@ def test_a_prebuilt_kernel_runs_where_there_is_no_compiler(tmp_path):
 
 def test_levels_of_the_cpu_are_compiled_for_and_named(tmp_path):
     archs = prebuild.ARCHS["cpu"]
-    prebuild.prebuild(tmp_path, [prebuild.Job(spec_of(300), "cpu", arch) for arch in archs])
+    prebuild.prebuild({"cpu": tmp_path}, [prebuild.Job(spec_of(300), "cpu", arch) for arch in archs])
     index = json.loads((tmp_path / "index.json").read_text())
     found = {}
     for entry in index["kernels"].values():
@@ -77,7 +78,7 @@ def test_levels_of_the_cpu_are_compiled_for_and_named(tmp_path):
 
 
 def test_a_gpu_kernel_is_shipped_with_all_variants_and_ptx_for_newer_cards():
-    made = prebuild.make(prebuild.Job(spec_of(300), "cuda", prebuild.PTX))
+    made = prebuild.make(prebuild.Job(spec_of(300), "cuda", "sm_80", (prebuild.PTX,)))
     manifest = Artifact.from_bytes(made.content).manifest
     assert manifest.variants[-1].guard is None  # serves any call
     assert len(manifest.variants) == 3
@@ -104,40 +105,102 @@ def test_what_an_architecture_cannot_hold_is_left_out_and_said(tmp_path, capsys,
 
     monkeypatch.setattr(kernels, "_function", lambda family, name: needs_120_kib)
     spec = KernelSpec.of("normalization", "hold", block_rows=1)
-    refused = prebuild.prebuild(tmp_path, [prebuild.Job(spec, "cuda", arch) for arch in ("sm_80", "sm_86")])
-    assert [made.job.arch for made in refused] == ["sm_86"]
-    assert "sm_86 normalization.hold(block_rows=1): left out, " in capsys.readouterr().out
+    work = [prebuild.Job(spec, "cuda", "sm_80", ("sm_86",)), prebuild.Job(spec, "cuda", "sm_89")]
+    refused = prebuild.prebuild({"cuda": tmp_path}, work)
+    assert [[arch for arch, _ in made.refusals] for made in refused] == [["sm_86"], ["sm_89"]]
+    said = capsys.readouterr().out
+    assert "sm_86 normalization.hold(block_rows=1): left out, a block needs 122880 bytes of shared memory" in said
+    assert "sm_89 normalization.hold(block_rows=1): left out, " in said
     index = json.loads((tmp_path / "index.json").read_text())
-    assert [entry["arch"] for entry in index["kernels"].values()] == ["sm_80"]
+    assert list(index["kernels"]) == [spec.key("sm_80")]
 
 
-def test_a_folder_keeps_what_is_still_current(tmp_path, monkeypatch):
-    short, long = spec_of(300), spec_of(2000)
-    contents = iter([b"one", b"two", b"three", b"four"])
-    monkeypatch.setattr(prebuild, "make", lambda job: prebuild.Made(job, next(contents), "", 0.0))
-    prebuild.prebuild(tmp_path, [prebuild.Job(short, "cpu", "x86-64-v3"), prebuild.Job(long, "cpu", "x86-64-v3")])
-    prebuild.prebuild(tmp_path, [prebuild.Job(long, "cpu", "x86-64-v3")])
-    assert sorted(path.read_bytes() for path in tmp_path.rglob("*.tile")) == [b"one", b"three"]
+def test_a_newer_card_takes_the_binary_of_an_older_one_of_its_generation(tmp_path, monkeypatch):
+    """sm_86 and sm_89 find the file of sm_80, which carries PTX for cards that are newer than any of them."""
+    work = prebuild.jobs("cuda", prebuild.ARCHS["cuda"], ["normalization"])
+    assert {job.arch for job in work} == {"sm_80", "sm_90a"}
+    job = next(job for job in work if job.arch == "sm_80")
+    assert job.serves == ("sm_86", "sm_89")
+    prebuild.prebuild({"cuda": tmp_path}, [job])
+    monkeypatch.setenv("TILE_OPS_PREBUILT", str(tmp_path))
+    for arch in ("sm_80", "sm_86", "sm_89", "sm_120"):
+        found, reason = find(job.spec, Target("cuda", arch))
+        assert found is not None, (arch, reason)
+        kinds = {binary.kind for binary in found.load().manifest.binaries}
+        assert {"cubin", "ptx"} <= kinds, arch
+    assert find(job.spec, Target("cuda", "sm_75"))[0] is None
 
-    index = json.loads((tmp_path / "index.json").read_text())
-    index["kernels"][short.key("x86-64-v3")]["source"] = "made from older text"
-    (tmp_path / "index.json").write_text(json.dumps(index))
-    prebuild.prebuild(tmp_path, [prebuild.Job(long, "cpu", "x86-64-v4")])
-    assert sorted(path.read_bytes() for path in tmp_path.rglob("*.tile")) == [b"four", b"three"]
+
+def test_levels_of_a_cpu_are_compiled_each_for_itself():
+    work = prebuild.jobs("cpu", prebuild.ARCHS["cpu"], ["grouped_gemm"])
+    assert {job.arch for job in work} == set(prebuild.ARCHS["cpu"])
+    assert not any(job.serves for job in work)
 
 
-def test_a_run_that_is_cut_off_leaves_what_it_has(tmp_path, monkeypatch):
+def counted(monkeypatch) -> list[prebuild.Job]:
+    """The jobs that are made from now on, each with a content of its own."""
+    made: list[prebuild.Job] = []
+
     def make(job):
         if job.arch == "x86-64-v4":
             raise KeyboardInterrupt
-        return prebuild.Made(job, b"one", "", 0.0)
+        made.append(job)
+        return prebuild.Made(job, f"{len(made)}".encode(), (job.arch,), (), 0.0)
 
     monkeypatch.setattr(prebuild, "make", make)
-    spec = spec_of(300)
+    return made
+
+
+def test_a_run_goes_on_where_one_before_it_ended(tmp_path, monkeypatch, capsys):
+    made = counted(monkeypatch)
+    short, long = (prebuild.Job(spec_of(columns), "cpu", "x86-64-v3") for columns in (300, 2000))
     with pytest.raises(KeyboardInterrupt):
-        prebuild.prebuild(tmp_path, [prebuild.Job(spec, "cpu", arch) for arch in prebuild.ARCHS["cpu"]])
+        prebuild.prebuild({"cpu": tmp_path}, [short, prebuild.Job(spec_of(300), "cpu", "x86-64-v4")])
+    prebuild.prebuild({"cpu": tmp_path}, [short, long])
+    assert made == [short, long]
+    assert "1 of 2 kernels are there\n[1/1, 0 min left] x86-64-v3" in capsys.readouterr().out
+
+    (file,) = (path for path in tmp_path.rglob("*.tile") if path.read_bytes() == b"1")
+    file.write_bytes(b"damaged")
+    prebuild.prebuild({"cpu": tmp_path}, [short, long])
+    assert made == [short, long, short]
+
+    monkeypatch.setattr(prebuild, "compiler_digest", lambda: "another compiler")
+    prebuild.prebuild({"cpu": tmp_path}, [long])  # the other one stays: its text is still the same
+    assert made == [short, long, short, long]
+    assert sorted(path.read_bytes() for path in tmp_path.rglob("*.tile")) == [b"3", b"4"]
+
+
+def test_a_run_that_has_no_time_left_begins_nothing(tmp_path, monkeypatch):
+    made = counted(monkeypatch)
+    prebuild.prebuild({"cpu": tmp_path}, [prebuild.Job(spec_of(300), "cpu", "x86-64-v3")], minutes=0)
+    assert not made
+    assert json.loads((tmp_path / "index.json").read_text())["kernels"] == {}
+
+
+def test_kernels_of_older_text_are_removed(tmp_path, monkeypatch):
+    counted(monkeypatch)
+    short, long = spec_of(300), spec_of(2000)
+    prebuild.prebuild({"cpu": tmp_path}, [prebuild.Job(spec, "cpu", "x86-64-v3") for spec in (short, long)])
     index = json.loads((tmp_path / "index.json").read_text())
-    assert list(index["kernels"]) == [spec.key("x86-64-v3")]
+    index["kernels"][short.key("x86-64-v3")]["source"] = "made from older text"
+    (tmp_path / "index.json").write_text(json.dumps(index))
+    prebuild.prebuild({"cpu": tmp_path}, [])
+    assert [path.read_bytes() for path in tmp_path.rglob("*.tile")] == [b"2"]
+
+
+def test_the_compiler_is_known_by_what_its_files_hold(tmp_path, monkeypatch):
+    import importlib.util
+    from types import SimpleNamespace
+
+    (tmp_path / "lower.py").write_text("one")
+    found = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: found if name == "tile_compiler" else None)
+    first = prebuild.compiler_digest()
+    os.utime(tmp_path / "lower.py", (0, 0))
+    assert prebuild.compiler_digest() == first
+    (tmp_path / "lower.py").write_text("two")
+    assert prebuild.compiler_digest() != first
 
 
 def test_unknown_families_are_named():

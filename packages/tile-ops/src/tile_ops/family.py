@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .kernel import KernelSpec
+from .kernel import KernelSpec, Target
 from .kernel.spec import source_digest
 
 
@@ -19,11 +19,11 @@ class Family:
 
     name: str
 
-    def shipped(self, kind: str) -> tuple[KernelSpec, ...]:
-        """The kernels that a wheel of prebuilt ones holds for "cpu", "cuda" or "hip": what the family's plans choose from
-        for usual calls. Loads neither the kernels nor the language."""
+    def shipped(self, target: Target) -> tuple[KernelSpec, ...]:
+        """The kernels that a wheel of prebuilt ones holds for a target: what the family's plans choose from for usual calls.
+        Loads neither the kernels nor the language."""
         configs: Any = importlib.import_module(f"tile_ops.{self.name}.configs")
-        return tuple(dict.fromkeys(configs.shipped(kind)))  # some configurations share a kernel
+        return tuple(dict.fromkeys(configs.shipped(target)))  # some configurations share a kernel
 
     def source_digest(self) -> str:
         """sha256 of the family's `kernels.py`."""

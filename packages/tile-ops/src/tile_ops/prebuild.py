@@ -2,8 +2,11 @@
 
 For each vendor FOLDER gets a package of data (`cpu/tile_ops_prebuilt_cpu`, ...): `<arch>/<function>-<key>.tile` and
 `index.json` (kernel/prebuilt.py). No device is needed, the compiler is. Each file holds all variants of its kernel, so that
-any call is served where there is no compiler, and neither source nor report. Kernels that are there already stay if their
-family's `kernels.py` is still the same; other files are removed.
+any call is served where there is no compiler, and neither source nor report. Binaries that a newer architecture runs as
+they are serve it too (docs/decisions/0016-prebuilt-binaries.md).
+
+A run goes on where one before it ended: what the same compiler made of the same `kernels.py` is not made again, what is of
+an older `kernels.py` is removed.
 """
 
 from __future__ import annotations
@@ -16,14 +19,14 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tile_ops
 from tile_ops.family import families
-from tile_ops.kernel import KernelSpec
+from tile_ops.kernel import KernelSpec, Target
 from tile_ops.kernel.prebuilt import FORMAT, INDEX
 from tile_runtime.atomic_file import write_atomically
 
@@ -46,84 +49,189 @@ PTX = "sm_89"
 
 @dataclass(frozen=True)
 class Job:
-    """One kernel for one architecture."""
+    """One kernel for one architecture; `serves` are others whose plans take the same binary."""
 
     spec: KernelSpec
     kind: str
     arch: str
+    serves: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Made:
-    """What became of a job: the file's content, or why the architecture cannot hold the kernel."""
+    """What became of a job: the file's content and the architectures that it is for; for the others, why not."""
 
     job: Job
     content: bytes
-    refusal: str
+    archs: tuple[str, ...]
+    refusals: tuple[tuple[str, str], ...]
     seconds: float
 
 
 def make(job: Job) -> Made:
     """Compile it. What an architecture cannot hold (too much shared memory, say) is a refusal, anything else raises."""
-    from tile_ops.kernel.kernels import Unsupported, build
+    from tile_ops.kernel.kernels import Unsupported, build, check_holds
 
     begin = time.perf_counter()
+    asked = (job.arch, *job.serves)
+    refusals: dict[str, str] = {}
+    content = b""
     try:
-        artifact = build(job.spec, job.kind, job.arch, ptx=job.arch == PTX)
+        artifact = build(job.spec, job.kind, job.arch, ptx=PTX in asked)
+        content = artifact.stripped().to_bytes()
     except Unsupported as error:
-        return Made(job, b"", str(error).splitlines()[0], time.perf_counter() - begin)
-    return Made(job, artifact.stripped().to_bytes(), "", time.perf_counter() - begin)
+        refusals = dict.fromkeys(asked, str(error).splitlines()[0])
+    for arch in job.serves if content else ():
+        try:
+            check_holds(artifact, job.kind, arch)
+        except Unsupported as error:
+            refusals[arch] = str(error)
+    archs = tuple(arch for arch in asked if arch not in refusals)
+    return Made(job, content, archs, tuple(refusals.items()), time.perf_counter() - begin)
 
 
 def jobs(kind: str, archs: Sequence[str], names: Sequence[str]) -> list[Job]:
-    """Every kernel of the families for every architecture."""
+    """Every kernel that the families ship for these architectures, each compiled for the oldest one whose binaries the
+    others run; a CPU's levels each have their own."""
     known = {family.name: family for family in families()}
     unknown = sorted(set(names) - known.keys())
     if unknown:
         raise SystemExit(f"no family {unknown[0]}; these are: {', '.join(known)}")
-    specs = dict.fromkeys(spec for name in names or known for spec in known[name].shipped(kind))  # some families share
-    return [Job(spec, kind, arch) for arch in archs for spec in specs]
+    found: dict[tuple[KernelSpec, str], list[str]] = {}
+    for arch in archs:
+        target = Target(kind, arch)
+        older = [other for other in archs if other in target.runs()] if kind == "cuda" else [arch]
+        for spec in dict.fromkeys(spec for name in names or known for spec in known[name].shipped(target)):
+            made_for = next((other for other in older if (spec, other) in found), arch)
+            found.setdefault((spec, made_for), []).append(arch)
+    return [Job(spec, kind, arch, tuple(a for a in served if a != arch)) for (spec, arch), served in found.items()]
 
 
-def prebuild(folder: Path, work: Sequence[Job], processes: int = 1) -> list[Made]:
-    """Compile everything into `folder`; returns what was refused."""
-    entries = _kept(folder)
-    refused = []
-    for made in _all(work, processes):
-        job, key = made.job, made.job.spec.key(made.job.arch)
-        entries.pop(key, None)
-        if made.refusal:
-            print(f"{job.arch} {job.spec}: left out, {made.refusal}", flush=True)
+class Package:
+    """A folder of kernels with its index, as it is filled."""
+
+    def __init__(self, folder: Path, toolchain: str) -> None:
+        self.folder = folder
+        self.toolchain = toolchain
+        self.entries = _kept(folder)
+
+    def has(self, job: Job) -> bool:
+        """Whether this compiler has made the kernel, for all that it serves."""
+        for arch in (job.arch, *job.serves):
+            entry = self.entries.get(job.spec.key(arch))
+            if entry is None or (entry["arch"], entry["toolchain"]) != (job.arch, self.toolchain):
+                return False
+            if hashlib.sha256((self.folder / entry["file"]).read_bytes()).hexdigest() != entry["sha256"]:
+                return False
+        return True
+
+    def add(self, made: Made) -> None:
+        """Write a kernel, and the index: a run that is cut off leaves what it has."""
+        job = made.job
+        for arch in (job.arch, *job.serves):
+            self.entries.pop(job.spec.key(arch), None)
+        if not made.archs:
+            return
+        file = f"{job.arch}/{job.spec.function}-{job.spec.key(job.arch)[:16]}.tile"
+        (self.folder / file).parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.folder / file, made.content)
+        for arch in made.archs:
+            self.entries[job.spec.key(arch)] = {
+                "file": file,
+                "sha256": hashlib.sha256(made.content).hexdigest(),
+                "source": job.spec.source_digest(),
+                "toolchain": self.toolchain,
+                "family": job.spec.family,
+                "spec": str(job.spec),
+                "arch": job.arch,
+            }
+        self.write_index()
+
+    def clean(self) -> None:
+        """Remove files that the index does not name."""
+        known = {entry["file"] for entry in self.entries.values()}
+        for path in self.folder.rglob("*.tile"):
+            if path.relative_to(self.folder).as_posix() not in known:
+                path.unlink()
+        self.write_index()
+
+    def write_index(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        index = {"format": FORMAT, "version": tile_ops.__version__, "kernels": dict(sorted(self.entries.items()))}
+        write_atomically(self.folder / INDEX, json.dumps(index, indent=1).encode())
+
+
+def prebuild(
+    folders: Mapping[str, Path], work: Sequence[Job], processes: int = 1, minutes: float = float("inf")
+) -> list[Made]:
+    """Compile what is not in the folders, of which each kind has its own; returns what was refused. After `minutes` no
+    kernel is begun."""
+    toolchain = compiler_digest()
+    packages = {kind: Package(folder, toolchain) for kind, folder in folders.items()}
+    missing = [job for job in work if not packages[job.kind].has(job)]
+    if len(missing) < len(work):
+        print(f"{len(work) - len(missing)} of {len(work)} kernels are there", flush=True)
+    refused, begin = [], time.monotonic()
+    for number, made in enumerate(_all(missing, processes, begin + 60 * minutes), 1):
+        job = made.job
+        packages[job.kind].add(made)
+        for arch, why in made.refusals:
+            print(f"{arch} {job.spec}: left out, {why}", flush=True)
+        if made.refusals:
             refused.append(made)
-            continue
-        file = f"{job.arch}/{job.spec.function}-{key[:16]}.tile"
-        (folder / file).parent.mkdir(parents=True, exist_ok=True)
-        (folder / file).write_bytes(made.content)
-        entries[key] = {
-            "file": file,
-            "sha256": hashlib.sha256(made.content).hexdigest(),
-            "source": job.spec.source_digest(),
-            "family": job.spec.family,
-            "spec": str(job.spec),
-            "arch": job.arch,
-        }
-        _write_index(folder, entries)  # after each kernel: a run that is cut off leaves what it has
-        print(f"{job.arch} {job.spec}: {len(made.content) / 1024:.0f} KiB in {made.seconds:.1f} s", flush=True)
-    known = {entry["file"] for entry in entries.values()}
-    for path in folder.rglob("*.tile"):
-        if path.relative_to(folder).as_posix() not in known:
-            path.unlink()
-    _write_index(folder, entries)
+        if made.archs:
+            left = (time.monotonic() - begin) / number * (len(missing) - number) / 60
+            print(
+                f"[{number}/{len(missing)}, {left:.0f} min left] {', '.join(made.archs)} {job.spec}: "
+                f"{len(made.content) / 1024:.0f} KiB in {made.seconds:.1f} s",
+                flush=True,
+            )
+    for package in packages.values():
+        package.clean()
     return refused
 
 
-def _all(work: Sequence[Job], processes: int) -> Iterator[Made]:
+def _all(work: Sequence[Job], processes: int, end: float) -> Iterator[Made]:
+    """Each as it is done."""
     if processes == 1:
-        yield from map(make, work)
+        for job in work:
+            if time.monotonic() < end:
+                yield make(job)
         return
     # Fresh processes: TVM's threads do not survive a fork.
     with concurrent.futures.ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(make, work)
+        todo = iter(work)
+        running = {pool.submit(make, job) for _, job in zip(range(processes), todo, strict=False)}
+        while running:
+            done, running = concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED)
+            for future in done:
+                if time.monotonic() < end and (job := next(todo, None)) is not None:
+                    running.add(pool.submit(make, job))
+                yield future.result()
+
+
+def compiler_digest() -> str:
+    """sha256 of the files and versions of everything that turns a kernel into a binary: language, compiler, runtimes."""
+    import importlib.metadata
+    import importlib.util
+
+    digest = hashlib.sha256()
+    for package in (
+        "tilelang",
+        "tile_compiler",
+        "tile_runtime",
+        *(f"tile_runtime_{x}" for x in ("cpu", "cuda", "rocm")),
+    ):
+        found = importlib.util.find_spec(package)
+        for place in (found.submodule_search_locations or ()) if found is not None else ():
+            for path in sorted(p for p in Path(place).rglob("*") if p.suffix in (".py", ".h", ".cuh", ".ll")):
+                digest.update(f"{package} {path.relative_to(place).as_posix()}\0".encode() + path.read_bytes())
+    for name in ("apache-tvm", "nvidia-cuda-nvrtc", "ziglang"):
+        try:
+            digest.update(f"{name} {importlib.metadata.version(name)}\0".encode())
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return digest.hexdigest()
 
 
 def _kept(folder: Path) -> dict[str, dict[str, Any]]:
@@ -135,13 +243,12 @@ def _kept(folder: Path) -> dict[str, dict[str, Any]]:
     if (index["format"], index["version"]) != (FORMAT, tile_ops.__version__):
         return {}
     current = {family.name: family.source_digest() for family in families()}
-    return {key: e for key, e in index["kernels"].items() if e["source"] == current.get(e["family"])}
-
-
-def _write_index(folder: Path, entries: dict[str, dict[str, Any]]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    index = {"format": FORMAT, "version": tile_ops.__version__, "kernels": dict(sorted(entries.items()))}
-    write_atomically(folder / INDEX, json.dumps(index, indent=1).encode())
+    entries: dict[str, dict[str, Any]] = index["kernels"]
+    return {
+        key: e
+        for key, e in entries.items()
+        if e["source"] == current.get(e["family"]) and (folder / e["file"]).exists()
+    }
 
 
 def main() -> int:
@@ -151,19 +258,21 @@ def main() -> int:
     parser.add_argument("--arch", action="append", choices=every, help="only these architectures")
     parser.add_argument("--family", action="append", help="only these families")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument(
+        "--minutes", type=float, default=float("inf"), help="begin no kernel later; the next run goes on"
+    )
     given = parser.parse_args()
-    for kind, archs in ARCHS.items():
-        chosen = [arch for arch in archs if arch in (given.arch or every)]
-        if not chosen:
-            continue
-        folder = given.folder / PACKAGES[kind]
-        work = jobs(kind, chosen, given.family or [])
-        refused = prebuild(folder, work, given.processes)
-        size = sum(path.stat().st_size for path in folder.rglob("*.tile")) / 2**20
+    work = []
+    for kind, archs in reversed(ARCHS.items()):
+        work += jobs(kind, [arch for arch in archs if arch in (given.arch or every)], given.family or [])
+    folders = {kind: given.folder / PACKAGES[kind] for kind in ARCHS if any(job.kind == kind for job in work)}
+    refused = prebuild(folders, work, given.processes, given.minutes)
+    for folder in folders.values():
+        files = list(folder.rglob("*.tile"))
         print(
-            f"{folder}: {len(work) - len(refused)} kernels made, {len(refused)} left out, {size:.1f} MiB in all",
-            flush=True,
+            f"{folder}: {len(files)} kernels, {sum(path.stat().st_size for path in files) / 2**20:.1f} MiB", flush=True
         )
+    print(f"{len(refused)} kernels left out of an architecture", flush=True)
     return 0
 
 

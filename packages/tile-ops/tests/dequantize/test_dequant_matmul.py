@@ -114,7 +114,7 @@ def test_splits_fill_the_chip():
 def test_hopper_reads_by_tma_and_multiplies_by_warpgroups():
     """Weights and scales are brought by TMA and decoded in the registers that wgmma reads, with nothing spilled and
     nothing serialized."""
-    spec = next(s for s in configs.shipped("cuda") if s.function == "product")
+    spec = next(s for s in configs.shipped(Target("cuda", "sm_90a")) if s.function == "product")
     func = kernels.product(**dict(spec.arguments))
     report = tilelang.lower(func, target="cuda -arch=sm_90a").artifact.report
     kernel = report["kernels"][0]

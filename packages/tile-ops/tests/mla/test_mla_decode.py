@@ -180,12 +180,18 @@ def test_parts_fill_the_device_and_no_more():
     assert parts(1, 1024) == 4
 
 
-@pytest.mark.parametrize("kind", ["cpu", "cuda", "hip"])
-def test_few_kernels_are_shipped(kind):
-    specs = list(dict.fromkeys(shipped(kind)))
-    pairs = {"decode_pairs", "decode_pairs_part"} if kind == "cuda" else set()
-    assert {spec.function for spec in specs} == {"decode", "decode_part", "combine"} | pairs
-    assert len(specs) <= 14
+@pytest.mark.parametrize(
+    "target", [Target("cpu", "x86-64-v3"), Target("cuda", "sm_80"), Target("hip", "gfx942")], ids=str
+)
+def test_few_kernels_are_shipped(target):
+    specs = list(dict.fromkeys(shipped(target)))
+    assert {spec.function for spec in specs} == {"decode", "decode_part", "combine"}
+    assert len(specs) <= 10
+
+
+def test_hopper_ships_pairs():
+    functions = {spec.function for spec in shipped(Target("cuda", "sm_90a"))}
+    assert functions == {"decode_pairs", "decode_pairs_part", "combine"}
 
 
 @pytest.mark.parametrize(

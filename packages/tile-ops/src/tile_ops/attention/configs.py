@@ -118,12 +118,12 @@ def forward(call: AttentionProblem, tiles: Tiles, kind: str, function: str = "fo
 SHIPPED = ((64, 64, ("full", "causal")), (128, 128, ("full", "causal")), (192, 128, ("causal",)))
 
 
-def shipped(kind: str) -> Iterator[KernelSpec]:
+def shipped(target: Target) -> Iterator[KernelSpec]:
     """What a wheel of prebuilt kernels holds: masks without a window, the usual types and head dimensions."""
-    archs = {"cpu": ("x86-64-v3",), "cuda": ("sm_90a", "sm_80"), "hip": ("gfx942",)}[kind]
-    for arch, dtype in product(archs, ("float32", "bfloat16") if kind == "cpu" else ("float16", "bfloat16")):
+    kind = target.kind
+    for dtype in ("float32", "bfloat16") if kind == "cpu" else ("float16", "bfloat16"):
         for dim, dim_v, masks in SHIPPED:
-            tiles, _ = choose(dim, dim_v, dtype, Target(kind, arch))
+            tiles, _ = choose(dim, dim_v, dtype, target)
             for mask, function in product(masks, ("forward", "forward_packed")):
                 right = 0 if mask == "causal" else UNLIMITED
                 call = AttentionProblem(1, 1, 1, 1, 1, dim, dim_v, dtype, UNLIMITED, right, 1.0, None, False)

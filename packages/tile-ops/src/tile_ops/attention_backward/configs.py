@@ -105,12 +105,11 @@ def specs(call: AttentionProblem, tiles: Tiles, kind: str, packed: str = "") -> 
 SHIPPED = (("float16", ""), ("bfloat16", ""), ("bfloat16", "_packed"))
 
 
-def shipped(kind: str) -> Iterator[KernelSpec]:
+def shipped(target: Target) -> Iterator[KernelSpec]:
     """What a wheel of prebuilt kernels holds: causal training of the usual types and head dimensions; packed sequences in
     bfloat16 on GPUs."""
-    archs = {"cpu": ("x86-64-v3",), "cuda": ("sm_90a", "sm_80"), "hip": ("gfx942",)}[kind]
-    for arch, dim in product(archs, (64, 128)):
-        for dtype, packed in [("float32", ""), ("float32", "_packed")] if kind == "cpu" else SHIPPED:
-            tiles, _ = choose(dim, dtype, Target(kind, arch))
-            call = AttentionProblem(1, 1, 1, 1, 1, dim, dim, dtype, 1 << 29, 0, 1.0, None, False)
-            yield from (spec for role, spec in specs(call, tiles, kind, packed).items() if role != "sinks")
+    kinds = [("float32", ""), ("float32", "_packed")] if target.kind == "cpu" else SHIPPED
+    for dim, (dtype, packed) in product((64, 128), kinds):
+        tiles, _ = choose(dim, dtype, target)
+        call = AttentionProblem(1, 1, 1, 1, 1, dim, dim, dtype, 1 << 29, 0, 1.0, None, False)
+        yield from (spec for role, spec in specs(call, tiles, target.kind, packed).items() if role != "sinks")

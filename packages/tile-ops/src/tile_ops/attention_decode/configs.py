@@ -73,10 +73,10 @@ def split(problem: DecodeProblem, tiles: Tiles, kind: str) -> KernelSpec:
     )
 
 
-def shipped(kind: str) -> Iterator[KernelSpec]:
+def shipped(target: Target) -> Iterator[KernelSpec]:
     """What a wheel of prebuilt kernels holds: pages of 16 and 64 tokens, the usual types and head dimensions."""
-    for dtype in ("float32", "bfloat16") if kind == "cpu" else ("float16", "bfloat16"):
+    for dtype in ("float32", "bfloat16") if target.kind == "cpu" else ("float16", "bfloat16"):
         for dim in (64, 128):
             for page_size in (16, 64):
                 problem = DecodeProblem(1, 4, 1, dim, page_size, 1, dtype, 0, 1.0, None, False, 0)
-                yield from (spec for _, spec in plan(problem, Target(kind, "")).kernels)
+                yield from (spec for _, spec in plan(problem, target).kernels)

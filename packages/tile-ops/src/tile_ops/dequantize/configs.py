@@ -237,18 +237,17 @@ SHIPPED = (("uint4", 128), ("nf4", 64))
 SHIPPED_ROWS = (1, *TOKENS, MANY)
 
 
-def shipped(kind: str) -> Iterator[KernelSpec]:
+def shipped(target: Target) -> Iterator[KernelSpec]:
     """4-bit weights against float16 and bfloat16 for any number of tokens: with zero points and groups of 128, and nf4 with
     groups of 64; weights of 2 bits against int8."""
-    targets = [Target(kind, arch) for arch in (("sm_80", "sm_90a") if kind == "cuda" else ("",))]
     problems = [
         DequantProblem(m, n, 8192, name, group, dtype, dtype, name == "uint4", False)
         for m, (name, group), dtype in product(SHIPPED_ROWS, SHIPPED, ("float16", "bfloat16"))
-        for n in (512, 65536)  # with splits and without
+        for n in (512, 256 * PROCESSORS.get(target.arch, 108))  # with splits, and whole rounds of blocks without
     ]
     problems += [
         DequantProblem(m, 512, k, "int2", 0, "int8", "float32", False, False)
         for m, k in product(SHIPPED_ROWS, (1024, 8192))  # short rows and long ones
     ]
-    for problem, target in product(problems, targets):
+    for problem in problems:
         yield from (spec for _, spec in plan(problem, target).kernels if spec.family == "dequantize")

@@ -208,25 +208,21 @@ def _split(problem: GemmProblem, target: Target) -> Division:
     return Division(0 if parts > 1 else count, -(-steps // each), each, 0.0)
 
 
-def shipped(kind: str) -> Iterator[KernelSpec]:
+def shipped(target: Target) -> Iterator[KernelSpec]:
     """Plain products of one matrix, or of as many on both sides, by b or by a transposed b (a layer's weight)."""
-    for arch in ("sm_80", "sm_90a") if kind == "cuda" else ("",):
-        sizes = [
-            size
-            for name, size in TILES
-            if size not in ("blocks", "staying") and name == (arch if (arch, "large") in TILES else kind)
-        ]
-        for dtype, transpose_b, size in product(("float16", "bfloat16", "float32"), (False, True), sizes):
-            if size in ("wide", "medium") and ITEMSIZE[dtype] > 2:
-                continue  # `_by_model` alone takes these
-            problem = GemmProblem(1, 1, 1, 1, dtype, dtype, False, transpose_b, "each", "each", None, None, False)
-            yield _spec(problem, Target(kind, arch), size)
-            for rows in GEMV_ROWS:
-                yield from (_few_rows(replace(problem, m=rows), Target(kind, arch)) or {}).values()
-            if size == "thin" or ((arch, size) in RATES and ITEMSIZE[dtype] <= 2):
-                yield from _split_specs(problem, Target(kind, arch), size).values()
-            if (arch, "staying") in TILES and size == "large" and _is_narrow(problem):
-                yield _staying_spec(problem, Target(kind, arch))
+    own = target.arch if (target.arch, "large") in TILES else target.kind
+    sizes = [size for name, size in TILES if name == own and size not in ("blocks", "staying")]
+    for dtype, transpose_b, size in product(("float16", "bfloat16", "float32"), (False, True), sizes):
+        if size in ("wide", "medium") and ITEMSIZE[dtype] > 2:
+            continue  # `_by_model` alone takes these
+        problem = GemmProblem(1, 1, 1, 1, dtype, dtype, False, transpose_b, "each", "each", None, None, False)
+        yield _spec(problem, target, size)
+        for rows in GEMV_ROWS:
+            yield from (_few_rows(replace(problem, m=rows), target) or {}).values()
+        if size == "thin" or ((target.arch, size) in RATES and ITEMSIZE[dtype] <= 2):
+            yield from _split_specs(problem, target, size).values()
+        if (target.arch, "staying") in TILES and size == "large" and _is_narrow(problem):
+            yield _staying_spec(problem, target)
 
 
 def _tiles(target: Target, size: str) -> Tiles:

@@ -39,10 +39,10 @@ def plan(problem: GroupedProblem, target: Target) -> Plan:
     return Plan.of(kernels, why, "table: TILES in grouped_gemm/configs.py", block_m=tiles.block_m)
 
 
-def shipped(kind: str) -> Iterator[KernelSpec]:
+def shipped(target: Target) -> Iterator[KernelSpec]:
     """Half precision, weights stored either way."""
-    for arch, size in product(("sm_80", "sm_90a") if kind == "cuda" else ("",), ("large", "small")):
-        tiles = _tiles(Target(kind, arch), size)
+    for size in ("large", "small"):
+        tiles = _tiles(target, size)
         for sizes in ("int32", "int64"):
             yield _schedule(sizes, tiles)
         for dtype, transposed in product(("float16", "bfloat16"), (False, True)):

@@ -15,6 +15,7 @@ import tilelang
 import tilelang.kernel
 import tilelang.target
 from tile_runtime.artifact import Artifact
+from tilelang.autotuner.machine import machine_of
 from tilelang.errors import TileLangError
 from tilelang.options import make_options
 
@@ -53,6 +54,16 @@ def build(spec: KernelSpec, kind: str, arch: str, *, ptx: bool = False) -> Artif
         if error.code in _REFUSALS:
             raise Unsupported(error.message) from error
         raise
+
+
+def check_holds(artifact: Artifact, kind: str, arch: str) -> None:
+    """Raises Unsupported if blocks of a binary for an older architecture have more shared memory than this one's may."""
+    machine = machine_of(tilelang.target.Target(kind, arch))
+    assert machine is not None
+    sizes = [launch.shared for variant in artifact.manifest.variants for launch in variant.launches]
+    most = max(size for size in sizes if isinstance(size, int))
+    if most > machine.shared_per_block:
+        raise Unsupported(f"a block needs {most} bytes of shared memory, {machine.shared_per_block} are there")
 
 
 @cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
 
 from tile_ops.kernel import KernelSpec, Target
 from tile_ops.operator import Plan
@@ -51,10 +50,9 @@ def plan(problem: AttentionProblem, target: Target) -> Plan:
     return Plan.of(kernels, f"one decay for a state: chunks of {model.chunk_size} tokens", RULE)
 
 
-def shipped(kind: str) -> Iterator[KernelSpec]:
+def shipped(target: Target) -> Iterator[KernelSpec]:
     """bfloat16, 128 channels of keys and values: plain or retention, and gated."""
     model = Model("bfloat16", 64, 128, 128, heads_per_group=1)
-    for arch, decay in product(scan.ARCHS[kind], ("none", "token", "channel")):
+    for decay in ("none", "token", "channel"):
         problem = AttentionProblem(model, decay, "float32", False, False)
-        for _, spec in plan(problem, Target(kind, arch)).kernels:
-            yield spec
+        yield from (spec for _, spec in plan(problem, target).kernels)

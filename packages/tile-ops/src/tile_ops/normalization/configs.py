@@ -95,13 +95,13 @@ def _pieces(columns: int) -> tuple[int, int]:
     return scale * least, scale * NARROW[least]
 
 
-def shipped(kind: str) -> Iterator[KernelSpec]:
+def shipped(target: Target) -> Iterator[KernelSpec]:
     """Rows of 32 channels to any number, in the three element types."""
     doubled = [scale * least for scale in (2, 4, 8, 16) for least in (256, 320)]
-    shapes = (64, 128, 256, 512, 1024, 2048, 4096) if kind == "cpu" else (*NARROW, *doubled)
+    shapes = (64, 128, 256, 512, 1024, 2048, 4096) if target.kind == "cpu" else (*NARROW, *doubled)
     for dtype, activation in product(DTYPES, ACTIVATIONS):
-        for columns in (*shapes, *(EXACT if kind == "cuda" else ()), RESIDENT, RESIDENT + 1):
-            yield plan(NormProblem(1, columns, dtype, activation), Target(kind, "")).kernels[0][1]
+        for columns in (*shapes, *(EXACT if target.kind == "cuda" else ()), RESIDENT, RESIDENT + 1):
+            yield plan(NormProblem(1, columns, dtype, activation), target).kernels[0][1]
     for dtype, operator in product(DTYPES, ("layer_norm", "softmax")):
         for columns in (64, 128, 256, 512, 1024, 2048, 4096, RESIDENT, RESIDENT + 1):
-            yield plan(NormProblem(1, columns, dtype, None, operator), Target(kind, "")).kernels[0][1]
+            yield plan(NormProblem(1, columns, dtype, None, operator), target).kernels[0][1]

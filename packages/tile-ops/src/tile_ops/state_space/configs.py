@@ -183,19 +183,14 @@ def hopper(target: Target) -> bool:
     return target.kind == "cuda" and target.arch.startswith("sm_90")
 
 
-#: Architectures whose plans are shipped; others of the kind have the plans of one of these.
-ARCHS = {"cpu": ("x86-64-v3",), "cuda": ("sm_80", "sm_90a"), "hip": ("gfx942",)}
-
-
-def shipped(kind: str) -> Iterator[KernelSpec]:
+def shipped(target: Target) -> Iterator[KernelSpec]:
     """What Mamba-2 models need: bfloat16, chunks of 256, headdim 64, dstate 128, softplus, D with and without gate."""
     model = Model("bfloat16", 256, 64, 128, heads_per_group=2)
-    for arch, packed, gate in product(ARCHS[kind], (False, True), (False, True)):
+    for packed, gate in product((False, True), (False, True)):
         problem = ScanProblem(model, "bfloat16", True, True, gate, False, packed)
-        for _, spec in plan_scan(problem, Target(kind, arch)).kernels:
-            yield spec
+        yield from (spec for _, spec in plan_scan(problem, target).kernels)
     for gate in (False, True):
-        step = plan_step(StepProblem(model, "bfloat16", True, True, gate), Target(kind, ARCHS[kind][0]))
+        step = plan_step(StepProblem(model, "bfloat16", True, True, gate), target)
         yield from (spec for _, spec in step.kernels)
 
 
