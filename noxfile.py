@@ -165,7 +165,7 @@ def full(session: nox.Session) -> None:
 
 @nox.session(python=False)
 def prebuild(session: nox.Session) -> None:
-    """Compile the operators' kernels for every CPU level and GPU; `-- --arch sm_90a --family gemm` restricts it."""
+    """Compile the operators' kernels that are not there yet; `-- --arch sm_90a --family gemm --minutes 20` restricts it."""
     session.run(str(development(session)), "-m", "tile_ops.prebuild", str(PREBUILT), *session.posargs, external=True)
 
 
