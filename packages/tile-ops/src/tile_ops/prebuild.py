@@ -205,8 +205,9 @@ def _all(work: Sequence[Job], processes: int, end: float) -> Iterator[Made]:
         while running:
             done, running = concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED)
             for future in done:
-                if time.monotonic() < end and (job := next(todo, None)) is not None:
-                    running.add(pool.submit(make, job))
+                following = next(todo, None)
+                if following is not None and time.monotonic() < end:
+                    running.add(pool.submit(make, following))
                 yield future.result()
 
 
