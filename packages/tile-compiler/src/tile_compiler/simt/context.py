@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tile_compiler.simt.kernel_layouts import KernelLayouts
     from tile_compiler.simt.plan_clusters import Cluster
     from tile_compiler.simt.rasterize_grid import Panels
+    from tilelang.autotuner.machine import Machine
 
 DEFAULT_THREADS = 128
 
@@ -24,11 +25,13 @@ class SimtContext(CompileContext):
     address was taken to be a multiple of, because vectors access it; the host checks it before a launch.
     `shared_bytes`: for each kernel index the dynamic shared memory that a launch needs. `panels`: the order of blocks
     that a kernel asks for. `clusters`: the groups of blocks in which kernels are launched. `fixed_registers`: the kernels
-    whose warps shall keep the registers that they start with. `waited` are the tiles that waits name; `direct_loads` says
+    whose warps shall keep the registers that they start with. `machine`: the chip that the architecture's kernels are planned
+    for, where one is known. `waited` are the tiles that waits name; `direct_loads` says
     with how many loads to LDS each wave fills a tile.
     """
 
     arch: Arch = field(default_factory=lambda: arch_of("sm_80"))
+    machine: Machine | None = None
     variants: bool = True
     layouts: dict[int, KernelLayouts] = field(default_factory=dict)
     shared_bytes: dict[int, int] = field(default_factory=dict)

@@ -16,6 +16,7 @@ from tile_compiler.simt.infer_layouts import infer_layouts
 from tile_compiler.simt.initialize_barriers import initialize_barriers
 from tile_compiler.simt.insert_barriers import insert_barriers
 from tile_compiler.simt.issue_direct_loads import issue_direct_loads
+from tile_compiler.simt.keep_blocks import keep_blocks
 from tile_compiler.simt.longest_first import longest_first
 from tile_compiler.simt.lower_atomics import lower_atomics
 from tile_compiler.simt.lower_operators import lower_operators
@@ -44,6 +45,7 @@ CUDA: tuple[tuple[str, Pass], ...] = (
     ("skip_masks", skip_masks),  # from here on tiles are masked only where their mask has an edge
     ("fold_clears", fold_clears),  # Hopper: products that start from 0 say so
     ("plan_clusters", plan_clusters),  # changes nothing: which kernels are launched in clusters
+    ("keep_blocks", keep_blocks),  # Hopper: from here on blocks stay for many tiles where that pays
     ("plan_channels", plan_channels),  # Hopper: from here on copies that a producer makes are marked as its own
     ("plan_pipeline", plan_pipeline),  # from here on no pipelined loops; copies that may run ahead are marked
     ("expand_tiles", expand_tiles),  # from here on: parallel nests, gemm, reduce and scan over whole tiles

@@ -15,6 +15,8 @@ from tile_compiler.passes.lower_tile_ops import is_tile_operator
 from tile_compiler.ranges import Ranges
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.operators.nests import int32
+from tile_compiler.simt.thread_values import Unknown
+from tile_compiler.simt.tile_order import bytes_shared, is_pipelined
 from tilelang import ops
 from tilelang.ir import tile_ir
 
@@ -70,6 +72,7 @@ def plan_clusters(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     for kernel in tile_ir.kernels(func):
         cluster = wished(kernel)
         if cluster is None:
+            _note_what_is_shared(kernel, ctx)
             continue
         reason = _reason(func, kernel, cluster, ctx)
         if reason:
@@ -79,6 +82,23 @@ def plan_clusters(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
         ctx.clusters[kernel.index] = cluster
         ctx.report.note(kernel.span, f"clusters of {' x '.join(map(str, cluster.dims))} blocks")
     return func
+
+
+def _note_what_is_shared(kernel: tile_ir.Kernel, ctx: SimtContext) -> None:
+    """Tell the user what clusters would save that he did not ask for, and why they are no default."""
+    if not ctx.arch.has_tma or not any(is_pipelined(n) for n in tile_ir.walk(kernel.body, tir.For)):
+        return
+    for axis, (_, extent) in enumerate(kernel.grid):
+        try:
+            size, common = bytes_shared(kernel, axis) if tile_ir.static(extent) != 1 else (0, 0)
+        except Unknown:
+            continue
+        if common:
+            ctx.report.note(
+                kernel.span,
+                f"no clusters, as none are asked for: two blocks along {'xyz'[axis]} have {common} of the {size} bytes of a "
+                "step in common, and where that was measured it gained nothing (docs/decisions/0014)",
+            )
 
 
 def _refuse_users(kernel: tile_ir.Kernel, reason: str) -> None:

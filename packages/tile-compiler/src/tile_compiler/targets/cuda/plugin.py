@@ -89,7 +89,7 @@ class CudaTarget:
             facts = arch_of(arch.name)
         except ValueError as error:
             raise UnsupportedOnTarget(str(error)) from error
-        return SimtContext(features=arch, options=plain_options(options), arch=facts)
+        return SimtContext(features=arch, options=plain_options(options), arch=facts, machine=self.machine(arch.name))
 
     def build(self, func: tir.PrimFunc, signature: Signature, ctx: CompileContext) -> Built:
         from tile_compiler.simt.context import SimtContext

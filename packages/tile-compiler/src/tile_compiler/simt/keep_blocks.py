@@ -1,0 +1,206 @@
+"""Blocks that stay: as many as multiprocessors, which take the tiles of the grid by turns, where that pays."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from tvm import ir
+from tvm import tirx as tir
+
+from tile_compiler.ranges import reads_memory
+from tile_compiler.rewrite import is_call, map_kernels
+from tile_compiler.simt.context import SimtContext
+from tile_compiler.simt.operators.nests import int32
+from tile_compiler.simt.rasterize_grid import Panels
+from tile_compiler.simt.tile_order import best_panels, coordinates, is_pipelined
+from tilelang import ops
+from tilelang.autotuner.model import LAUNCH_SECONDS, estimate
+from tilelang.ir import tile_ir
+from tilelang.ir.tile_work import LaunchWork, TileWork, tile_work, value_of
+
+if TYPE_CHECKING:
+    from tilelang.autotuner.machine import Machine
+
+LEAVE = "tl.disable_staying_blocks"
+NO_TMA, NO_ROLES = "tl.disable_tma_lower", "tl.disable_warp_specialized"
+BEGIN_SECONDS = 1.4e-6  # from a block's end to the next one's first products: 0.9 us, and loads that nothing covers
+LEAST_GAIN = 0.01  # of a tile's time; below, nothing was measured, and more code has to be proved
+SCRATCH = 8192  # bytes of a block for barriers and for what warps exchange
+LONG = 16  # steps of a tile from which parts of its sum are worth a word
+PARTS = (
+    "; the sum of a tile stays in one block, as its parts would need memory and another order of additions: a third axis of the "
+    "grid with T.atomic_add, or tile_ops.matmul, which weighs that, would use the others"
+)
+DECLARATIONS = (ops.AnnotateLayout, ops.Hint, ops.ImportSource)
+#: Operators by which the user says how threads and blocks wait for each other, or that show the number of a block.
+BY_HAND = (
+    ops.AcrossBlocks,
+    ops.BarrierOp,
+    ops.DependentLaunch,
+    ops.DeviceAssert,
+    ops.Print,
+    ops.SetMaxNreg,
+    ops.TmaCopy,
+)
+
+
+def keep_blocks(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
+    """A grid of more tiles than multiprocessors becomes as many blocks, each with a loop over its share of the tiles.
+
+    before:     kernel(grid = (bx: 64, by: 32)): allocations;  for k in pipelined(K): ...;  store(C[by, bx])
+    after:      kernel(grid = (block: 132)): allocations
+                    for turn in ceildiv(2048 - block, 132):
+                        bx, by = coordinates(turn * 132 + block);  for k in pipelined(K): ...;  store(C[by, bx])
+
+    With a producer warp (`roles.plan_channels`) the loads of a block's next tile then come under the end of the present one.
+    Where blocks leave, their first loads stand alone, after the time that it takes to begin a block: the shorter a tile, the
+    more that is of its time (measured 0 to 13 %, predicted 1 to 16: docs/performance/cuda.md). It pays where one block fills
+    a multiprocessor; where several fit, one computes while another begins. Blocks of equal work only: shares are dealt before
+    the launch, while a block that leaves makes room for the next whenever it is done. The report says why a kernel's blocks
+    stay or leave.
+
+    The order of tiles is the one that `T.use_swizzle` wishes, else the one of `tile_order` with the fewest bytes for the
+    tiles that are computed at the same time.
+    """
+    machine = ctx.machine
+    if machine is None or not ctx.arch.has_tma or ctx.options.get(NO_TMA) or ctx.options.get(NO_ROLES):
+        return func
+    works = tile_work(func).launches
+
+    def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
+        loops = [n for n in tile_ir.walk(kernel.body, tir.For) if is_pipelined(n)]
+        planned = all(tile_ir.PIPELINE_ORDER not in n.annotations for n in loops)
+        if not loops or not planned or len(kernel.threads) > 1 or _by_hand(kernel):
+            return kernel  # no producer warp would bring tiles
+        work = works[[k.index for k in tile_ir.kernels(func)].index(kernel.index)]
+        reason = _reason(kernel, work, machine, ctx)
+        if reason:
+            ctx.report.note(kernel.span, f"a block for each tile: {reason}")
+            return kernel
+        return _stay(kernel, work, machine, ctx)
+
+    return map_kernels(func, rule)
+
+
+def _by_hand(kernel: tile_ir.Kernel) -> bool:
+    """Whether the user gives threads roles, lets them wait or leave by means of his own, or asks for a block's number in a way
+    that is not the grid's variable."""
+    if any(tile_ir.as_thread_group(n) is not None for n in tile_ir.walk(kernel.body, tir.AttrStmt)):
+        return True
+    if any(str(n.buffer.scope()) == tile_ir.BARRIER for n in tile_ir.walk(kernel.body, tir.AllocBuffer)):
+        return True
+    if any(tile_ir.walk(kernel.body, tir.Return)):
+        return True
+    outside = (n for n in tile_ir.walk(kernel.body, ir.Call) if is_call(n, "tirx.call_extern"))
+    if any(not str(n.args[0].value).startswith("tl::") for n in outside):
+        return True  # text that may read blockIdx
+    return any(isinstance(ops.operator_of(n), BY_HAND) for n in tile_ir.walk(kernel.body, tir.Evaluate))
+
+
+def _reason(kernel: tile_ir.Kernel, work: LaunchWork, machine: Machine, ctx: SimtContext) -> str:
+    """Why a block leaves when its tile is done; "" if blocks shall stay."""
+    if ctx.options.get(LEAVE):
+        return f"{LEAVE} asks for it"
+    if kernel.index in ctx.clusters:
+        return "clusters keep the grid that the user gave"
+    if work.blocks is None:
+        return "how many tiles there are is known at the call alone"
+    if work.blocks <= machine.multiprocessors:
+        share = 100 * work.blocks // machine.multiprocessors
+        few = f"{work.blocks} tiles, at most one for each of {machine.multiprocessors} multiprocessors ({share}% busy)"
+        return few + PARTS if share < 50 and work.products and work.steps >= LONG else few
+    if any(str(v.ty) != "int32" for v, _ in kernel.grid) or any(tile_ir.walk(kernel.body, tir.While)):
+        return "blocks that wait in a loop may wait for others"
+    uneven = _uneven(kernel)
+    if uneven:
+        return f"tiles of unequal work, as {uneven}; who is done takes the next one"
+    tiles = [t for t in work.tiles.values() if t.scope == "shared"]
+    together = sum(t.bytes for t in tiles)
+    if together + SCRATCH > machine.shared_per_block:
+        return (
+            f"{together} bytes of shared tiles have no room beside each other, and a tile's end overlaps the next one"
+        )
+    fit = machine.occupancy(int(kernel.num_threads or 1), 1, together)["shared memory"]
+    if fit > 1:
+        return f"shared memory holds {fit} blocks of a multiprocessor, of which one computes while another begins"
+    tile = _tile_seconds(work, machine)
+    if tile is not None and BEGIN_SECONDS < LEAST_GAIN * tile:
+        return f"a tile takes {1e6 * tile:.0f} us, and to begin one {1e6 * BEGIN_SECONDS:.1f} us: less than {LEAST_GAIN:.0%}"
+    return ""
+
+
+def _tile_seconds(work: LaunchWork, machine: Machine) -> float | None:
+    """About how long a block works at one tile, by the autotuner's model; None where it has no figures."""
+    found = estimate(TileWork((work,), None), machine)
+    rounds = math.ceil((work.blocks or 1) / machine.multiprocessors)
+    return None if found is None else (found.seconds - LAUNCH_SECONDS) / rounds
+
+
+def _uneven(kernel: tile_ir.Kernel) -> str:
+    """Why tiles may differ in work: how often a loop runs, or whether a pipelined one does, hangs on the block or on memory."""
+    place = {var for var, _ in kernel.grid}
+    for node in tile_ir.walk(kernel.body, tir.Bind):  # in order: a value before those made of it
+        if not place.isdisjoint(tile_ir.walk(node.value, ir.Var)):
+            place.add(node.var)
+    for node in tile_ir.walk(kernel.body, tir.For, tir.IfThenElse):
+        if isinstance(node, tir.IfThenElse):
+            if not any(is_pipelined(n) for n in tile_ir.walk(node, tir.For)):
+                continue
+            asked, what = node.condition, "a condition around a pipelined loop"
+        else:
+            asked, what = node.extent, f"the loop over {node.loop_var.name}"
+        if reads_memory(asked):
+            return f"{what} hangs on memory"
+        if not place.isdisjoint(tile_ir.walk(asked, ir.Var)):
+            return f"{what} hangs on the block"
+    return ""
+
+
+def _stay(kernel: tile_ir.Kernel, work: LaunchWork, machine: Machine, ctx: SimtContext) -> tile_ir.Kernel:
+    count = machine.multiprocessors
+    extents = [value_of(extent, {}) or 1 for _, extent in kernel.grid]
+    tiles = math.prod(extents)
+    panels, why = _order(kernel, extents, count)
+    tile = _tile_seconds(work, machine)
+    gain = "" if tile is None else f" ({1e6 * BEGIN_SECONDS:.1f} of {1e6 * tile:.0f} us)"
+    block, turn = tir.Var("block", "int32"), tir.Var("turn", "int32")
+    places = coordinates(turn * int32(count) + block, extents, panels)
+    binds = [tir.Bind(var, place, span=kernel.span) for (var, _), place in zip(kernel.grid, places)]
+    declared: list[Any] = []
+    rest: list[Any] = []
+    for stmt in tile_ir.statements(kernel.body):
+        op = ops.operator_of(stmt)
+        if isinstance(op, ops.Hint) and op.kind == "use_swizzle":
+            continue
+        (declared if isinstance(stmt, tir.AllocBuffer) or isinstance(op, DECLARATIONS) else rest).append(stmt)
+    turns = int32(tiles // count)
+    if tiles % count:
+        turns = tir.floordiv(int32(tiles - 1) - block, int32(count)) + 1
+    body = tile_ir.sequence([*binds, *rest])
+    loop = tir.For(turn, int32(0), turns, tir.ForKind.SERIAL, body, span=kernel.span)
+    ctx.report.note(
+        kernel.span,
+        f"blocks stay: {count}, one for each multiprocessor of {machine.name}, take {tiles} tiles by turns, {-(-tiles // count)} "
+        f"at most; what the next tile loads comes under the end of the last{gain}{why}",
+    )
+    whole = tile_ir.sequence([*declared, loop])
+    return tile_ir.Kernel(kernel.index, ((block, int32(count)),), kernel.threads, whole, kernel.span)
+
+
+def _order(kernel: tile_ir.Kernel, extents: list[int], flying: int) -> tuple[Panels | None, str]:
+    """The order of tiles, and what the report says of it."""
+    wished = (ops.operator_of(n) for n in tile_ir.walk(kernel.body, tir.Evaluate))
+    hints = [op for op in wished if isinstance(op, ops.Hint) and op.kind == "use_swizzle"]
+    if hints:
+        panels = Panels.of(hints[-1])
+        return (
+            panels,
+            "" if panels is None else f"; panels of {panels.size}, by {panels.order}, as T.use_swizzle wishes",
+        )
+    panels, asked = best_panels(kernel, extents, flying)
+    each = ", ".join(
+        f"{size / 2**20:.1f} MB {f'in panels of {n}' if n else 'in the order of the grid'}" for n, size in asked.items()
+    )
+    taken = "in the order of the grid" if panels is None else f"in panels of {panels.size}"
+    return panels, f"; {taken}: a step of {flying} tiles asks the L2 cache for {each}" if asked else ""

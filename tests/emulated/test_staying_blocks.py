@@ -1,0 +1,198 @@
+"""Grids of more tiles than multiprocessors: blocks that stay compute what a block for each tile does, and the report says why
+blocks stay or leave. The chip has three multiprocessors here."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+from tile_compiler.simt.keep_blocks import keep_blocks
+from tile_compiler.simt.materialize_threads import materialize_threads
+from tile_compiler.targets.cuda import plugin
+from tilelang.ir import tile_ir
+from tilelang.target import parse
+
+CUDA = "cuda -arch=sm_90a"
+LEAVE = {"tl.disable_staying_blocks": True}
+n_dynamic = T.dynamic("n")
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    chip = dataclasses.replace(plugin.CHIPS["sm_90a"], multiprocessors=3)
+    monkeypatch.setitem(plugin.CHIPS, "sm_90a", chip)
+
+
+def emulated(func: Any, **options: Any) -> Any:
+    return tilelang.compile(func, target=CUDA, execution="emulate", **options)
+
+
+def said(kernel: Any) -> str:
+    """What the report says of blocks and grids."""
+    return "\n".join(note["text"] for note in kernel.report()["notes"] if "block" in note["text"])
+
+
+def normal(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape).half()
+
+
+def close(found: torch.Tensor, expected: torch.Tensor) -> None:
+    assert (found.double() - expected).abs().max() <= 2e-3 * expected.abs().max()
+
+
+def product(m: Any, n: Any, k: Any, stages: int = 8, hint: Callable[[], None] = lambda: None, dims: Any = None) -> Any:
+    """C = A B by tiles of 64 x 64 x 64; with 8 stages one block fills a multiprocessor."""
+
+    @T.prim_func
+    def main(A: T.Tensor((m, k), "float16"), B: T.Tensor((k, n), "float16"), C: T.Tensor((m, n), "float32")):
+        with T.Kernel(T.ceildiv(n, 64), T.ceildiv(m, 64), threads=128, cluster_dims=dims) as (bx, by):
+            a = T.alloc_shared((64, 64), "float16")
+            b = T.alloc_shared((64, 64), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            hint()
+            T.clear(c)
+            for i in T.Pipelined(T.ceildiv(k, 64), num_stages=stages):
+                T.copy(A[by * 64, i * 64], a)
+                T.copy(B[i * 64, bx * 64], b)
+                T.gemm(a, b, c)
+            T.copy(c, C[by * 64, bx * 64])
+
+    return main
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(128, 192, 128), (136, 200, 72), (320, 72, 64)])
+def test_products_of_blocks_that_stay(m: int, n: int, k: int) -> None:
+    a, b, c = normal(m, k), normal(k, n), torch.full((m, n), torch.nan)
+    kernel = emulated(product(m, n, k))
+    kernel(a, b, c)
+    close(c, a.double() @ b.double())
+    tiles = -(-m // 64) * -(-n // 64)
+    assert kernel.report()["kernels"][0]["grid"] == ["3"]
+    assert f"blocks stay: 3, one for each multiprocessor of H200 SXM, take {tiles} tiles by turns" in said(kernel)
+
+
+def test_panels_are_those_of_the_user() -> None:
+    a, b, c = normal(264, 64), normal(64, 136), torch.full((264, 136), torch.nan)
+    kernel = emulated(product(264, 136, 64, hint=lambda: T.use_swizzle(2)))
+    kernel(a, b, c)
+    close(c, a.double() @ b.double())
+    assert "panels of 2, by row, as T.use_swizzle wishes" in said(kernel)
+
+
+def test_a_gate_between_two_products_and_a_tile_of_its_own() -> None:
+    """What nobody tuned for: a tile that each turn brings once, two products, a gate, a result stored through shared memory."""
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((64, 320), "float16"),
+        A: T.Tensor((320, 128), "float16"),
+        B: T.Tensor((128, 64), "float16"),
+        C: T.Tensor((320, 64), "float16"),
+    ):
+        with T.Kernel(5, threads=128) as row:
+            gate = T.alloc_shared((64, 64), "float16")
+            a = T.alloc_shared((64, 64), "float16")
+            b = T.alloc_shared((64, 64), "float16")
+            out = T.alloc_shared((64, 64), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            steps = T.alloc_var("int32", init=0)
+            T.copy(X[0, row * 64], gate)
+            T.clear(c)
+            for i in T.Pipelined(2, num_stages=8):
+                steps += 1
+                T.copy(A[row * 64, i * 64], a)
+                T.copy(B[i * 64, 0], b)
+                T.gemm(a, b, c)
+            for i, j in T.Parallel(64, 64):
+                c[i, j] = c[i, j] * gate[j, i] * steps
+            T.copy(c, out)
+            T.copy(out, C[row * 64, 0])
+
+    x, a, b, c = normal(64, 320), normal(320, 128), normal(128, 64), torch.full((320, 64), torch.nan).half()
+    kernel = emulated(main)
+    kernel(x, a, b, c)
+    close(c, a.double() @ b.double() * x.double().T * 2)
+    assert "blocks stay: 3" in said(kernel)
+    assert "gate by TMA from a producer warp" in str(kernel.report())
+
+
+def uneven(count: Callable[[Any], Any]) -> Any:
+    """Tiles of 64 rows, of which tile b sums count(b) tiles of 64 columns."""
+
+    @T.prim_func
+    def main(A: T.Tensor((320, 320), "float16"), B: T.Tensor((320, 64), "float16"), C: T.Tensor((320, 64), "float32")):
+        with T.Kernel(5, threads=128) as row:
+            a = T.alloc_shared((64, 64), "float16")
+            b = T.alloc_shared((64, 64), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            last = count(row)
+            T.clear(c)
+            for i in T.Pipelined(last, num_stages=8):
+                T.copy(A[row * 64, i * 64], a)
+                T.copy(B[i * 64, 0], b)
+                T.gemm(a, b, c)
+            T.copy(c, C[row * 64, 0])
+
+    return main
+
+
+REASONS = {
+    "equal": (lambda: uneven(lambda row: 5), "blocks stay: 3"),
+    "few tiles": (lambda: product(64, 192, 64), "3 tiles, at most one for each of 3 multiprocessors (100% busy)"),
+    "little memory": (lambda: product(256, 64, 64, stages=2), "shared memory holds 6 blocks of a multiprocessor"),
+    "triangle": (lambda: uneven(lambda row: row + 1), "tiles of unequal work, as the loop over i hangs on the block"),
+    "long": (lambda: product(256, 64, 64 * 4000), "a tile takes "),
+    "dynamic": (lambda: product(n_dynamic, 192, 64), "how many tiles there are is known at the call alone"),
+    "cluster": (lambda: product(256, 128, 64, dims=2), "clusters keep the grid that the user gave"),
+}
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_the_report_says_why(name: str) -> None:
+    make, text = REASONS[name]
+    assert text in said(emulated(make()))
+
+
+@pytest.mark.parametrize("k", [64 * 16, 64 * 15])
+def test_the_report_says_what_a_sum_in_parts_would_use(k: int) -> None:
+    assert ("the sum of a tile stays in one block" in said(emulated(product(64, 64, k)))) is (k == 64 * 16)
+
+
+def test_the_report_says_what_clusters_would_share() -> None:
+    assert "two blocks along x have 8192 of the 16384 bytes of a step in common" in said(emulated(product(64, 192, 64)))
+    assert "in common" not in said(emulated(product(64, 192, 64, dims=3)))
+
+
+@pytest.mark.parametrize("switch", [LEAVE, {"tl.disable_warp_specialized": True}])
+def test_blocks_leave_where_a_switch_asks_for_it(switch: dict[str, Any]) -> None:
+    kernel = emulated(product(256, 64, 64), pass_configs=switch)
+    assert kernel.report()["kernels"][0]["grid"] == ["1", "4"]
+
+
+def meet() -> None:
+    done = T.alloc_barrier(128)
+    T.barrier_arrive(done)
+    T.barrier_wait(done, 0)
+
+
+BY_HAND = {
+    "barrier": meet,
+    "print": lambda: T.print(T.get_block_binding(0)),
+    "text": lambda: T.import_source("__device__ void mine() {}") or T.call_extern("handle", "mine"),
+    "warps": lambda: T.no_set_max_nreg(),
+}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_what_the_user_does_by_hand_is_left_alone(name: str) -> None:
+    """But for a hint on registers."""
+    func = product(256, 64, 64, hint=BY_HAND[name])
+    context = plugin.TARGET.context(parse(CUDA), {})
+    (kernel,) = tile_ir.kernels(keep_blocks(materialize_threads(func, context), context))
+    assert [int(e) for _, e in kernel.grid] == ([3] if name == "warps" else [1, 4])
