@@ -6,6 +6,11 @@
 `run` needs the sources of tile-runtime and tile-runtime-cuda on PYTHONPATH, neither compiler nor emulator. It compares bit for
 bit (any NaN is a NaN) and lists what differs; sums of random floats and approximate functions may, by rounding.
 
+What the header does for an older architecture runs on a newer device as PTX, which the driver compiles. `older` leaves of
+a packed folder the launches whose texts that architecture has everything for, as its PTX:
+
+    python packages/tile-runtime-cpu/tests/emulator/on_device.py older FOLDER --arch sm_75             # no GPU: NVRTC
+
 With nvcc on the machine of the GPU the tests can also run there as they are:
 
     TILELANG_TEST_DEVICE=cuda python -m pytest packages/tile-runtime-cpu/tests/emulator -k "instructions or types or kernels"
@@ -21,6 +26,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -152,6 +158,11 @@ class Recorder:
         return report
 
 
+@functools.lru_cache
+def headers() -> dict[str, str]:
+    return {str(p.relative_to(INCLUDE).as_posix()): p.read_text() for p in sorted(INCLUDE.rglob("*.cuh"))}
+
+
 def pack(folder: Path) -> None:
     """Run the tests in the emulator, keep their launches, build their texts."""
     import pytest
@@ -163,11 +174,28 @@ def pack(folder: Path) -> None:
     status = pytest.main([str(HERE), "-q", "-k", TESTS, "-p", "no:cacheprovider"])
     if status:
         raise SystemExit("the tests must pass in the emulator first")
-    headers = {str(p.relative_to(INCLUDE).as_posix()): p.read_text() for p in sorted(INCLUDE.rglob("*.cuh"))}
     texts = sorted(folder.glob("*.cu"))
     for path in texts:
-        path.with_suffix(".cubin").write_bytes(build(path.read_text(), arch="sm_90a", headers=headers).data)
+        path.with_suffix(".cubin").write_bytes(build(path.read_text(), arch="sm_90a", headers=headers()).data)
     print(f"{len(list(folder.glob('*.json')))} launches of {len(texts)} texts packed")
+
+
+def older(folder: Path, arch: str) -> None:
+    """PTX of an older architecture in the place of the cubins."""
+    from tile_runtime_cuda.build import BuildError, build
+
+    for path in sorted(folder.glob("*.cu")):
+        binary = path.with_suffix(".cubin")
+        try:
+            ptx = build(path.read_text(), arch=arch, headers=headers()).ptx
+        except BuildError:  # a function or an operand that this architecture lacks
+            binary.unlink(missing_ok=True)
+        else:  # the compiler may be newer than the driver, which refuses its version; none of the instructions is new
+            binary.write_bytes(re.sub(rb"\.version \d+\.\d+", b".version 8.0", ptx, count=1))
+    for path in folder.glob("*.json"):
+        if not (folder / f"{json.loads(path.read_text())['source']}.cubin").exists():
+            path.unlink()
+    print(f"{len(list(folder.glob('*.json')))} launches of {len(list(folder.glob('*.cubin')))} texts are PTX of {arch}")
 
 
 class Gpu:
@@ -355,13 +383,17 @@ def run(folder: Path, report: Path | None, launch: Any = isolated) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=("pack", "run", "some"), help="some: packed launches, to their first failure")
+    actions = ("pack", "older", "run", "some")
+    parser.add_argument("action", choices=actions, help="some: packed launches, to their first failure")
     parser.add_argument("folder", type=Path, nargs="+")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--arch", default="sm_75")
     chosen = parser.parse_args()
     if chosen.action == "some":
         one_after_another(chosen.folder)
     elif chosen.action == "pack":
         pack(chosen.folder[0])
+    elif chosen.action == "older":
+        older(chosen.folder[0], chosen.arch)
     else:
         run(chosen.folder[0], chosen.json)
