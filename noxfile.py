@@ -158,7 +158,7 @@ def full(session: nox.Session) -> None:
     env = {"PYTHONPATH": str(ROOT / "tests" / "full"), "OMP_NUM_THREADS": "1"}
     emulated = ["--full", *EMULATED, "-k", "emulated or emulator"]
     session.run(str(python), *sweep, *emulated, env=env, external=True)
-    operators = ["--full", "--sweep-of=text", "--sweep-most-blocks=4", "packages/tile-ops/tests"]
+    operators = ["--full", "--sweep-of=text", "--sweep-most-blocks=16", "packages/tile-ops/tests"]
     session.run(str(python), *sweep, *operators, env=env, external=True)
     session.run(str(python), "packages/tile-compiler/tests/simt/sweep.py", "--write", "--part", part, external=True)
 
