@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import tile_ops
-from tile_ops.attention import reference
+from tile_ops.attention import configs, reference
 from tile_ops.attention.configs import plan
 from tile_ops.attention.problem import AttentionProblem
 from tile_ops.errors import WrongDtype, WrongShape, WrongValue
@@ -53,7 +53,7 @@ def test_causal(way, agrees):
         agrees(*operands(1, tokens, keys, heads, heads_kv, 64), causal=True)
 
 
-@pytest.mark.parametrize(("kind", "arch"), [("cuda", "sm_90a"), ("hip", "gfx942"), ("cpu", "x86-64-v3")])
+@pytest.mark.parametrize(("kind", "arch"), [("cuda", "sm_80"), ("hip", "gfx942"), ("cpu", "x86-64-v3")])
 def test_gpus_begin_with_the_longest_tiles_of_all_heads(kind, arch):
     q = torch.zeros(1, 128, 2, 64, dtype=torch.float16)
     orders = {}
@@ -61,6 +61,38 @@ def test_gpus_begin_with_the_longest_tiles_of_all_heads(kind, arch):
         ((_, spec),) = plan(AttentionProblem.of(q, q, q, causal=causal), Target(kind, arch)).kernels
         orders[causal] = dict(spec.arguments).get("heads_first", False)
     assert orders == {True: kind != "cpu", False: False}
+
+
+def test_blocks_stay_on_hopper_for_causal_masks():
+    def planned(arch, batch, tokens, heads, dim=128, keys=None, dtype=torch.float16):
+        q = torch.empty(batch, tokens, heads, dim, dtype=dtype)
+        k = torch.empty(batch, keys or tokens, heads, dim, dtype=dtype)
+        return plan(AttentionProblem.of(q, k, k, causal=True), Target("cuda", arch))
+
+    def roles(*shape, arch="sm_90a", **others):
+        return [role for role, _ in planned(arch, *shape, **others).kernels]
+
+    assert roles(4, 4096, 32) == roles(1, 1, 1) == roles(1, 200, 3, dim=64) == ["staying"]
+    assert roles(4, 4096, 32, keys=4097) == roles(1, 9, 1, dim=192) == roles(1, 9, 1, arch="sm_80") == ["forward"]
+    assert roles(1, 9, 1, dtype=torch.float32) == ["forward"]
+    large = planned("sm_90a", 4, 4096, 32)
+    assert dict(large.numbers) == {"launched": 132, "section": 16}
+    assert "4096 tiles" in large.why
+    assert "132 blocks that stay" in large.why
+    assert dict(planned("sm_90a", 3, 129, 7).numbers) == {"launched": 42, "section": 7}
+
+
+@pytest.mark.full  # half a minute for the proof that no two threads meet
+def test_blocks_that_stay(monkeypatch, agrees):
+    """Eighteen tiles in sections of two heads for five blocks; a maximum that does not follow at once, and one that has to."""
+    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", HOPPER)
+    monkeypatch.setitem(configs.STAYING, "sm_90a", configs.Staying(128, 5, 3, 8))
+    q, k, v = operands(1, 300, 300, 6, 3, 64)
+    q[:, 200:] *= 8
+    agrees(q, k, v, causal=True)
+    alone = tile_ops.flash_attention(q[:, :, :2], k[:, :, :1], v[:, :, :1], causal=True)
+    assert torch.equal(tile_ops.flash_attention(q, k, v, causal=True)[:, :, :2], alone)
 
 
 def test_many_queries_on_a_cpu_take_larger_tiles_and_give_the_same_rows():

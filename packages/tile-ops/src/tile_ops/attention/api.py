@@ -104,7 +104,11 @@ def forward_operation(
     if out.numel():
         numbers = (problem.scale, problem.softcap or 0.0, problem.left, problem.right)
         scores = None if sinks is None else sinks.float().contiguous()
-        call["forward"](q.contiguous(), k.contiguous(), v.contiguous(), scores, out, lse.view(-1), *numbers)
+        tensors = (q.contiguous(), k.contiguous(), v.contiguous(), scores, out, lse.view(-1))
+        if "staying" in call:
+            call["staying"](*tensors, *numbers, call.numbers["launched"], call.numbers["section"])
+        else:
+            call["forward"](*tensors, *numbers)
     return out, lse
 
 

@@ -40,6 +40,24 @@ TABLE: dict[str, tuple[Tiles, ...]] = {
     # rule: the tiles of a block fit a core's second cache
     "cpu": (Tiles(128, 64, 128, 1, 128), Tiles(256, 64, 64, 1, 128)),
 }
+
+
+@dataclass(frozen=True)
+class Staying:
+    """For head dimensions up to `up_to`, how many blocks stay for all tiles, how many heads they take the tiles of at a
+    time, at most, and how many powers of 2 a row's maximum may be behind."""
+
+    up_to: int
+    blocks: int
+    section: int
+    lag: int
+
+
+#: Chips whose blocks stay for a causal mask and as many keys as queries; whatever the batch, which has no part in how a row
+#: is summed.
+#: ORIGIN
+STAYING: dict[str, Staying] = {"sm_90a": Staying(128, 132, 16, 8)}
+
 #: What a CPU takes for many queries: each tile of keys is packed once for all of them. 1024 tokens, 4 heads of 128 on one
 #: core of a Sapphire Rapids, GFLOP/s: bfloat16 170 against 128 by 64 x 64, float32 70 against 61 (22 November 2026). As many
 #: keys as in the tiles of TABLE, so that a query's result depends on nothing but its keys.
@@ -57,9 +75,32 @@ def plan(problem: AttentionProblem, target: Target) -> Plan:
     tiles, source = choose(problem.dim, problem.dim_v, problem.dtype, target)
     if target.kind == "cpu" and _many_queries(problem):
         tiles, source = MANY_QUERIES, "measured: MANY_QUERIES in attention/configs.py"
+    if row := _staying(problem, target):
+        return _by_blocks_that_stay(problem, tiles, row)
     spec = forward(problem, tiles, target.kind)
     why = f"{problem.mask} mask, {tiles.block_M} queries by {tiles.block_N} keys"
     return Plan.of({"forward": spec}, why, source)
+
+
+def _staying(problem: AttentionProblem, target: Target) -> Staying | None:
+    """What the table has for the problem, if blocks stay for it."""
+    row = STAYING.get(target.arch)
+    square = problem.mask == "causal" and problem.tokens == problem.keys
+    return row if row and square and problem.dim <= row.up_to and problem.dtype != "float32" else None
+
+
+def _by_blocks_that_stay(problem: AttentionProblem, tiles: Tiles, row: Staying) -> Plan:
+    heads = problem.batch * problem.heads
+    section = max(n for n in range(1, row.section + 1) if heads % n == 0) if heads else 1
+    count = heads * -(-problem.tokens // tiles.block_M)
+    why = (
+        f"causal mask, {count} tiles of {tiles.block_M} queries by {tiles.block_N} keys, of {section} heads at a time, for "
+        f"{row.blocks} blocks that stay"
+    )
+    numbers = {"launched": min(row.blocks, count), "section": section}
+    return Plan.of(
+        {"staying": staying(problem, tiles, row)}, why, "measured: STAYING in attention/configs.py", **numbers
+    )
 
 
 def plan_packed(problem: PackedProblem, target: Target) -> Plan:
@@ -96,6 +137,14 @@ def forward(call: AttentionProblem, tiles: Tiles, kind: str, function: str = "fo
     head, whose keys then stay in its caches.
     """
     order = {"heads_first": True} if kind != "cpu" and call.mask == "causal" else {}
+    return _spec(function, call, tiles, kind, **order)
+
+
+def staying(call: AttentionProblem, tiles: Tiles, row: Staying) -> KernelSpec:
+    return _spec("forward_staying", call, tiles, "cuda", lag=row.lag, blocks=row.blocks)
+
+
+def _spec(function: str, call: AttentionProblem, tiles: Tiles, kind: str, **more: int) -> KernelSpec:
     return KernelSpec.of(
         "attention",
         function,
@@ -110,7 +159,7 @@ def forward(call: AttentionProblem, tiles: Tiles, kind: str, function: str = "fo
         block_N=tiles.block_N,
         stages=tiles.stages,
         threads=tiles.threads,
-        **order,
+        **more,
     )
 
 
@@ -127,6 +176,7 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
             for mask, function in product(masks, ("forward", "forward_packed")):
                 right = 0 if mask == "causal" else UNLIMITED
                 call = AttentionProblem(1, 1, 1, 1, 1, dim, dim_v, dtype, UNLIMITED, right, 1.0, None, False)
-                yield forward(call, tiles, kind, function)
+                row = _staying(call, Target(kind, arch)) if function == "forward" else None
+                yield staying(call, tiles, row) if row else forward(call, tiles, kind, function)
                 if kind == "cpu" and function == "forward" and dim <= MANY_QUERIES.up_to:
                     yield forward(call, MANY_QUERIES, kind)

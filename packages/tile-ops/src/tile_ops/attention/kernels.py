@@ -59,6 +59,55 @@ def forward(dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, stages, t
     return attention
 
 
+def forward_staying(dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, stages, threads, lag, blocks):
+    """`forward` for a causal mask, as many keys as queries, and blocks that stay, `blocks` of them: the queries and keys of
+    a tile come beside the end of the one before. `lag` as in `attend`.
+
+    They take the tiles of `section` heads of any sequences at a time, a divisor of all of them, so that keys and values
+    of these stay in the L2 cache. Tiles become longer and shorter by turns from section to section, ending with the
+    shortest, and every second turn gives them to the blocks in reverse: all have as much work, without asking each other.
+    `launched`: `blocks`, or as many as there are tiles if these are fewer.
+    """
+    batch, tokens = T.dynamic("batch"), T.dynamic("tokens")
+    heads, heads_kv = T.dynamic("heads"), T.dynamic("heads_kv")
+    rows = T.dynamic("rows")
+    work = attend(dtype, dim, dim_v, mask, softcap, sinks, False, block_M, block_N, stages, lag)
+
+    @T.prim_func
+    def attention_staying(
+        Q: T.Tensor((batch, tokens, heads, dim), dtype),
+        K: T.Tensor((batch, tokens, heads_kv, dim), dtype),
+        V: T.Tensor((batch, tokens, heads_kv, dim_v), dtype),
+        Sinks: T.Tensor((heads if sinks else 1,), "float32"),
+        O: T.Tensor((batch, tokens, heads, dim_v), dtype),
+        Lse: T.Tensor((rows,), "float32"),
+        scale: T.float32,
+        cap: T.float32,
+        left: T.int32,
+        right: T.int32,
+        launched: T.int32,
+        section: T.int32,
+    ):
+        with T.Kernel(launched, threads=threads) as block:
+            tiles = T.ceildiv(tokens, block_M)
+            total, sections = batch * heads * tiles, T.truncdiv(batch * heads, section)
+            final = T.if_then_else(T.truncdiv(total, blocks) % 2 == 0, block, blocks - 1 - block)  # its last tile
+            for turn in T.serial(T.truncdiv(total - final + blocks - 1, blocks)):
+                tile = turn * blocks + T.if_then_else(turn % 2 == 0, block, blocks - 1 - block)
+                part = T.truncdiv(tile, section * tiles)
+                rest = tile - part * section * tiles
+                place = T.truncdiv(rest, section)
+                number = part * section + rest - place * section
+                b = T.truncdiv(number, heads)
+                head = number - b * heads
+                row = T.if_then_else((sections - part) % 2 == 0, place, tiles - 1 - place) * block_M
+                lse = (b * heads + head) * tokens
+                where = (b, 0, 0, head, serving(head, heads, heads_kv), row, tokens, tokens, lse)
+                work(Q, K, V, Sinks, O, Lse, where, (scale, cap, left, right))
+
+    return attention_staying
+
+
 def forward_packed(dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, stages, threads, heads_first=False):
     """Sequences of any lengths, one behind the other: sequence b holds the rows Starts[b] up to Starts[b + 1] of Q, and
     likewise of K and V. Q, K, V, O have a first extent of 1. Lse: (heads, all tokens)."""
@@ -96,14 +145,18 @@ def forward_packed(dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, st
     return attention_packed
 
 
-def attend(dtype, dim, dim_v, mask, softcap, sinks, packed, block_M, block_N, stages):
+def attend(dtype, dim, dim_v, mask, softcap, sinks, packed, block_M, block_N, stages, lag=None):
     """The body of a block: `block_M` queries of one head, a walk over the keys in tiles of `block_N`.
 
     `mask`: "full"; "causal", the last query sees every key, the one before it all but the last, and so on; "window",
     query i sees the keys i + past - left .. i + past + right, past = keys - tokens. `softcap`: scores are
     cap * tanh(score / cap). `sinks`: each head has one more score that takes weight and has no value. `packed`: other
-    sequences lie behind this one's last row.
+    sequences lie behind this one's last row. `lag`, a number: the mask is causal and there are as many keys as queries;
+    the tiles come from the diagonal down, so that the mask stands in the first steps alone, and a row's maximum follows
+    when it is `lag` powers of 2 behind, so that hardly a step scales the output (weights up to 2^8 are as exact as those
+    up to 1).
     """
+    square = lag is not None
 
     @T.macro
     def block(Q, K, V, Sinks, O, Lse, where, numbers):
@@ -135,6 +188,8 @@ def attend(dtype, dim, dim_v, mask, softcap, sinks, packed, block_M, block_N, st
 
         if mask == "full":
             first, end, unmasked = 0, keys, keys
+        elif square:
+            first, end, unmasked = 0, row + block_M, row
         elif mask == "causal":
             first, end, unmasked = 0, T.max(T.min(row + block_M + past, keys), 0), row + past
         else:
@@ -143,13 +198,15 @@ def attend(dtype, dim, dim_v, mask, softcap, sinks, packed, block_M, block_N, st
             unmasked = T.min(row + past + right, keys)
         if packed:
             end = T.if_then_else(row < tokens, end, 0)  # blocks past a short sequence's end have nothing to do
-        for k in T.Pipelined(first, T.ceildiv(end, block_N), num_stages=stages):
+        tiles = T.ceildiv(end, block_N)
+        for step in T.Pipelined(first, tiles, num_stages=stages):
+            k = tiles - 1 - step if square else step
             T.copy(K[b, k0 + k * block_N : k0 + (k + 1) * block_N, head_kv, :], K_tile)
             T.gemm(Q_tile, K_tile, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
             if softcap:
                 for i, j in T.Parallel(block_M, block_N):
                     scores[i, j] = cap - 2 * cap / (1 + T.exp2(scores[i, j] * (2 * LOG2_E * scale / cap)))
-            crossed = (k + 1) * block_N > unmasked
+            crossed = step < block_M // block_N if square else (k + 1) * block_N > unmasked
             if mask == "window":
                 crossed = crossed or k * block_N < row + block_M - 1 + past - left
             if crossed:  # a tile with keys that some row does not see
@@ -167,6 +224,8 @@ def attend(dtype, dim, dim_v, mask, softcap, sinks, packed, block_M, block_N, st
             T.copy(largest, before)
             T.reduce_max(scores, largest, dim=1, clear=False)
             for i in T.Parallel(block_M):
+                if square:
+                    largest[i] = T.if_then_else((largest[i] - before[i]) * exponent > lag, largest[i], before[i])
                 rescale[i] = T.exp2((before[i] - largest[i]) * exponent)
             for i, j in T.Parallel(block_M, block_N):
                 scores[i, j] = T.exp2(scores[i, j] * exponent - largest[i] * exponent)
@@ -175,12 +234,13 @@ def attend(dtype, dim, dim_v, mask, softcap, sinks, packed, block_M, block_N, st
                 total[i] = total[i] * rescale[i] + tile_sum[i]
             T.copy(scores, weights)
             for i, j in T.Parallel(block_M, dim_v):
-                out[i, j] *= rescale[i]
+                if not square or rescale[i] != 1:
+                    out[i, j] *= rescale[i]
             T.copy(V[b, k0 + k * block_N : k0 + (k + 1) * block_N, head_kv, :], V_tile)
             T.gemm(weights, V_tile, out, policy=T.GemmWarpPolicy.FullRow)
 
         for i, j in T.Parallel(block_M, dim_v):
-            out[i, j] = T.if_then_else(total[i] > 0, out[i, j] / total[i], 0)
+            out[i, j] = out[i, j] / total[i] if square else T.if_then_else(total[i] > 0, out[i, j] / total[i], 0)
         if packed:
             for i, j in T.Parallel(block_M, dim_v):
                 if row + i < tokens:

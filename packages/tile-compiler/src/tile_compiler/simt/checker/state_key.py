@@ -111,19 +111,20 @@ def _accesses(kind: str, track: Track, agents: Agents, order: Order, fences: Ord
     which = agent[one]
     old[one] = (time[one] <= order.oldest[which]) & (_fenced(fence[one], order.oldest[which]) if reads else True)
     rank[:, one] = order.of(time[one], which), fences.of(time[one], which), order.of(fence[one], which)
-    seen: dict[tuple[int, int, int], tuple[bool, tuple[int, ...]]] = {}
-    for n in np.flatnonzero(agent == MANY):
-        form = (int(members[n]), int(time[n]), int(fence[n]))
-        if form not in seen:
-            groups = [list(g) for bit, g in enumerate(agents.groups(kind)) if form[0] >> bit & 1]
-            all_of_them = np.concatenate([np.asarray(g, int) for g in groups]) if groups else np.zeros(0, int)
-            same = [np.full(len(all_of_them), t) for t in form[1:]]
-            ranks = (order.of(same[0], all_of_them), fences.of(same[0], all_of_them), order.of(same[1], all_of_them))
-            told = tuple(hash(r.tobytes()) for r in ranks)
-            oldest = order.oldest[all_of_them]
-            known = bool((form[1] <= oldest).all()) and (not reads or bool(_fenced(same[1], oldest).all()))
-            seen[form] = known, told
-        old[n], rank[:, n] = seen[form]
+    several = np.flatnonzero(agent == MANY)
+    forms, form = np.unique(
+        np.stack([members.view(np.int64), time, fence], axis=1)[several], axis=0, return_inverse=True
+    )
+    found = np.zeros((4, len(forms)), np.int64)  # of each form, whether it is old, and its ranks
+    for n, (bits, *times) in enumerate(forms.tolist()):
+        groups = [list(g) for bit, g in enumerate(agents.groups(kind)) if bits >> bit & 1]
+        all_of_them = np.concatenate([np.asarray(g, int) for g in groups]) if groups else np.zeros(0, int)
+        same = [np.full(len(all_of_them), t) for t in times]
+        ranks = (order.of(same[0], all_of_them), fences.of(same[0], all_of_them), order.of(same[1], all_of_them))
+        oldest = order.oldest[all_of_them]
+        known = bool((times[0] <= oldest).all()) and (not reads or bool(_fenced(same[1], oldest).all()))
+        found[:, n] = known, *(hash(r.tobytes()) for r in ranks)
+    old[several], rank[:, several] = found[0, form], found[1:, form]
     if kind not in WRITES:
         agent, members = np.where(old, NOBODY, agent), np.where(old, 0, members)
         rank[:, old] = rank[1] = 0
