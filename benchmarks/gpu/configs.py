@@ -58,7 +58,8 @@ class GemvConfig:
 @dataclass(frozen=True)
 class AttentionConfig:
     """Queries and keys of a block's tile, stages of the pipeline, threads; how many blocks stay for many tiles (0: one
-    for each tile), of how many heads they take tiles at a time, how far a row's maximum may be behind."""
+    for each tile), of how many heads they take tiles at a time, how far a row's maximum may be behind, how many blocks of
+    a cluster share keys and values."""
 
     block_m: int = 128
     block_n: int = 128
@@ -67,10 +68,12 @@ class AttentionConfig:
     blocks: int = 0
     section: int = 16
     lag: int = 0
+    pair: int = 1
 
     @property
     def name(self) -> str:
-        stay = f"-b{self.blocks}-h{self.section}{f'-lag{self.lag}' if self.lag else ''}" if self.blocks else ""
+        lag, pair = f"-lag{self.lag}" if self.lag else "", f"-c{self.pair}" if self.pair > 1 else ""
+        stay = f"-b{self.blocks}-h{self.section}{lag}{pair}" if self.blocks else ""
         return f"{self.block_m}x{self.block_n}-{self.stages}-{self.threads}{stay}"
 
 

@@ -162,12 +162,13 @@ def attention(batch, heads, heads_kv, tokens, dim, causal, dtype, block_M, block
 
 
 def attention_persistent(  # type: ignore[no-untyped-def]
-    batch, heads, heads_kv, tokens, dim, causal, dtype, block_M, block_N, stages, threads, blocks, section, lag
+    batch, heads, heads_kv, tokens, dim, causal, dtype, block_M, block_N, stages, threads, blocks, section, lag, pair
 ):
     """As many blocks as multiprocessors, which never leave: the queries and keys of a tile come beside the end of the one
     before. `section` heads at a time, whose keys and values stay in the L2 cache. A row's maximum follows when it is `lag`
-    powers of 2 behind: weights up to 2^8 are as exact as those up to 1, and hardly a step then scales the output."""
-    group, rows = heads // heads_kv, -(-tokens // block_M)
+    powers of 2 behind: weights up to 2^8 are as exact as those up to 1, and hardly a step then scales the output. `pair`:
+    blocks of a cluster, which have neighbouring tiles of a head and read its keys and values once, if the mask is full."""
+    group, rows = heads // heads_kv, -(-tokens // (block_M * pair))
     crossed = block_M // block_N + 2 * (block_M % block_N > 0) if causal else int(tokens % block_N > 0)
     scale, tiles, sections = math.log2(math.e) / math.sqrt(dim), batch * heads * rows, batch * heads // section
 
@@ -178,9 +179,8 @@ def attention_persistent(  # type: ignore[no-untyped-def]
         V: T.Tensor((batch, heads_kv, tokens, dim), dtype),
         O: T.Tensor((batch, heads, tokens, dim), dtype),
     ):
-        with T.Kernel(blocks, threads=threads) as block:
-            Q_shared = T.alloc_shared((block_M, dim), dtype)
-            K_shared, V_shared = (T.alloc_shared((block_N, dim), dtype) for _ in range(2))
+        with T.Kernel(pair, blocks, threads=threads, cluster_dims=(pair, 1) if pair > 1 else None) as (member, block):
+            Q_shared, K_shared, V_shared = (T.alloc_shared((n, dim), dtype) for n in (block_M, block_N, block_N))
             scores = T.alloc_fragment((block_M, block_N), "float32")
             weights = T.alloc_fragment((block_M, block_N), dtype)
             out = T.alloc_fragment((block_M, dim), "float32")
@@ -194,7 +194,7 @@ def attention_persistent(  # type: ignore[no-untyped-def]
                 part, place = tile // (section * rows), tile // section % rows
                 head = part * section + tile % section
                 bz, by = head // heads, head % heads
-                row = T.if_then_else((sections - part) % 2 == 0, place, rows - 1 - place) * block_M
+                row = (T.if_then_else((sections - part) % 2 == 0, place, rows - 1 - place) * pair + member) * block_M
                 T.copy(Q[bz, by, row : row + block_M, :], Q_shared)
                 T.clear(out)
                 T.clear(total)
@@ -400,7 +400,9 @@ def kernel(case: Case, config: Config) -> Any:
         shape = (case.batch, case.heads, case.heads_kv, case.tokens, case.dim, case.causal, case.dtype)
         tile = (config.block_m, config.block_n, config.stages, config.threads)
         if config.blocks:
-            return attention_persistent(*shape, *tile, config.blocks, config.section, config.lag)
+            return attention_persistent(
+                *shape, *tile, config.blocks // config.pair, config.section, config.lag, config.pair
+            )
         return attention(*shape, *tile)
     assert isinstance(case, Mla)
     assert isinstance(config, MlaConfig)

@@ -140,9 +140,20 @@ def test_attention_of_blocks_that_stay(benchmark: Any, tokens: int, lag: int) ->
     rng = np.random.default_rng(0)
     Q, K, V = halves(rng, 2, 2, tokens, 64), halves(rng, 2, 1, tokens, 64), halves(rng, 2, 1, tokens, 64)
     shape = (2, 2, 1, tokens, 64, True, "float16", 64, 32, 2, 128)
-    function = benchmark.kernels.attention_persistent(*shape, 3, 2, lag)
+    function = benchmark.kernels.attention_persistent(*shape, 3, 2, lag, 1)
     scores = Q.astype(float) @ K.astype(float).swapaxes(-1, -2) / math.sqrt(64)
     scores = np.where(np.tri(tokens, dtype=bool), scores, -np.inf)
+    close(emulated(function, Q, K, V), softmax(scores) @ V.astype(float))
+
+
+@pytest.mark.full  # half a minute for the proof that no two threads of a cluster meet
+def test_attention_of_pairs_that_stay(benchmark: Any) -> None:
+    """Three tiles of each of four heads, the last one in a pair with none, for two clusters of two blocks."""
+    rng = np.random.default_rng(0)
+    Q, K, V = halves(rng, 2, 2, 150, 64), halves(rng, 2, 1, 150, 64), halves(rng, 2, 1, 150, 64)
+    shape = (2, 2, 1, 150, 64, False, "float16", 64, 32, 2, 128)
+    function = benchmark.kernels.attention_persistent(*shape, 2, 2, 8, 2)
+    scores = Q.astype(float) @ K.astype(float).swapaxes(-1, -2) / math.sqrt(64)
     close(emulated(function, Q, K, V), softmax(scores) @ V.astype(float))
 
 
