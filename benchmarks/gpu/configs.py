@@ -105,15 +105,21 @@ BEST: dict[str | tuple[str, str], tuple[Config, ...]] = {
     "attention": (AttentionConfig(128, 128, 2),),
     ("attention", "FA2"): (AttentionConfig(128, 128, 2), AttentionConfig(128, 128, 2, blocks=132, section=32)),
     ("attention", "FA4"): (AttentionConfig(128, 128, 2), AttentionConfig(128, 128, 2, blocks=132, section=8, lag=8)),
+    ("attention", "FA3"): (AttentionConfig(128, 128, 2, blocks=132, section=4, lag=8, pair=2),),
     **{
         ("attention", label): (
             AttentionConfig(128, 128, 2),
             AttentionConfig(128, 128, 2, blocks=132),
             AttentionConfig(128, 128, 2, blocks=132, lag=8),
+            AttentionConfig(128, 176, 2, blocks=132, section=4, lag=8, pair=2),
         )
         for label in ("L", "GQA")
     },
-    ("attention", "D64"): (AttentionConfig(128, 128, 2), AttentionConfig(128, 128, 2, blocks=132)),
+    ("attention", "D64"): (
+        AttentionConfig(128, 128, 2),
+        AttentionConfig(128, 128, 2, blocks=132),
+        AttentionConfig(128, 128, 2, blocks=132, section=4, lag=8, pair=2),
+    ),
     ("attention", "D256"): (AttentionConfig(128, 64, 2),),
     "mla": (MlaConfig(64, 64, 2), MlaConfig(64, 64, 1, 384, pairs=True)),  # the paper's, and two tiles at once
 }
@@ -172,6 +178,7 @@ SWEEPS: dict[str, tuple[Config, ...]] = {
     "attention": (
         AttentionConfig(128, 128, 2, blocks=132, section=8),
         AttentionConfig(128, 128, 2, blocks=132, section=32),
+        AttentionConfig(128, 160, 2, blocks=132, section=4, lag=8, pair=2),
         AttentionConfig(128, 176, 2),
         AttentionConfig(192, 128, 2, 384),
         AttentionConfig(128, 64, 2),
@@ -208,6 +215,8 @@ def suits(case: Case, config: Config) -> bool:
         assert isinstance(config, AttentionConfig)
         tiles = (config.block_m + 2 * config.stages * config.block_n) * case.dim * BYTES[case.dtype]
         registers = config.block_m * (case.dim + 1.5 * config.block_n) / config.threads
+        if config.pair > 1 and case.causal:
+            return False  # tiles of unequal length, which share nothing
         return tiles <= SHARED_BYTES and registers <= REGISTERS
     assert isinstance(case, Mla)
     return True

@@ -73,13 +73,18 @@ def test_blocks_stay_on_hopper_for_causal_masks():
         return [role for role, _ in planned(arch, *shape, **others).kernels]
 
     assert roles(4, 4096, 32) == roles(1, 1, 1) == roles(1, 200, 3, dim=64) == ["staying"]
-    assert roles(4, 4096, 32, keys=4097) == roles(1, 9, 1, dim=192) == roles(1, 9, 1, arch="sm_80") == ["forward"]
+    assert roles(4, 4096, 32, keys=4097) == roles(1, 9, 1, dim=72) == roles(1, 9, 1, arch="sm_80") == ["forward"]
     assert roles(1, 9, 1, dtype=torch.float32) == ["forward"]
     large = planned("sm_90a", 4, 4096, 32)
     assert dict(large.numbers) == {"launched": 132, "section": 16}
     assert "4096 tiles" in large.why
     assert "132 blocks that stay" in large.why
     assert dict(planned("sm_90a", 3, 129, 7).numbers) == {"launched": 42, "section": 7}
+    shipped = list(configs.shipped("cuda"))
+    assert {spec for _, spec in large.kernels} < set(shipped)
+    assert {spec for _, spec in planned("sm_90a", 4, 9, 32, keys=90).kernels} < set(shipped), (
+        "as many keys are not needed"
+    )
 
 
 @pytest.mark.full  # half a minute for the proof that no two threads meet
@@ -87,7 +92,7 @@ def test_blocks_that_stay(monkeypatch, agrees):
     """Eighteen tiles in sections of two heads for five blocks; a maximum that does not follow at once, and one that has to."""
     monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
     monkeypatch.setenv("TILELANG_DEFAULT_TARGET", HOPPER)
-    monkeypatch.setitem(configs.STAYING, "sm_90a", configs.Staying(128, 5, 3, 8))
+    monkeypatch.setitem(configs.STAYING, ("sm_90a", 64), configs.Staying(5, 3, 8))
     q, k, v = operands(1, 300, 300, 6, 3, 64)
     q[:, 200:] *= 8
     agrees(q, k, v, causal=True)

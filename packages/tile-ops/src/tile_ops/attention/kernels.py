@@ -154,7 +154,7 @@ def attend(dtype, dim, dim_v, mask, softcap, sinks, packed, block_M, block_N, st
     sequences lie behind this one's last row. `lag`, a number: the mask is causal and there are as many keys as queries;
     the tiles come from the diagonal down, so that the mask stands in the first steps alone, and a row's maximum follows
     when it is `lag` powers of 2 behind, so that hardly a step scales the output (weights up to 2^8 are as exact as those
-    up to 1).
+    up to 1); 0: at once. `block_N` then divides `block_M`.
     """
     square = lag is not None
 
@@ -224,7 +224,7 @@ def attend(dtype, dim, dim_v, mask, softcap, sinks, packed, block_M, block_N, st
             T.copy(largest, before)
             T.reduce_max(scores, largest, dim=1, clear=False)
             for i in T.Parallel(block_M):
-                if square:
+                if lag:
                     largest[i] = T.if_then_else((largest[i] - before[i]) * exponent > lag, largest[i], before[i])
                 rescale[i] = T.exp2((before[i] - largest[i]) * exponent)
             for i, j in T.Parallel(block_M, block_N):
@@ -234,7 +234,7 @@ def attend(dtype, dim, dim_v, mask, softcap, sinks, packed, block_M, block_N, st
                 total[i] = total[i] * rescale[i] + tile_sum[i]
             T.copy(scores, weights)
             for i, j in T.Parallel(block_M, dim_v):
-                if not square or rescale[i] != 1:
+                if not lag or rescale[i] != 1:
                     out[i, j] *= rescale[i]
             T.copy(V[b, k0 + k * block_N : k0 + (k + 1) * block_N, head_kv, :], V_tile)
             T.gemm(weights, V_tile, out, policy=T.GemmWarpPolicy.FullRow)
