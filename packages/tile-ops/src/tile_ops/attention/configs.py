@@ -53,9 +53,9 @@ class Staying:
 
 
 #: Chips and dimensions of heads for which blocks stay if the mask is causal and there are as many keys as queries; whatever
-#: the batch, which has no part in how a row is summed. Measured on an H200, 4 x 32 heads of 128, 4096 tokens, float16, relative to a block for
-#: each tile: 1.14 with sections of 8 and of 16 heads, 1.11 with a maximum that follows at once (which the benchmarks' kernel
-#: wants for heads of 64), docs/performance/cuda.md.
+#: the batch, which has no part in how a row is summed. Measured on an H200, 4 x 32 heads of 128, 4096 tokens, float16,
+#: relative to a block for each tile: 1.14 with sections of 8 and of 16 heads, 1.11 with a maximum that follows at once (which
+#: the benchmarks' kernel wants for heads of 64), docs/performance/cuda.md.
 STAYING = {("sm_90a", 64): Staying(132, 16, 0), ("sm_90a", 128): Staying(132, 16, 8)}
 
 #: What a CPU takes for many queries: each tile of keys is packed once for all of them. 1024 tokens, 4 heads of 128 on one
@@ -177,7 +177,7 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
                 right = 0 if mask == "causal" else UNLIMITED
                 call = AttentionProblem(1, 1, 1, 1, 1, dim, dim_v, dtype, UNLIMITED, right, 1.0, None, False)
                 yield forward(call, tiles, kind, function)
-                if function == "forward" and (row := _staying(call, Target(kind, arch))):
+                if function == "forward" and (row := _staying(call, target)):
                     yield staying(call, tiles, row)
                 if kind == "cpu" and function == "forward" and dim <= MANY_QUERIES.up_to:
                     yield forward(call, MANY_QUERIES, kind)
