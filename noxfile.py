@@ -143,9 +143,10 @@ EMULATED = [
 
 @nox.session(python=False)
 def full(session: nox.Session) -> None:
-    """What takes minutes: the points of grids that are marked `full`; every launch of the emulator's tests for 100 seeds,
-    with copies that complete early and late; every mutant of the mutation sweep; each text of the operators for 100 seeds.
-    `python -m nox -s full -- 2/3` runs the second third of all but the first.
+    """What takes minutes: the points of grids that are marked `full`; the answers of the compiler's tests after every pass;
+    every launch of the emulator's tests for 100 seeds, with copies that complete early and late; every mutant of the
+    mutation sweep; each text of the operators for 100 seeds.
+    `python -m nox -s full -- 2/3` runs the second third of all but the first two.
 
     Writes tests/full/emulator.json and mutation_sweep.json, which are committed, as tests end: a run that is cut short keeps
     what it has.
@@ -153,6 +154,10 @@ def full(session: nox.Session) -> None:
     python, part = development(session), session.posargs[0] if session.posargs else "1/1"
     workers = ["--numprocesses=auto", "--maxprocesses=8", "--dist=worksteal"]
     session.run(str(python), "-m", "pytest", *workers, "--full", "-m", "full", env=ENVIRONMENT, external=True)
+    passes = [f"packages/tile-compiler/tests/{folder}" for folder in ("simt", "end_to_end")]
+    session.run(
+        *[str(python), "-m", "pytest", *workers, "--full", "-m", "not full", *passes], env=ENVIRONMENT, external=True
+    )
     sweep = ["-m", "pytest", *workers, "-p", "sweep_plugin", "--sweep-seeds=100", f"--sweep-part={part}"]
     sweep += ["--sweep-results=tests/full/emulator.json"]
     env = {"PYTHONPATH": str(ROOT / "tests" / "full"), "OMP_NUM_THREADS": "1"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -67,12 +68,21 @@ def compiled(func: Any, args: Sequence[Any]) -> list[Any]:
     return work
 
 
-def all_agree(func: Any, args: Sequence[Any], rtol: float = 1e-5, atol: float = 1e-5, passes: bool = True) -> list[Any]:
-    """The interpreter (as traced, and with `passes` after every pass) and the machine code agree; the answer."""
-    if passes:
-        passes_agree(func, args, rtol, atol)
+def all_agree(
+    func: Any, args: Sequence[Any], rtol: float = 1e-5, atol: float = 1e-5, passes: bool = True, every: bool = False
+) -> list[Any]:
+    """The interpreter and the machine code agree, and with `passes` what is there after every pass; the answer.
+
+    The passes are run where `every` says so, or to find the one that is to blame for a wrong answer.
+    """
     got = compiled(func, args)
-    _compare(got, interpreted(func, args), "machine code", rtol, atol)
+    try:
+        _compare(got, interpreted(func, args), "machine code", rtol, atol)
+    except AssertionError:
+        passes_agree(func, args, rtol, atol)
+        raise
+    if passes and every:
+        passes_agree(func, args, rtol, atol)
     return got
 
 
@@ -86,9 +96,9 @@ def _compare(got: Sequence[Any], want: Sequence[Any], what: str, rtol: float, at
 
 
 @pytest.fixture
-def check() -> Callable[..., list[Any]]:
-    """`check(func, args, rtol, atol, passes)`: see `all_agree`."""
-    return all_agree
+def check(request: pytest.FixtureRequest) -> Callable[..., list[Any]]:
+    """`check(func, args, rtol, atol, passes)`: see `all_agree`; after every pass in whole runs (--full)."""
+    return functools.partial(all_agree, every=request.config.getoption("--full"))
 
 
 @pytest.fixture

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
+import pytest
 
 import tilelang.language as T
 
 n, m = T.dynamic("n"), T.dynamic("m")
+
+
+@pytest.fixture
+def check(check: Any) -> Any:
+    """After every pass in any run."""
+    return functools.partial(check, every=True)
 
 
 def test_softmax(rng: Any, check: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from tilelang import interpreter
 sys.path.insert(0, str(Path(__file__).parent))
 
 import threads
-from device_texts import copies, emulated, lowered
+from device_texts import copies, launched, lowered
 
 
 def agrees(
@@ -28,16 +29,19 @@ def agrees(
     arch: str = "sm_80",
     passes: bool = True,
     options: Any = None,
+    every: bool = False,
 ) -> tuple[Trace, SimtContext]:
-    """The block's threads compute what the interpreter defines: at the end, and with `passes` after every pass."""
+    """The block's threads compute what the interpreter defines: at the end, and with `passes` after every pass.
+
+    The passes between are run where `every` says so, or to find the one that is to blame for a wrong end.
+    """
     want = copies(args)
     interpreter.run(func, want)
     trace, ctx = lowered(func, arch, options)
     threads_from = [s.name for s in trace.steps].index("plan_pipeline")
-    for number, step in enumerate(trace.steps):
-        last = number == len(trace.steps) - 1
-        if not last and not (passes and step.changed):
-            continue
+
+    def compare(number: int) -> None:
+        step = trace.steps[number]
         got = copies(args)
         if number < threads_from:
             interpreter.run(step.after, got)
@@ -49,6 +53,16 @@ def agrees(
                 np.testing.assert_allclose(
                     g.astype(wide), w.astype(wide), rtol, atol, err_msg=f"after {step.name}: argument {index}"
                 )
+
+    last = len(trace.steps) - 1
+    try:
+        compare(last)
+    except AssertionError:
+        every = passes = True
+    if every and passes:
+        for number, step in enumerate(trace.steps):
+            if step.changed or number == last:
+                compare(number)
     return trace, ctx
 
 
@@ -58,9 +72,15 @@ def rng() -> np.random.Generator:
 
 
 @pytest.fixture
-def check() -> Callable[..., tuple[Trace, SimtContext]]:
-    """`check(func, args, rtol, atol, arch, passes, options)`: see `agrees`."""
-    return agrees
+def check(request: pytest.FixtureRequest) -> Callable[..., tuple[Trace, SimtContext]]:
+    """`check(func, args, rtol, atol, arch, passes, options)`: see `agrees`; after every pass in whole runs (--full)."""
+    return functools.partial(agrees, every=request.config.getoption("--full"))
+
+
+@pytest.fixture
+def check_each_pass() -> Callable[..., tuple[Trace, SimtContext]]:
+    """As `check`, after every pass in any run."""
+    return functools.partial(agrees, every=True)
 
 
 @pytest.fixture
@@ -70,21 +90,27 @@ def lower() -> Callable[..., tuple[Trace, SimtContext]]:
 
 
 @pytest.fixture
-def proved() -> Callable[..., tuple[Trace, SimtContext]]:
+def proved(check: Callable[..., tuple[Trace, SimtContext]]) -> Callable[..., tuple[Trace, SimtContext]]:
     """As `check`; then the emulator runs the text, copies early and late, and agrees too."""
 
     def run(
-        func: Any, args: Sequence[Any], rtol: float = 1e-5, atol: float = 1e-5, arch: str = "sm_80", passes: bool = True
+        func: Any,
+        args: Sequence[Any],
+        rtol: float = 1e-5,
+        atol: float = 1e-5,
+        arch: str = "sm_80",
+        passes: bool = True,
+        **more: Any,
     ) -> tuple[Trace, SimtContext]:
-        found = agrees(func, args, rtol, atol, arch, passes)
+        trace, ctx = check(func, args, rtol, atol, arch, passes, **more)
         want = copies(args)
         interpreter.run(func, want)
         for mode, seed in (("early", 0), ("late", 1)):
-            got = emulated(func, args, arch, mode, seed)
+            got = launched(func, trace.steps[-1].after, ctx, args, mode, seed)
             for g, w in zip(got, want):
                 if isinstance(w, np.ndarray):
                     wide = w.dtype if w.dtype.kind in "iub" else np.dtype("float64")
                     np.testing.assert_allclose(g.astype(wide), w.astype(wide), rtol, atol, err_msg=mode)
-        return found
+        return trace, ctx
 
     return run

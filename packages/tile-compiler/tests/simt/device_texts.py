@@ -71,7 +71,12 @@ def emulated(
 ) -> list[Any]:
     """The arguments after the printed text ran in the emulator; any finding of it is an error."""
     trace, ctx = lowered(func, arch, options)
-    reports, work = launch_text(printed(func, trace.steps[-1].after, ctx), func, args, mode, seed)
+    return launched(func, trace.steps[-1].after, ctx, args, mode, seed)
+
+
+def launched(func: Any, final: Any, ctx: SimtContext, args: Sequence[Any], mode: str, seed: int) -> list[Any]:
+    """As `emulated`, of a function that is lowered already."""
+    reports, work = launch_text(printed(func, final, ctx), func, args, mode, seed)
     for report in reports:
         report.check()
     return work

@@ -13,7 +13,7 @@ n, m = T.dynamic("n"), T.dynamic("m")
 
 
 @pytest.mark.parametrize("dtypes", [("float16", "float32"), ("float32", "float16"), ("int8", "int32")])
-def test_copies_through_all_scopes(rng: Any, check: Any, dtypes: tuple[str, str]) -> None:
+def test_copies_through_all_scopes(rng: Any, check_each_pass: Any, dtypes: tuple[str, str]) -> None:
     source, result = dtypes
 
     @T.prim_func
@@ -26,12 +26,12 @@ def test_copies_through_all_scopes(rng: Any, check: Any, dtypes: tuple[str, str]
             T.copy(f, B[by * 16, bx * 64])
 
     a = (10 * rng.standard_normal((21, 75))).astype(source)
-    check(copies, [a, np.zeros((21, 75), result)])
+    check_each_pass(copies, [a, np.zeros((21, 75), result)])
 
 
 @pytest.mark.parametrize("threads", [32, 48, 128, 256])
 @pytest.mark.parametrize("shape", [(13, 45), (8, 8), (64, 100)])
-def test_any_extents_and_thread_counts(rng: Any, check: Any, threads: int, shape: tuple[int, int]) -> None:
+def test_any_extents_and_thread_counts(rng: Any, check_each_pass: Any, threads: int, shape: tuple[int, int]) -> None:
     @T.prim_func
     def scale(A: T.Tensor(shape, "float32"), B: T.Tensor(shape, "float32")):
         with T.Kernel(1, threads=threads) as bx:
@@ -41,10 +41,10 @@ def test_any_extents_and_thread_counts(rng: Any, check: Any, threads: int, shape
                 f[i, j] = f[i, j] * 2 + i - j
             T.copy(f, B)
 
-    check(scale, [rng.standard_normal(shape).astype("float32"), np.zeros(shape, "float32")], passes=False)
+    check_each_pass(scale, [rng.standard_normal(shape).astype("float32"), np.zeros(shape, "float32")], passes=False)
 
 
-def test_static_copy_moves_16_bytes_without_predicates(check: Any, lower: Any) -> None:
+def test_static_copy_moves_16_bytes_without_predicates(check_each_pass: Any, lower: Any) -> None:
     @T.prim_func
     def copies(A: T.Tensor((512, 512), "float16"), B: T.Tensor((512, 512), "float16")):
         with T.Kernel(8, 8, threads=128) as (bx, by):
@@ -60,7 +60,7 @@ def test_static_copy_moves_16_bytes_without_predicates(check: Any, lower: Any) -
     assert ctx.alignments == {"A": 16, "B": 16}
 
 
-def test_row_vector_is_replicated(rng: Any, check: Any) -> None:
+def test_row_vector_is_replicated(rng: Any, check_each_pass: Any) -> None:
     @T.prim_func
     def bias(A: T.Tensor((64, 64), "float32"), b: T.Tensor((64,), "float32"), C: T.Tensor((64, 64), "float32")):
         with T.Kernel(1, threads=128) as bx:
@@ -76,10 +76,10 @@ def test_row_vector_is_replicated(rng: Any, check: Any) -> None:
                 C[i, j] = a[i, j] + v[i]
 
     args = [rng.standard_normal(s).astype("float32") for s in ((64, 64), (64,))]
-    check(bias, [*args, np.zeros((64, 64), "float32")])
+    check_each_pass(bias, [*args, np.zeros((64, 64), "float32")])
 
 
-def test_transposing_loops(rng: Any, check: Any) -> None:
+def test_transposing_loops(rng: Any, check_each_pass: Any) -> None:
     @T.prim_func
     def transpose(A: T.Tensor((m, n), "float32"), B: T.Tensor((n, m), "float32")):
         with T.Kernel(T.ceildiv(n, 32), T.ceildiv(m, 16), threads=64) as (bx, by):
@@ -88,10 +88,10 @@ def test_transposing_loops(rng: Any, check: Any) -> None:
             for i, j in T.Parallel(32, 16):
                 B[bx * 32 + i, by * 16 + j] = s[j, i]
 
-    check(transpose, [rng.standard_normal((19, 37)).astype("float32"), np.zeros((37, 19), "float32")])
+    check_each_pass(transpose, [rng.standard_normal((19, 37)).astype("float32"), np.zeros((37, 19), "float32")])
 
 
-def test_rows_of_a_shared_tile_that_shared_memory_names(rng: Any, check: Any) -> None:
+def test_rows_of_a_shared_tile_that_shared_memory_names(rng: Any, check_each_pass: Any) -> None:
     @T.prim_func
     def gather(P: T.Tensor((8,), "int32"), A: T.Tensor((8, 64), "float32"), B: T.Tensor((8, 64), "float32")):
         with T.Kernel(1, threads=64):
@@ -104,10 +104,10 @@ def test_rows_of_a_shared_tile_that_shared_memory_names(rng: Any, check: Any) ->
                     B[k, j] = s[rows[k], 63 - j]
 
     order = rng.permutation(8).astype("int32")
-    check(gather, [order, rng.standard_normal((8, 64)).astype("float32"), np.zeros((8, 64), "float32")])
+    check_each_pass(gather, [order, rng.standard_normal((8, 64)).astype("float32"), np.zeros((8, 64), "float32")])
 
 
-def test_conditions_and_inner_loops_inside_a_nest(rng: Any, check: Any) -> None:
+def test_conditions_and_inner_loops_inside_a_nest(rng: Any, check_each_pass: Any) -> None:
     @T.prim_func
     def rows(A: T.Tensor((32, 16), "float32"), B: T.Tensor((32,), "float32")):
         with T.Kernel(1, threads=32) as bx:
@@ -120,20 +120,20 @@ def test_conditions_and_inner_loops_inside_a_nest(rng: Any, check: Any) -> None:
                         total += s[i, k]
                 B[i] = total
 
-    check(rows, [rng.standard_normal((32, 16)).astype("float32"), np.zeros(32, "float32")])
+    check_each_pass(rows, [rng.standard_normal((32, 16)).astype("float32"), np.zeros(32, "float32")])
 
 
-def test_fill_and_dynamic_extent(rng: Any, check: Any) -> None:
+def test_fill_and_dynamic_extent(rng: Any, check_each_pass: Any) -> None:
     @T.prim_func
     def fill(A: T.Tensor((n,), "float32"), B: T.Tensor((n,), "float32")):
         with T.Kernel(1, threads=64) as bx:
             for i in T.Parallel(n):
                 B[i] = A[i] + 1
 
-    check(fill, [rng.standard_normal(150).astype("float32"), np.zeros(150, "float32")])
+    check_each_pass(fill, [rng.standard_normal(150).astype("float32"), np.zeros(150, "float32")])
 
 
-def test_thread_level_code(rng: Any, check: Any) -> None:
+def test_thread_level_code(rng: Any, check_each_pass: Any) -> None:
     @T.prim_func
     def shift(A: T.Tensor((n,), "float32"), B: T.Tensor((n,), "float32")):
         with T.Kernel(T.ceildiv(n, 64), threads=64) as bx:
@@ -142,10 +142,10 @@ def test_thread_level_code(rng: Any, check: Any) -> None:
             s[tx] = A[bx * 64 + tx]
             B[bx * 64 + tx] = s[63 - tx]
 
-    check(shift, [rng.standard_normal(100).astype("float32"), np.zeros(100, "float32")])
+    check_each_pass(shift, [rng.standard_normal(100).astype("float32"), np.zeros(100, "float32")])
 
 
-def test_two_thread_axes(rng: Any, check: Any) -> None:
+def test_two_thread_axes(rng: Any, check_each_pass: Any) -> None:
     @T.prim_func
     def copies(A: T.Tensor((32, 32), "float32"), B: T.Tensor((32, 32), "float32")):
         with T.Kernel(1, threads=(16, 4)) as bx:
@@ -153,10 +153,10 @@ def test_two_thread_axes(rng: Any, check: Any) -> None:
             T.copy(A, f)
             T.copy(f, B)
 
-    check(copies, [rng.standard_normal((32, 32)).astype("float32"), np.zeros((32, 32), "float32")])
+    check_each_pass(copies, [rng.standard_normal((32, 32)).astype("float32"), np.zeros((32, 32), "float32")])
 
 
-def test_repeated_iterations_update_shared_memory_once(rng: Any, check: Any) -> None:
+def test_repeated_iterations_update_shared_memory_once(rng: Any, check_each_pass: Any) -> None:
     @T.prim_func
     def sums(A: T.Tensor((64, 64), "float32"), B: T.Tensor((64,), "float32")):
         with T.Kernel(1, threads=128) as bx:
@@ -170,10 +170,10 @@ def test_repeated_iterations_update_shared_memory_once(rng: Any, check: Any) -> 
                 s[i] += row[i]
             T.copy(s, B)
 
-    check(sums, [rng.standard_normal((64, 64)).astype("float32"), np.zeros(64, "float32")])
+    check_each_pass(sums, [rng.standard_normal((64, 64)).astype("float32"), np.zeros(64, "float32")])
 
 
-def test_views_of_shared_memory(rng: Any, check: Any) -> None:
+def test_views_of_shared_memory(rng: Any, check_each_pass: Any) -> None:
     @T.prim_func
     def views(A: T.Tensor((8, 32), "float32"), B: T.Tensor((16, 16), "float32")):
         with T.Kernel(1, threads=64) as bx:
@@ -183,10 +183,10 @@ def test_views_of_shared_memory(rng: Any, check: Any) -> None:
             for i, j in T.Parallel(16, 16):
                 B[i, j] = t[i, 15 - j]
 
-    check(views, [rng.standard_normal((8, 32)).astype("float32"), np.zeros((16, 16), "float32")])
+    check_each_pass(views, [rng.standard_normal((8, 32)).astype("float32"), np.zeros((16, 16), "float32")])
 
 
-def test_annotated_layout(rng: Any, check: Any) -> None:
+def test_annotated_layout(rng: Any, check_each_pass: Any) -> None:
     from tilelang.layout import make_padded_layout
 
     @T.prim_func
@@ -198,7 +198,7 @@ def test_annotated_layout(rng: Any, check: Any) -> None:
             for i, j in T.Parallel(64, 32):
                 B[i, j] = s[j, i]
 
-    _, ctx = check(padded, [rng.standard_normal((32, 64)).astype("float16"), np.zeros((64, 32), "float16")])
+    _, ctx = check_each_pass(padded, [rng.standard_normal((32, 64)).astype("float16"), np.zeros((64, 32), "float16")])
     assert ctx.shared_bytes == {0: 32 * 72 * 2 - 16}
 
 
@@ -217,7 +217,7 @@ def test_what_is_not_supported_names_the_line(lower: Any) -> None:
 
 
 @pytest.mark.parametrize("shape", [(3, 30, 16), (1, 16, 33), (8, 7, 4)])
-def test_permuted_fragments(rng: Any, check: Any, shape: tuple[int, int, int]) -> None:
+def test_permuted_fragments(rng: Any, check_each_pass: Any, shape: tuple[int, int, int]) -> None:
     B, M, N = shape
 
     @T.prim_func
@@ -230,10 +230,10 @@ def test_permuted_fragments(rng: Any, check: Any, shape: tuple[int, int, int]) -
                 g[i, j, l] = f[l, j, i] * 2
             T.copy(g, C)
 
-    check(permute, [rng.standard_normal(shape).astype("float16"), np.zeros((N, M, B), "float32")])
+    check_each_pass(permute, [rng.standard_normal(shape).astype("float16"), np.zeros((N, M, B), "float32")])
 
 
-def test_a_tile_is_stored_times_a_variable_of_the_thread(rng: Any, check: Any) -> None:
+def test_a_tile_is_stored_times_a_variable_of_the_thread(rng: Any, check_each_pass: Any) -> None:
     @T.prim_func
     def scaled(A: T.Tensor((64,), "float32"), B: T.Tensor((64,), "float32")):
         with T.Kernel(1, threads=128) as bx:
@@ -245,4 +245,4 @@ def test_a_tile_is_stored_times_a_variable_of_the_thread(rng: Any, check: Any) -
             for i in T.Parallel(64):
                 B[i] = f[i] * factor
 
-    check(scaled, [rng.standard_normal(64).astype("float32"), np.zeros(64, "float32")])
+    check_each_pass(scaled, [rng.standard_normal(64).astype("float32"), np.zeros(64, "float32")])

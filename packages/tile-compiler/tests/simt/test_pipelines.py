@@ -52,7 +52,8 @@ def scaled(stages: int, length: Any, loop: Any = None) -> Any:
 @pytest.mark.parametrize("length", [0, 1, 2, 7])
 def test_tile_that_two_operators_read(rng: Any, proved: Any, arch: str, stages: int, length: int) -> None:
     out = np.zeros(64, "float32")
-    proved(scaled(stages, n), [*halves(rng, (length, 64)), out, out.copy()], arch=arch, passes=length == 7)
+    always = {"every": True} if (length, stages) == (7, 3) else {}
+    proved(scaled(stages, n), [*halves(rng, (length, 64)), out, out.copy()], arch=arch, passes=length == 7, **always)
 
 
 @pytest.mark.parametrize("arch", ["sm_80"])

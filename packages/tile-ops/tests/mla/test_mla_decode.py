@@ -89,7 +89,7 @@ def hopper(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "lengths", [pytest.param((200, 0, 1, 64, 129), marks=pytest.mark.full), (700, 65, 0, 5)], ids=["whole", "parts"]
+    "lengths", [pytest.param((200, 0, 1, 64, 129), marks=pytest.mark.full), (330, 65, 0, 5)], ids=["whole", "parts"]
 )
 def test_pairs_of_tiles(hopper, ran, close, lengths):
     """Even and odd numbers of tiles, whole and not, none at all; the second case has parts, some of them empty."""
