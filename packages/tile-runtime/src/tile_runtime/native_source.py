@@ -22,6 +22,7 @@ from .dtypes import DTYPES, integer_range
 from .expression import Expression
 from .llvm_text import Text
 from .manifest import Launch, Manifest, Param
+from .native_expressions import native_expression
 from .native_interface import (
     HEADER_BYTES,
     LAUNCH,
@@ -451,6 +452,10 @@ class _Function:
         out.need(out.compare("eq", back, value))
         return NativeArgument(kind, narrow, info.itemsize)
 
+    def _expr(self, node: Expression) -> str:
+        """An expression of the manifest as an i64."""
+        return native_expression(self.out, node, {"dim": self.dims, "param": self.scalars, "address": self.addresses})
+
     def _result(self) -> None:
         """The output (several: a list), with a reference of its own; None if there is none."""
         out = self.out
@@ -465,64 +470,7 @@ class _Function:
             out.put(f"call i32 @PyList_SetItem(ptr {made}, i64 {i}, ptr {result})")
         out.put(f"ret ptr {made}")
 
-    # -- expressions -------------------------------------------------------------------------------------------------
 
-    def _expr(self, node: Expression) -> str:
-        """An i64. The manifest's integers have no bounds; extents of tensors that exist cannot make these overflow."""
-        out = self.out
-        if isinstance(node, int):
-            return str(node)
-        operator, *operands = node
-        tables = {"dim": self.dims, "param": self.scalars, "address": self.addresses}
-        if operator in tables:
-            return tables[operator][operands[0]]
-        if operator in ("floordiv", "floormod", "ceildiv"):
-            return self._division(operator, self._expr(operands[0]), operands[1])
-        values = [self._expr(x) for x in operands]
-        result = values[0]
-        if operator in _ARITHMETIC:
-            for value in values[1:]:
-                result = out.value(_ARITHMETIC[operator].format(result, value))
-            return result
-        if operator in _COMPARISONS:
-            return out.value(f"zext i1 {out.compare(_COMPARISONS[operator], *values)} to i64")
-        bits = [out.compare("ne", value, 0) for value in values]
-        if operator == "not":
-            return out.value(f"zext i1 {out.value(f'xor i1 {bits[0]}, true')} to i64")
-        if operator == "select":
-            return out.value(f"select i1 {bits[0]}, i64 {values[1]}, i64 {values[2]}")
-        bit = bits[0]
-        for other in bits[1:]:
-            bit = out.value(f"{operator} i1 {bit}, {other}")  # and, or
-        return out.value(f"zext i1 {bit} to i64")
-
-    def _division(self, operator: str, value: str, divisor: Expression) -> str:
-        """Towards minus infinity (ceildiv: plus), by a positive constant."""
-        if not isinstance(divisor, int) or divisor <= 0:
-            raise NotNative("it divides by what a call decides")
-        out = self.out
-        if operator == "ceildiv":
-            value = out.value(f"add i64 {value}, {divisor - 1}")
-        if divisor & (divisor - 1) == 0:
-            if operator == "floormod":
-                return out.value(f"and i64 {value}, {divisor - 1}")
-            return out.value(f"ashr i64 {value}, {divisor.bit_length() - 1}")
-        rest = out.value(f"srem i64 {value}, {divisor}")
-        below = out.compare("slt", rest, 0)
-        if operator == "floormod":
-            return out.value(f"select i1 {below}, i64 {out.value(f'add i64 {rest}, {divisor}')}, i64 {rest}")
-        quotient = out.value(f"sdiv i64 {value}, {divisor}")
-        return out.value(f"sub i64 {quotient}, {out.value(f'zext i1 {below} to i64')}")
-
-
-_ARITHMETIC = {
-    "+": "add i64 {}, {}",
-    "-": "sub i64 {}, {}",
-    "*": "mul i64 {}, {}",
-    "min": "call i64 @llvm.smin.i64(i64 {}, i64 {})",
-    "max": "call i64 @llvm.smax.i64(i64 {}, i64 {})",
-}
-_COMPARISONS = {"==": "eq", "!=": "ne", "<": "slt", "<=": "sle", ">": "sgt", ">=": "sge"}
 # unfit: a conversion failed and left a Python error; slow: the Python launcher, with the same arguments.
 _ENDING = [
     "unfit:",

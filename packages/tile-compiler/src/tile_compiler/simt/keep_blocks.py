@@ -55,7 +55,7 @@ def keep_blocks(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
 
     With a producer warp (`roles.plan_channels`) the loads of a block's next tile then come under the end of the present one.
     Where blocks leave, their first loads stand alone, after the time that it takes to begin a block: the shorter a tile, the
-    more that is of its time (measured 0 to 13 %, predicted 1 to 16: docs/performance/cuda.md). It pays where one block fills
+    more that is of its time (measured 0 to 13 %, predicted 1 to 13: docs/performance/cuda.md). It pays where one block fills
     a multiprocessor; where several fit, one computes while another begins. Blocks of equal work only: shares are dealt before
     the launch, while a block that leaves makes room for the next whenever it is done. The report says why a kernel's blocks
     stay or leave.
