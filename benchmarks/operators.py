@@ -57,8 +57,10 @@ def cases(device: str, quick: bool = False) -> Iterator[Case]:
 
 
 def dequant_matmul(device: str) -> Iterator[Case]:
-    """4-bit weights with a scale for each 128 (NF4: 64), from one token to a prompt (V0, M2), beside a product with halves."""
+    """4-bit weights with a scale for each 128 (NF4: 64), from one token to a prompt (V0, M2, M3), beside a product with
+    halves."""
     shapes = [(1, 16384, 16384), (16, 16384, 16384), (64, 16384, 16384), (1, 28672, 8192), (4096, 28672, 8192)]
+    shapes += [(64, 28672, 8192), (64, 8192, 28672)]
     dtype = torch.float16
     for m, n, k in shapes if device == "cuda" else [(1, 4096, 4096), (16, 4096, 4096)]:
         for format, group in (("uint4", 128), ("nf4", 64)):

@@ -36,7 +36,7 @@ class Tile:
 TILES = {
     ("sm_90a", 8): Tile(64, 256, 4),
     ("sm_90a", 16): Tile(64, 256, 4),
-    ("sm_90a", 64): Tile(256, 128, 3),
+    ("sm_90a", 64): Tile(128, 128, 4),
     ("sm_90a", 128): Tile(128, 128, 3),
     **{("cuda", tokens): Tile(128, 128, stages) for tokens, stages in ((16, 4), (32, 4), (64, 3), (128, 2))},
     **{("hip", tokens): Tile(128, 128, 2) for tokens in TOKENS},
@@ -47,8 +47,8 @@ INT8_TILES = {("sm_90a", 8): Tile(64, 512, 4)}
 LOOKED_UP_TILES = {("sm_90a", 64): Tile(128, 128, 3)}
 #: Bytes of W that are read while a second kernel starts and adds the splits: 3 us, measured on the H200.
 SUM_BYTES = 7e6
-#: How much longer blocks of fewer than 256 rows take that have a multiprocessor for themselves (68 to 62 us on the H200:
-#: nothing hides their waits).
+#: How much longer blocks take that have a multiprocessor for themselves (68 to 62 us on the H200: nothing hides their
+#: waits).
 ALONE = 1.1
 #: How much longer a byte of W takes than to read it, where products and decoding bound the kernel: 85 for 38 us, measured on
 #: the H200.
@@ -156,7 +156,7 @@ def _splits(problem: DequantProblem, target: Target, tokens: int) -> int:
 
     def bytes_with(splits: int) -> float:
         rounds = blocks * splits / PROCESSORS.get(target.arch, 108)
-        time = packed * ceil(rounds) / rounds * (ALONE if rounds <= 1 and tile.block_N < 256 else 1)
+        time = packed * ceil(rounds) / rounds * (ALONE if rounds <= 1 else 1)
         return time + (4 * splits * problem.m * problem.n + SUM_BYTES if splits > 1 else 0)
 
     return min((s for s in (1, 2, 4, 8, 16) if s == 1 or steps >= 4 * s), key=bytes_with)
