@@ -8,11 +8,14 @@ import pytest
 import torch
 
 import tile_ops
-from tile_ops.attention import configs, reference
-from tile_ops.attention.configs import plan
+import tilelang.target
+from tile_ops.attention import configs, kernels, reference
+from tile_ops.attention.configs import plan, shipped
 from tile_ops.attention.problem import AttentionProblem
 from tile_ops.errors import WrongDtype, WrongShape, WrongValue
 from tile_ops.kernel import Target
+from tilelang.kernel import compiled
+from tilelang.options import make_options
 
 
 def operands(batch, tokens, keys, heads, heads_kv, dim, dtype=torch.float16, seed=0):
@@ -247,3 +250,19 @@ KV = torch.ones(1, 5, 2, 32)
 def test_refuses(q, k, v, options, error, text):
     with pytest.raises(error, match=re.escape(text)):
         tile_ops.flash_attention(q, k, v, **options)
+
+
+FULL = pytest.mark.full
+
+
+@pytest.mark.parametrize(
+    "dims", [(128, 128), pytest.param((64, 64), marks=FULL), pytest.param((192, 128), marks=FULL)], ids=str
+)
+def test_tiles_fit_the_memory_of_an_amd_block(dims):
+    """What the wheel ships for gfx942 needs no more than its 64 KiB, with what products pass through shared memory."""
+    target = Target("hip", "gfx942")
+    spec = next(s for s in shipped(target) if {("dim", dims[0]), ("dim_v", dims[1])} <= set(s.arguments))
+    options = make_options(execution="emulate", pass_configs=dict(spec.pass_configs))  # prints the text, compiles none
+    artifact = compiled(kernels.forward(**dict(spec.arguments)), tilelang.target.Target("hip", "gfx942"), options)
+    (launch,) = artifact.manifest.variants[0].launches
+    assert 0 < launch.shared <= 64 << 10
