@@ -97,7 +97,7 @@ def _note_what_is_shared(kernel: tile_ir.Kernel, ctx: SimtContext) -> None:
             ctx.report.note(
                 kernel.span,
                 f"no clusters, as none are asked for: two blocks along {'xyz'[axis]} have {common} of the {size} bytes of a "
-                "step in common, and where that was measured it gained nothing (docs/decisions/0014)",
+                "step in common, which gained products nothing when it was measured (docs/decisions/0014)",
             )
 
 
