@@ -59,7 +59,7 @@ class Softener(Rewriter):
         self.groups: list[list[Any]] = []
 
     def expr(self, node: Any) -> Any:
-        return tvm_ffi.structural_mutate(node, ((ir.Call, self._call),))
+        return tvm_ffi.structural_mutate(node, ((ir.Call, self._call),)) if tile_ir.holds(node, ir.Call) else node
 
     def _call(self, node: Any, mutator: Any) -> Any:
         new = mutator.default_mutate(node)
@@ -165,6 +165,8 @@ class Resolver(Rewriter):
         return any(equal_groups(parts, g) for g in self.groups)
 
     def expr(self, node: Any) -> Any:
+        if not tile_ir.holds(node, ir.Call, ir.prim.Select, ir.prim.Cast):
+            return node
         rules = ((ir.Call, self._call), (ir.prim.Select, self._select), (ir.prim.Cast, self._cast))
         return tvm_ffi.structural_mutate(node, rules)
 

@@ -55,6 +55,8 @@ class Guard(RangeRewriter):
         self.safe = safe
 
     def expr(self, node: Any) -> Any:
+        if not tile_ir.holds(node, ir.TensorLoad, ir.Call, ir.prim.Select):
+            return node
         rules = ((ir.TensorLoad, self._load), (ir.Call, self._call), (ir.prim.Select, self._plain))
         return tvm_ffi.structural_mutate(node, rules)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import tvm_ffi
 from tvm import ir
 from tvm import tirx as tir
 
@@ -91,7 +90,7 @@ class _Flatten(RangeRewriter):
         return run("tl::cp_async<4>", tir.address_of(tile), self.expr(origin), valid, span=node.span)
 
     def expr(self, node: Any) -> Any:
-        return tvm_ffi.structural_map(node, (ir.TensorLoad, self._load))
+        return tile_ir.map_nodes(node, (ir.TensorLoad, self._load))
 
     def _load(self, node: Any) -> Any:
         if not is_shared(node.source) or node.source not in self.layouts.buffers:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import tvm_ffi
 from tvm import ir
 from tvm import tirx as tir
 
@@ -109,7 +108,7 @@ class _Share(Rewriter):
         def load(n: Any) -> Any:
             return tir.BufferLoad(self.seen[n.source], n.indices) if n.source in self.seen else n
 
-        return tvm_ffi.structural_map(node, (ir.TensorLoad, load)) if self.seen else node
+        return tile_ir.map_nodes(node, (ir.TensorLoad, load)) if self.seen else node
 
     def _unshared(self, fragment: Any) -> UnsupportedOnTarget:
         name = fragment.name

@@ -129,7 +129,7 @@ class _Split(Rewriter):
         return done
 
     def expr(self, node: Any) -> Any:
-        return tvm_ffi.structural_map(node, (ir.TensorLoad, self._load))
+        return tile_ir.map_nodes(node, (ir.TensorLoad, self._load))
 
     def _load(self, node: Any) -> Any:
         if self.binds is None or not is_shared(node.source):
