@@ -31,7 +31,13 @@ def materialize_threads(func: tir.PrimFunc, ctx: CompileContext) -> tir.PrimFunc
                 raise UnsupportedOnTarget("a number of threads that is not constant", at=kernel.span)
             total *= size
         if total > 1024:
-            raise UnsupportedOnTarget(f"{total} threads in a block; the hardware has at most 1024", at=kernel.span)
+            raise UnsupportedOnTarget(
+                "T.Kernel has more threads than a block can have",
+                at=kernel.span,
+                found=f"{total} threads",
+                expected="at most 1024 threads in a block",
+                repair="T.Kernel(..., threads=128): a thread computes several elements of a tile",
+            )
         return tile_ir.Kernel(kernel.index, kernel.grid, threads, kernel.body, kernel.span)
 
     return map_kernels(func, rule)

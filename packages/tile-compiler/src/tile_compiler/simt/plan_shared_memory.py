@@ -64,7 +64,7 @@ def plan_shared_memory(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
                 at=kernel.span,
                 found=f"{each} bytes",
                 expected=f"at most {ctx.arch.shared_limit} bytes on {ctx.arch.name}",
-                repair="use smaller tiles or fewer stages",
+                repair="use smaller tiles",
             )
         ctx.shared_bytes[kernel.index] = total
         whole = tile_ir.sequence([*placed, *tile_ir.statements(body)])

@@ -93,7 +93,7 @@ def _choose(op: Gemm, c: str, threads: int, ctx: SimtContext, span: Any, against
     if not together:
         why = f"no architecture has a matrix instruction for {types}"
     elif not here:
-        why = f"{ctx.arch.name} has no matrix instruction for {types}; {_where(together)} have"
+        why = f"{ctx.arch.name} has no matrix instruction for {types}; it exists on {_where(together)}"
     else:
         shapes = ", ".join(f"{d.m} x {d.n} x {d.k}" for d in here)
         why = f"the tile {op.m} x {op.n} x {op.k} is no multiple of {shapes}"
