@@ -91,26 +91,49 @@ def test_whole_tiles_beside_parts(monkeypatch, emulated, ran, close):
 
 
 @pytest.mark.full
-def test_blocks_that_stay(monkeypatch, emulated, ran, close):
-    """Seven tiles for three blocks; shapes are no multiples of tiles, and the result leaves by bulk stores all the same."""
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float8_e4m3fn])
+def test_blocks_that_stay(monkeypatch, emulated, ran, close, dtype):
+    """Seven tiles for three blocks; shapes are no multiples of tiles. A result of 16-bit operands leaves by bulk stores
+    all the same, one of bytes, with scales for rows, straight from registers."""
     monkeypatch.setattr(configs, "RATES", {("sm_90a", "large"): Rates(step=1.0, start=1.0, slots=3)})
     tile = configs.Tiles(64, 64, 64, 2, 128, 2)
-    monkeypatch.setitem(configs.TILES, ("sm_90a", "large"), tile)
-    monkeypatch.setitem(configs.TILES, ("sm_90a", "staying"), tile)
+    for size in ("large", "staying", "staying8"):
+        monkeypatch.setitem(configs.TILES, ("sm_90a", size), tile)
     generator = torch.Generator().manual_seed(0)
-    a, w = (torch.randn(shape, generator=generator).half() for shape in ((50, 72), (440, 72)))
-    explained = tile_ops.explain(tile_ops.matmul, a, w.T)
+    a, w = (torch.randn(shape, generator=generator).to(dtype) for shape in ((50, 144), (440, 144)))
+    scales = {}
+    if dtype != torch.float16:
+        scales = {"scale_a": torch.rand(50, generator=generator) + 0.5, "scale_b": torch.rand(440, generator=generator)}
+    explained = tile_ops.explain(tile_ops.matmul, a, w.T, **scales)
     assert [kernel.role for kernel in explained.kernels] == ["staying"]
-    close(ran(tile_ops.matmul, a, w.T), reference.matmul(a, w.T), reference.TOLERANCES["float16"])
-    assert "tma_store(" in loaded(explained.kernels[0].spec, explained.target).kernel.get_kernel_source()
+    found = ran(tile_ops.matmul, a, w.T, **scales)
+    close(found, reference.matmul(a, w.T, **scales), reference.TOLERANCES["bfloat16" if scales else "float16"])
+    text = loaded(explained.kernels[0].spec, explained.target).kernel.get_kernel_source()
+    assert ("tma_store(" in text) == (dtype == torch.float16)
 
 
 def test_blocks_stay_for_many_tiles_of_narrow_results():
     def roles(**others):
         return [role for role, _ in configs.plan(problem(8192, 8192, 8192, **others), H200).kernels]
 
-    assert roles() == ["staying"]
-    assert roles(out_dtype="float32") == ["product"]
+    assert roles() == roles(dtype="float8_e4m3fn", out_dtype="bfloat16", scales="rows") == ["staying"]
+    assert roles(out_dtype="float32") == roles(dtype="int8", out_dtype="bfloat16", scales="rows") == ["product"]
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "gfx942"])
+def test_each_size_of_a_product_has_tiles_that_suit_it(arch):
+    """One rule for all GPUs: as few idle multiprocessors as tiles allow, and no bulk copy of a part of a row."""
+    target = Target("hip" if arch == "gfx942" else "cuda", arch)
+    for m, n, k in ((100, 1000, 4096), (1000, 1000, 4096), (2000, 2560, 4096), (8192, 8192, 8192)):
+        for transpose_b in (False, True):
+            _, spec = configs.plan(problem(m, n, k, transpose_b=transpose_b), target).kernels[0]
+            tile = dict(spec.arguments)
+            assert transpose_b or tile["block_n"] * 2 % 128 == 0
+            assert (tile["block_m"] + tile["block_n"]) * tile["block_k"] * 2 * tile["stages"] <= 227 * 1024
+    tiles = [dict(configs.plan(problem(n, n, 4096), target).kernels[0][1].arguments) for n in (64, 1000, 8192)]
+    areas = [tile["block_m"] * tile["block_n"] for tile in tiles]
+    assert areas == sorted(areas)
+    assert areas[0] < areas[-1]
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(70, 40, 33), (66, 43, 40)])

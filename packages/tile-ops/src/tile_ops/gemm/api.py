@@ -225,7 +225,7 @@ def _multiply(
     if "gemv" in call:
         call["gemv"](a, b, bias, c, activation)
     elif "staying" in call:
-        call["staying"](a, b, bias, c, activation)
+        call["staying"](a, b, scale_a, scale_b, bias, c, activation)
     elif "combine" in call:
         partial = c.new_empty((numbers["splits"], *c.shape[1:]), dtype=torch.float32)
         call["parts"](a, b, partial, numbers["steps"])

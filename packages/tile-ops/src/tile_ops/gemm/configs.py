@@ -11,7 +11,7 @@ from tile_ops.kernel.spec import Scalar
 from tile_ops.operator import Plan
 
 from .model import Division, Rates, best, whole
-from .problem import BLOCK, GemmProblem
+from .problem import BLOCK, FLOAT8, GemmProblem
 
 
 @dataclass(frozen=True)
@@ -37,21 +37,35 @@ class Tiles:
         }
 
 
+def _hopper(block_m: int, block_n: int) -> Tiles:
+    """As many stages as fit into 227 KB of shared memory, up to 16: the loads of a chip with few blocks are on their way
+    together. One warpgroup for 64 rows, two for more."""
+    stages = min(16, (227 * 1024 - 1024) // ((block_m + block_n) * 128))
+    return Tiles(block_m, block_n, 128, stages, 128 if block_m == 64 else 256, 0 if block_m == 64 else 16)
+
+
 #: By architecture (or kind) and class. "large" was measured (docs/performance/cuda.md: the tile of sm_90a and that of
-#: mma.sync; cpu.md: 256 x 256 x 256 of float32); "small" is a rule: the smallest tile with all warps at work.
+#: mma.sync; cpu.md: 256 x 256 x 256 of float32); "small" is a rule: the smallest tile with all warps at work. The others of
+#: sm_90a are the ones that were the best for a shape of a sweep (cuda.md, "Products of any shape").
 TILES = {
     ("sm_90a", "large"): Tiles(128, 256, 128, 4, 256, 16),
     ("sm_90a", "staying"): Tiles(128, 256, 128, 3, 256, 8),  # and a tile of the result beside them
-    ("sm_90a", "wide"): Tiles(128, 192, 128, 4, 256, 16),
-    ("sm_90a", "medium"): Tiles(128, 128, 128, 4, 256, 16),
-    ("sm_90a", "small"): Tiles(64, 64, 128, 4, 128, 0),
+    ("sm_90a", "staying8"): Tiles(128, 256, 128, 4, 256, 16),  # of bytes
+    ("sm_90a", "256x160"): _hopper(256, 160),
+    ("sm_90a", "128x192"): _hopper(128, 192),
+    ("sm_90a", "128x160"): _hopper(128, 160),
+    ("sm_90a", "128x80"): _hopper(128, 80),
+    ("sm_90a", "64x128"): _hopper(64, 128),
+    ("sm_90a", "64x80"): _hopper(64, 80),
+    ("sm_90a", "small"): _hopper(64, 64),
+    ("sm_90a", "64x40"): _hopper(64, 40),
+    ("sm_90a", "64x16"): _hopper(64, 16),
     ("cuda", "large"): Tiles(128, 128, 64, 3, 128, 8),
     ("cuda", "small"): Tiles(64, 64, 64, 3, 128, 0),
     ("hip", "large"): Tiles(128, 128, 64, 2, 256, 8),
     ("hip", "small"): Tiles(64, 64, 64, 2, 256, 0),
     ("cpu", "large"): Tiles(256, 256, 1024, 0, 128, 0),
     ("cpu", "small"): Tiles(64, 64, 1024, 0, 128, 0),
-    ("sm_90a", "thin"): Tiles(64, 128, 128, 4, 128, 0),
     ("cuda", "thin"): Tiles(16, 128, 128, 4, 128, 0),
     ("hip", "thin"): Tiles(16, 128, 64, 2, 256, 0),
     # One scale along n for each block, and two tiles of sums.
@@ -60,23 +74,32 @@ TILES = {
     ("hip", "blocks"): Tiles(64, 128, 128, 2, 256, 8),
     ("cpu", "blocks"): Tiles(64, 128, 128, 0, 128, 0),
 }
-#: What a tile of 16-bit elements, or of bytes, takes on a chip; for the others the rules of `plan` decide. Fitted to 24
-#: shapes of a sweep on an H200 (docs/performance/cuda.md, "Products of any shape"): one wave of 64 steps, large to small,
-#: 44, 35, 29, 26 and 23 us, of 256 steps 156, 120, 97, 88 and 73 us.
+#: What a tile takes on a chip: of sm_90a measured on an H200 in a sweep of 25 shapes, 16-bit elements (docs/performance/
+#: cuda.md, "Products of any shape"); of the others rules from data sheets (A100: 108 multiprocessors, 312 TFLOP/s, 5 TB/s
+#: of L2; MI300X: 304, 1307, 33): a step takes as long as its products, or its bytes.
 RATES = {
     ("sm_90a", "large"): Rates(0.62, 6.0, 132),
-    ("sm_90a", "wide"): Rates(0.46, 6.5, 132),
-    ("sm_90a", "medium"): Rates(0.36, 6.5, 132),
-    ("sm_90a", "thin"): Rates(0.32, 5.5, 132),
-    ("sm_90a", "small"): Rates(0.28, 6.0, 264),
+    ("sm_90a", "256x160"): Rates(0.83, 6.0, 132),
+    ("sm_90a", "128x192"): Rates(0.46, 6.0, 132),
+    ("sm_90a", "128x160"): Rates(0.44, 6.0, 132),
+    ("sm_90a", "128x80"): Rates(0.29, 5.0, 132),
+    ("sm_90a", "64x128"): Rates(0.195, 5.0, 132),
+    ("sm_90a", "64x80"): Rates(0.18, 5.0, 132),
+    ("sm_90a", "small"): Rates(0.17, 5.0, 132),
+    ("sm_90a", "64x40"): Rates(0.14, 5.0, 132),
+    ("sm_90a", "64x16"): Rates(0.11, 5.0, 132),
+    ("cuda", "large"): Rates(0.36, 5.0, 108),
+    ("cuda", "small"): Rates(0.18, 5.0, 108),
+    ("cuda", "thin"): Rates(0.40, 5.0, 108),
+    ("hip", "large"): Rates(0.25, 5.0, 304),
+    ("hip", "small"): Rates(0.08, 5.0, 304),
+    ("hip", "thin"): Rates(0.09, 5.0, 304),
 }
 #: Waves of large tiles from which on blocks stay: the loads of a tile begin under the stores of the one before. Measured
 #: there, 0.89 to 0.98 of the time of a block for each tile from 1.8 waves on.
 STAYING = 1
 #: Waves of large tiles from which on no others are weighed: the last wave counts for little, the tiles' rate for all.
 LONG = 3
-#: Rows up to which a product is thin: it lasts as long as B takes to read.
-THIN = 64
 #: Rows that kernels of multiplications are written for; the least that holds all is taken. More are for matrix instructions.
 GEMV_ROWS = (1, 2, 4, 8)
 #: Most rows of them by kind. Measured on an H200, 16384 x 16384, float16: 1 row 0.133 ms against 0.175 by split matrix
@@ -87,11 +110,10 @@ FEW_ROWS = {"cpu": 8, "cuda": 4, "hip": 0}
 COLUMNS, COLUMNS_STEP = 4096, 8
 #: Blocks of columns and parts of k that a CPU's product of few rows has at least, for its cores.
 CPU_BLOCKS = 16
-#: Steps along k that a part of a split product has at least: fewer, and starting costs more than it brings.
+#: Steps along k that a part of a CPU's product has at least: fewer, and starting costs more than it brings.
 PART_STEPS = 8
-#: Blocks that fill half of a chip (of 132, 108, 304 multiprocessors, of a CPU's cores): fewer large tiles than this, and
-#: small ones are taken.
-ENOUGH = {"cuda": 66, "hip": 152, "cpu": 1}
+#: Large tiles from which on a CPU takes them.
+ENOUGH = 1
 ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4, "int8": 1, "float8_e4m3fn": 1, "float8_e4m3fnuz": 1}
 
 
@@ -106,17 +128,11 @@ def plan(problem: GemmProblem, target: Target) -> Plan:
         steps = max(1, -(-problem.k // COLUMNS_STEP))
         each = -(-steps // _cpu_parts(problem, steps))
         return Plan.of(kernels, why, "measured: FEW_ROWS in gemm/configs.py", splits=-(-steps // each), steps=each)
-    if any(arch == target.arch for arch, _ in RATES) and ITEMSIZE[problem.dtype] <= 2:
+    if target.kind != "cpu":
         return _by_model(problem, target)
-    if problem.m <= THIN and (target.kind, "thin") in TILES:
-        tiles, division = _count(problem, _tiles(target, "thin")), _split(problem, target)
-        if division.whole < tiles:
-            why = f"{problem.m} rows, k in {division.parts} parts of {division.steps} steps"
-            return _divided(problem, target, "thin", division, why, source)
-        return Plan.of({"product": _spec(problem, target, "thin")}, f"{problem.m} rows", source)
     large = _tiles(target, "large")
     blocks = problem.batch * (problem.m // large.block_m) * (problem.n // large.block_n)
-    size = "large" if blocks >= ENOUGH[target.kind] else "small"
+    size = "large" if blocks >= ENOUGH else "small"
     why = f"{size} tiles, {blocks} whole large ones"
     return Plan.of({"product": _spec(problem, target, size)}, why, source)
 
@@ -140,21 +156,22 @@ def _cpu_parts(problem: GemmProblem, steps: int) -> int:
 
 def _by_model(problem: GemmProblem, target: Target) -> Plan:
     """The tiles, and for plain products of one matrix their parts along k, that take least time by the model."""
-    plain = _divisible(problem)
-    long = _count(problem, _tiles(target, "large")) >= LONG * RATES[target.arch, "large"].slots
+    known = {size: rates for (arch, size), rates in RATES.items() if arch == _row(target)}
+    long = _count(problem, _tiles(target, "large")) >= LONG * known["large"].slots
     found: dict[str, Division] = {}
-    for arch, size in RATES:
-        if arch != target.arch or (long and size != "large"):
+    for size, rates in known.items():
+        tiles = _tiles(target, size)
+        if (long and size != "large") or not _suits(problem, target, size):
             continue
-        tiles, rates = _tiles(target, size), RATES[arch, size]
         count, steps, area = _count(problem, tiles), _steps(problem, tiles), tiles.block_m * tiles.block_n
-        found[size] = best(count, steps, area, rates) if plain and not long else whole(count, steps, rates)
+        divided = _divisible(problem) and not long
+        found[size] = best(count, steps, area, rates) if divided else whole(count, steps, rates)
     size, chosen = min(found.items(), key=lambda item: item[1].microseconds)
     source = "model: RATES in gemm/configs.py"
-    tiles, rates = _tiles(target, size), RATES[target.arch, size]
+    tiles, rates = _tiles(target, size), known[size]
     count, steps = _count(problem, tiles), _steps(problem, tiles)
     waves = f"{count} {size} tiles where {rates.slots} run at once"
-    if chosen.whole == count > STAYING * rates.slots and plain and size == "large" and _is_narrow(problem):
+    if size == "large" and chosen.whole == count > STAYING * rates.slots and _stays(problem, target):
         why = f"{waves}, by blocks that stay: {chosen.microseconds:.0f} us"
         return Plan.of({"staying": _staying_spec(problem, target)}, why, source)
     if chosen.whole == count:
@@ -181,9 +198,26 @@ def _divided(problem: GemmProblem, target: Target, size: str, division: Division
     )
 
 
-def _is_narrow(problem: GemmProblem) -> bool:
-    """Whether a tile of the result fits into shared memory beside the stages."""
-    return problem.out_dtype in ("float16", "bfloat16")
+def _row(target: Target) -> str:
+    """Under which name the tables have a target: its architecture, or its kind."""
+    return target.arch if (target.arch, "large") in TILES else target.kind
+
+
+def _suits(problem: GemmProblem, target: Target, size: str) -> bool:
+    """Whether a tile is for these types, and rows of B's are whole units of bulk copies: 128 bytes, of a B that is read
+    row by row any number."""
+    if size in ("large", "small", "thin"):
+        return True
+    itemsize = ITEMSIZE[problem.dtype]
+    return itemsize <= 2 and (problem.transpose_b or _tiles(target, size).block_n * itemsize % 128 == 0)
+
+
+def _stays(problem: GemmProblem, target: Target) -> bool:
+    """Whether `staying_matmul` can do it, with a tile of the result in shared memory beside the stages."""
+    plain = problem.batch == 1 and not problem.gradient and problem.dtype != "int8"
+    scaled = problem.scales is not None and problem.dtype in FLOAT8
+    narrow = problem.out_dtype in ("float16", "bfloat16")
+    return (target.arch, "staying") in TILES and plain and narrow and (problem.scales is None or scaled)
 
 
 def _divisible(problem: GemmProblem) -> bool:
@@ -199,29 +233,20 @@ def _steps(problem: GemmProblem, tiles: Tiles) -> int:
     return -(-problem.k * ITEMSIZE[problem.dtype] // tiles.step_bytes)
 
 
-def _split(problem: GemmProblem, target: Target) -> Division:
-    """Thin tiles, all of them in as many parts as fill the chip twice."""
-    tiles = _tiles(target, "thin")
-    steps, count = _steps(problem, tiles), _count(problem, tiles)
-    parts = max(1, min(4 * ENOUGH[target.kind] // count, steps // PART_STEPS)) if _divisible(problem) else 1
-    each = max(1, -(-steps // parts))
-    return Division(0 if parts > 1 else count, -(-steps // each), each, 0.0)
-
-
 def shipped(target: Target) -> Iterator[KernelSpec]:
     """Plain products of one matrix, or of as many on both sides, by b or by a transposed b (a layer's weight)."""
-    own = target.arch if (target.arch, "large") in TILES else target.kind
-    sizes = [size for name, size in TILES if name == own and size not in ("blocks", "staying")]
-    for dtype, transpose_b, size in product(("float16", "bfloat16", "float32"), (False, True), sizes):
-        if size in ("wide", "medium") and ITEMSIZE[dtype] > 2:
-            continue  # `_by_model` alone takes these
+    table = TILES if target.kind == "cpu" else RATES
+    sizes = [size for name, size in table if name == _row(target) and size != "blocks"]
+    for dtype, transpose_b in product(("float16", "bfloat16", "float32"), (False, True)):
         problem = GemmProblem(1, 1, 1, 1, dtype, dtype, False, transpose_b, "each", "each", None, None, False)
-        yield _spec(problem, target, size)
         for rows in GEMV_ROWS:
             yield from (_few_rows(replace(problem, m=rows), target) or {}).values()
-        if size == "thin" or ((target.arch, size) in RATES and ITEMSIZE[dtype] <= 2):
-            yield from _split_specs(problem, target, size).values()
-        if (target.arch, "staying") in TILES and size == "large" and _is_narrow(problem):
+        for size in sizes:
+            if _suits(problem, target, size):
+                yield _spec(problem, target, size)
+                if target.kind != "cpu":
+                    yield from _split_specs(problem, target, size).values()
+        if _stays(problem, target):
             yield _staying_spec(problem, target)
 
 
@@ -270,6 +295,7 @@ def _split_specs(problem: GemmProblem, target: Target, size: str) -> dict[str, K
 
 
 def _staying_spec(problem: GemmProblem, target: Target) -> KernelSpec:
+    staged = ITEMSIZE[problem.dtype] > 1  # of bytes a fourth stage is worth more (cuda.md, "sm_90a: TMA, wgmma")
     return KernelSpec.of(
         "gemm",
         "staying_matmul",
@@ -278,9 +304,11 @@ def _staying_spec(problem: GemmProblem, target: Target) -> KernelSpec:
         out_dtype=problem.out_dtype,
         transpose_a=problem.transpose_a,
         transpose_b=problem.transpose_b,
+        scales=problem.scales,
         bias=_bias(problem),
         blocks=RATES[target.arch, "large"].slots,
-        **_tiles(target, "staying").arguments(ITEMSIZE[problem.dtype]),
+        staged=staged,
+        **_tiles(target, "staying" if staged else "staying8").arguments(ITEMSIZE[problem.dtype]),
     )
 
 

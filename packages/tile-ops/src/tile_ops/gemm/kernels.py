@@ -269,6 +269,7 @@ def staying_matmul(
     out_dtype,
     transpose_a,
     transpose_b,
+    scales,
     bias,
     block_m,
     block_n,
@@ -277,8 +278,10 @@ def staying_matmul(
     threads,
     panel,
     blocks,
+    staged,
 ):
-    """`blocks` blocks that work through all tiles of C: the loads of a tile begin while the one before is stored."""
+    """`blocks` blocks that work through all tiles of C: the loads of a tile begin while the one before is stored, with
+    `staged` through shared memory and in bulk. `scales`: None or "rows", as in `matmul`."""
     m, n, k = T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
     batch = T.dynamic("batch")
 
@@ -286,6 +289,8 @@ def staying_matmul(
     def staying_matmul(
         A: _operand(m, k, transpose_a, dtype, "a"),
         B: _operand(k, n, transpose_b, dtype, "b"),
+        scale_a: _scales(scales, (m,), "a"),
+        scale_b: _scales(scales, (n,), "b"),
         added: _bias(bias),
         C: _result(batch, m, n, out_dtype),
         activation: T.int32,
@@ -293,20 +298,28 @@ def staying_matmul(
         with T.Kernel(blocks, threads=threads) as block:
             A_tile = T.alloc_shared(_tile(block_m, block_k, transpose_a), dtype)
             B_tile = T.alloc_shared(_tile(block_k, block_n, transpose_b), dtype)
-            C_tile = T.alloc_shared((block_m, block_n), out_dtype)
+            if staged:
+                C_tile = T.alloc_shared((block_m, block_n), out_dtype)
             acc = T.alloc_fragment((block_m, block_n), "float32")
 
             tiles = [T.ceildiv(m, block_m), T.ceildiv(n, block_n)]
             for bm, bn in T.Persistent(tiles, blocks, block, panel):
+                row, column = bm * block_m, bn * block_n
                 T.clear(acc)
                 for step in T.Pipelined(T.ceildiv(k, block_k), num_stages=stages):
-                    _load(A, 0, bm * block_m, step * block_k, transpose_a, A_tile)
-                    _load(B, 0, step * block_k, bn * block_n, transpose_b, B_tile)
+                    _load(A, 0, row, step * block_k, transpose_a, A_tile)
+                    _load(B, 0, step * block_k, column, transpose_b, B_tile)
                     T.gemm(A_tile, B_tile, acc, transpose_A=transpose_a, transpose_B=transpose_b)
-                _add(acc, added, bn * block_n)
+                if scales:
+                    for i, j in T.Parallel(block_m, block_n):
+                        acc[i, j] *= scale_a[row + i] * scale_b[column + j]
+                _add(acc, added, column)
                 _activate(acc, activation)
-                T.copy(acc, C_tile)
-                T.copy(C_tile, C[0, bm * block_m, bn * block_n])
+                if staged:
+                    T.copy(acc, C_tile)
+                    T.copy(C_tile, C[0, row, column])
+                else:
+                    T.copy(acc, C[0, row, column])
 
     return staying_matmul
 
