@@ -63,7 +63,7 @@ def test_parts_pay_for_a_remainder_of_tiles_and_a_long_k():
 
 
 def test_the_plan_says_what_it_weighed():
-    chosen = configs.plan(problem(250, 5120, 16384), H200)
+    chosen = configs.plan(problem(512, 1024, 16384), H200)
     assert [role for role, _ in chosen.kernels] == ["parts", "finish"]
     assert "along k" in chosen.why
     assert "all whole" in chosen.why

@@ -41,7 +41,7 @@ def _hopper(block_m: int, block_n: int) -> Tiles:
     """As many stages as fit into 227 KB of shared memory, up to 16: the loads of a chip with few blocks are on their way
     together. One warpgroup for 64 rows, two for more."""
     stages = min(16, (227 * 1024 - 1024) // ((block_m + block_n) * 128))
-    return Tiles(block_m, block_n, 128, stages, 128 if block_m == 64 else 256, 0 if block_m == 64 else 16)
+    return Tiles(block_m, block_n, 128, stages, 128 if block_m == 64 else 256, 8)
 
 
 #: By architecture (or kind) and class. "large" was measured (docs/performance/cuda.md: the tile of sm_90a and that of
@@ -51,15 +51,16 @@ TILES = {
     ("sm_90a", "large"): Tiles(128, 256, 128, 4, 256, 16),
     ("sm_90a", "staying"): Tiles(128, 256, 128, 3, 256, 8),  # and a tile of the result beside them
     ("sm_90a", "staying8"): Tiles(128, 256, 128, 4, 256, 16),  # of bytes
+    ("sm_90a", "256x192"): _hopper(256, 192),
     ("sm_90a", "256x160"): _hopper(256, 160),
     ("sm_90a", "128x192"): _hopper(128, 192),
     ("sm_90a", "128x160"): _hopper(128, 160),
+    ("sm_90a", "128x128"): _hopper(128, 128),
     ("sm_90a", "128x80"): _hopper(128, 80),
     ("sm_90a", "64x128"): _hopper(64, 128),
     ("sm_90a", "64x80"): _hopper(64, 80),
     ("sm_90a", "small"): _hopper(64, 64),
-    ("sm_90a", "64x40"): _hopper(64, 40),
-    ("sm_90a", "64x16"): _hopper(64, 16),
+    ("sm_90a", "64x32"): _hopper(64, 32),
     ("cuda", "large"): Tiles(128, 128, 64, 3, 128, 8),
     ("cuda", "small"): Tiles(64, 64, 64, 3, 128, 0),
     ("hip", "large"): Tiles(128, 128, 64, 2, 256, 8),
@@ -74,20 +75,21 @@ TILES = {
     ("hip", "blocks"): Tiles(64, 128, 128, 2, 256, 8),
     ("cpu", "blocks"): Tiles(64, 128, 128, 0, 128, 0),
 }
-#: What a tile takes on a chip: of sm_90a measured on an H200 in a sweep of 25 shapes, 16-bit elements (docs/performance/
+#: What a tile takes on a chip: of sm_90a measured on an H200 in a sweep of 26 shapes, 16-bit elements (docs/performance/
 #: cuda.md, "Products of any shape"); of the others rules from data sheets (A100: 108 multiprocessors, 312 TFLOP/s, 5 TB/s
 #: of L2; MI300X: 304, 1307, 33): a step takes as long as its products, or its bytes.
 RATES = {
-    ("sm_90a", "large"): Rates(0.62, 6.0, 132),
-    ("sm_90a", "256x160"): Rates(0.83, 6.0, 132),
-    ("sm_90a", "128x192"): Rates(0.46, 6.0, 132),
-    ("sm_90a", "128x160"): Rates(0.44, 6.0, 132),
-    ("sm_90a", "128x80"): Rates(0.29, 5.0, 132),
-    ("sm_90a", "64x128"): Rates(0.195, 5.0, 132),
-    ("sm_90a", "64x80"): Rates(0.18, 5.0, 132),
-    ("sm_90a", "small"): Rates(0.17, 5.0, 132),
-    ("sm_90a", "64x40"): Rates(0.14, 5.0, 132),
-    ("sm_90a", "64x16"): Rates(0.11, 5.0, 132),
+    ("sm_90a", "large"): Rates(0.60, 8.0, 132, 3e6),
+    ("sm_90a", "256x192"): Rates(0.95, 8.5, 132, 3e6),
+    ("sm_90a", "256x160"): Rates(0.81, 8.5, 132, 3e6),
+    ("sm_90a", "128x192"): Rates(0.47, 8.0, 132, 3e6),
+    ("sm_90a", "128x160"): Rates(0.42, 7.5, 132, 3e6),
+    ("sm_90a", "128x128"): Rates(0.354, 7.0, 132, 3e6),
+    ("sm_90a", "128x80"): Rates(0.27, 5.5, 132, 3e6),
+    ("sm_90a", "64x128"): Rates(0.19, 5.2, 132, 3e6),
+    ("sm_90a", "64x80"): Rates(0.185, 5.3, 132, 3e6),
+    ("sm_90a", "small"): Rates(0.175, 5.0, 132, 3e6),
+    ("sm_90a", "64x32"): Rates(0.125, 4.5, 132, 1.3e6),
     ("cuda", "large"): Rates(0.36, 5.0, 108),
     ("cuda", "small"): Rates(0.18, 5.0, 108),
     ("cuda", "thin"): Rates(0.40, 5.0, 108),
@@ -99,7 +101,7 @@ RATES = {
 #: there, 0.89 to 0.98 of the time of a block for each tile from 1.8 waves on.
 STAYING = 1
 #: Waves of large tiles from which on no others are weighed: the last wave counts for little, the tiles' rate for all.
-LONG = 3
+LONG = 8
 #: Rows that kernels of multiplications are written for; the least that holds all is taken. More are for matrix instructions.
 GEMV_ROWS = (1, 2, 4, 8)
 #: Most rows of them by kind. Measured on an H200, 16384 x 16384, float16: 1 row 0.133 ms against 0.175 by split matrix
@@ -164,8 +166,11 @@ def _by_model(problem: GemmProblem, target: Target) -> Plan:
         if (long and size != "large") or not _suits(problem, target, size):
             continue
         count, steps, area = _count(problem, tiles), _steps(problem, tiles), tiles.block_m * tiles.block_n
-        divided = _divisible(problem) and not long
-        found[size] = best(count, steps, area, rates) if divided else whole(count, steps, rates)
+        bytes_read = (problem.m + problem.n) * problem.k * problem.batch * ITEMSIZE[problem.dtype]
+        if _divisible(problem) and not long:
+            found[size] = best(count, steps, area, rates, bytes_read)
+        else:
+            found[size] = whole(count, steps, rates, bytes_read)
     size, chosen = min(found.items(), key=lambda item: item[1].microseconds)
     source = "model: RATES in gemm/configs.py"
     tiles, rates = _tiles(target, size), known[size]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,16 +12,22 @@ LAUNCH, BYTES = 3.0, 1.0e6
 #: Parts that a tile has at most, steps that a part has at least: fewer, and starting costs more than it brings.
 PARTS, STEPS = 32, 4
 #: Of the time of whole tiles: what parts must come below, as the model is not exact.
-WORTH = 0.97
+WORTH = 0.85
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Microseconds of a block's step and of its beginning and end together, where `slots` blocks run at once."""
+    """Microseconds of a block's step and of its beginning and end together, where `slots` blocks run at once; bytes in a
+    microsecond that such tiles read of the operands, all blocks together."""
 
     step: float
     start: float
     slots: int
+    memory: float = math.inf
+
+    def reading(self, size: int) -> float:
+        """Microseconds that a product lasts at least whose operands have so many bytes."""
+        return self.start + size / self.memory
 
 
 @dataclass(frozen=True)
@@ -37,14 +44,16 @@ class Division:
         return (tiles - self.whole) * self.parts
 
 
-def whole(tiles: int, steps: int, rates: Rates) -> Division:
-    """One block for each tile: as many waves as the chip has turns of `slots`, the last one as long as the others."""
+def whole(tiles: int, steps: int, rates: Rates, size: int = 0) -> Division:
+    """One block for each tile: as many waves as the chip has turns of `slots`, the last one as long as the others.
+    `size`: bytes of the operands."""
     waves = -(-tiles // rates.slots)
-    return Division(tiles, 1, steps, waves * (rates.start + steps * rates.step))
+    return Division(tiles, 1, steps, max(waves * (rates.start + steps * rates.step), rates.reading(size)))
 
 
-def divisions(tiles: int, steps: int, area: int, rates: Rates) -> Iterator[Division]:
-    """Ways to cut what whole waves leave, or that and one wave more, into parts; `area` elements in a tile."""
+def divisions(tiles: int, steps: int, area: int, rates: Rates, size: int = 0) -> Iterator[Division]:
+    """Ways to cut what whole waves leave, or that and one wave more, into parts; `area` elements in a tile, `size` bytes of
+    the operands."""
     full = tiles - tiles % rates.slots
     for first in {full, max(0, full - rates.slots)} - {tiles}:
         for parts in range(2, min(PARTS, steps // STEPS) + 1):
@@ -54,11 +63,12 @@ def divisions(tiles: int, steps: int, area: int, rates: Rates) -> Iterator[Divis
             pieces = (tiles - first) * parts
             time = first // rates.slots * (rates.start + steps * rates.step)
             time += -(-pieces // rates.slots) * (rates.start + each * rates.step)
-            yield Division(first, parts, each, time + LAUNCH + 4 * pieces * area / BYTES)
+            time = max(time, rates.reading(size)) + LAUNCH + 4 * pieces * area / BYTES
+            yield Division(first, parts, each, time)
 
 
-def best(tiles: int, steps: int, area: int, rates: Rates) -> Division:
+def best(tiles: int, steps: int, area: int, rates: Rates, size: int = 0) -> Division:
     """The division that takes the least time by this model; whole tiles where parts bring little."""
-    plain = whole(tiles, steps, rates)
-    least = min(divisions(tiles, steps, area, rates), key=lambda d: d.microseconds, default=plain)
+    plain = whole(tiles, steps, rates, size)
+    least = min(divisions(tiles, steps, area, rates, size), key=lambda d: d.microseconds, default=plain)
     return least if least.microseconds < WORTH * plain.microseconds else plain
