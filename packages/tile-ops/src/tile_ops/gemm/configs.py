@@ -102,6 +102,8 @@ RATES = {
 STAYING = 1
 #: Waves of large tiles from which on no others are weighed: the last wave counts for little, the tiles' rate for all.
 LONG = 8
+#: Elements of a tile that is cut along k at most: the parts of larger ones cost more than they bring.
+CUT = 128 * 128
 #: Rows that kernels of multiplications are written for; the least that holds all is taken. More are for matrix instructions.
 GEMV_ROWS = (1, 2, 4, 8)
 #: Most rows of them by kind. Measured on an H200, 16384 x 16384, float16: 1 row 0.133 ms against 0.175 by split matrix
@@ -167,7 +169,7 @@ def _by_model(problem: GemmProblem, target: Target) -> Plan:
             continue
         count, steps, area = _count(problem, tiles), _steps(problem, tiles), tiles.block_m * tiles.block_n
         bytes_read = (problem.m + problem.n) * problem.k * problem.batch * ITEMSIZE[problem.dtype]
-        if _divisible(problem) and not long:
+        if _divisible(problem) and area <= CUT:
             found[size] = best(count, steps, area, rates, bytes_read)
         else:
             found[size] = whole(count, steps, rates, bytes_read)
@@ -249,7 +251,8 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
         for size in sizes:
             if _suits(problem, target, size):
                 yield _spec(problem, target, size)
-                if target.kind != "cpu":
+                tiles = _tiles(target, size)
+                if target.kind != "cpu" and tiles.block_m * tiles.block_n <= CUT:
                     yield from _split_specs(problem, target, size).values()
         if _stays(problem, target):
             yield _staying_spec(problem, target)
