@@ -233,6 +233,28 @@ def test_refuses(a, b, options, error, text):
         tile_ops.matmul(a, b, **options)
 
 
+@pytest.mark.parametrize(
+    ("m", "dtype", "turned", "tile"),
+    [
+        (9, torch.bfloat16, False, (16, 512, 256)),
+        (20, torch.float32, False, (32, 512, 128)),
+        (64, torch.float32, False, (64, 512, 128)),
+        (16, torch.bfloat16, True, (16, 64, 1024)),
+        (32, torch.float32, True, (32, 256, 256)),
+        (64, torch.bfloat16, True, (64, 64, 512)),
+        (300, torch.bfloat16, False, (256, 256, 512)),
+    ],
+)
+def test_tiles_of_a_cpu(ran, close, m, dtype, turned, tile):
+    a, b = operands((m, 70), (70, 600), dtype)
+    b = b.T.contiguous().T if turned else b
+    (kernel,) = tile_ops.explain(tile_ops.matmul, a, b).kernels
+    assert tuple(dict(kernel.spec.arguments)[name] for name in ("block_m", "block_n", "block_k")) == tile
+    if m in (9, 20):
+        name = str(dtype).removeprefix("torch.")
+        close(ran(tile_ops.matmul, a, b), reference.matmul(a, b), reference.TOLERANCES[name])
+
+
 FEW = [("cpu", "rows"), ("cpu", "columns"), ("cuda -arch=sm_90a", "rows"), ("cuda -arch=sm_80", "rows")]
 
 

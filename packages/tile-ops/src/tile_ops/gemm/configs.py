@@ -45,7 +45,7 @@ def _hopper(block_m: int, block_n: int) -> Tiles:
 
 
 #: By architecture (or kind) and class. "large" was measured (docs/performance/cuda.md: the tile of sm_90a and that of
-#: mma.sync; cpu.md: 256 x 256 x 256 of float32); "small" is a rule: the smallest tile with all warps at work. The others of
+#: mma.sync; cpu.md: 256 x 256 by 512 bytes); "small" is a rule: the smallest tile with all warps at work. The others of
 #: sm_90a are the ones that were the best for a shape of a sweep (cuda.md, "Products of any shape").
 TILES = {
     ("sm_90a", "large"): Tiles(128, 256, 128, 4, 256, 16),
@@ -65,8 +65,14 @@ TILES = {
     ("cuda", "small"): Tiles(64, 64, 64, 3, 128, 0),
     ("hip", "large"): Tiles(128, 128, 64, 2, 256, 8),
     ("hip", "small"): Tiles(64, 64, 64, 2, 256, 0),
-    ("cpu", "large"): Tiles(256, 256, 1024, 0, 128, 0),
+    ("cpu", "large"): Tiles(256, 256, 512, 0, 128, 0),
     ("cpu", "small"): Tiles(64, 64, 1024, 0, 128, 0),
+    # Measured: long pieces of the rows of a B that lies row by row, deep steps along a transposed one (cpu.md).
+    ("cpu", "thin16"): Tiles(16, 512, 512, 0, 128, 0),
+    ("cpu", "thin32"): Tiles(32, 512, 512, 0, 128, 0),
+    ("cpu", "thin64"): Tiles(64, 512, 512, 0, 128, 0),
+    ("cpu", "thin16 transposed"): Tiles(16, 64, 2048, 0, 128, 0),
+    ("cpu", "thin32 transposed"): Tiles(32, 256, 1024, 0, 128, 0),
     ("cuda", "thin"): Tiles(16, 128, 128, 4, 128, 0),
     ("hip", "thin"): Tiles(16, 128, 64, 2, 256, 0),
     # One scale along n for each block, and two tiles of sums.
@@ -134,11 +140,20 @@ def plan(problem: GemmProblem, target: Target) -> Plan:
         return Plan.of(kernels, why, "measured: FEW_ROWS in gemm/configs.py", splits=-(-steps // each), steps=each)
     if target.kind != "cpu":
         return _by_model(problem, target)
+    if thin := _thin_on_cpu(problem):
+        return Plan.of({"product": _spec(problem, target, thin)}, f"{problem.m} rows", source)
     large = _tiles(target, "large")
     blocks = problem.batch * (problem.m // large.block_m) * (problem.n // large.block_n)
     size = "large" if blocks >= ENOUGH else "small"
     why = f"{size} tiles, {blocks} whole large ones"
     return Plan.of({"product": _spec(problem, target, size)}, why, source)
+
+
+def _thin_on_cpu(problem: GemmProblem) -> str | None:
+    """The least height of thin tiles that holds all rows; None where there is no such tile."""
+    rows = next((r for r in (16, 32, 64) if problem.m <= r), None)
+    size = f"thin{rows} transposed" if problem.transpose_b else f"thin{rows}"
+    return size if ("cpu", size) in TILES else None
 
 
 def _few_rows(problem: GemmProblem, target: Target) -> dict[str, KernelSpec] | None:
@@ -212,7 +227,9 @@ def _row(target: Target) -> str:
 
 def _suits(problem: GemmProblem, target: Target, size: str) -> bool:
     """Whether a tile is for these types, and rows of B's are whole units of bulk copies: 128 bytes, of a B that is read
-    row by row any number."""
+    row by row any number. Thin tiles of a CPU are for one order of B."""
+    if target.kind == "cpu":
+        return not size.startswith("thin") or problem.transpose_b == size.endswith("transposed")
     if size in ("large", "small", "thin"):
         return True
     itemsize = ITEMSIZE[problem.dtype]
