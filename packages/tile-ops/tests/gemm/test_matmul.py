@@ -242,7 +242,7 @@ def test_refuses(a, b, options, error, text):
         (16, torch.bfloat16, True, (16, 64, 1024)),
         (32, torch.float32, True, (32, 256, 256)),
         (64, torch.bfloat16, True, (64, 64, 512)),
-        (300, torch.bfloat16, False, (256, 256, 512)),
+        (300, torch.bfloat16, False, (256, 256, 256)),
     ],
 )
 def test_tiles_of_a_cpu(ran, close, m, dtype, turned, tile):
