@@ -24,6 +24,8 @@ import tile_ops
 from tile_ops.kernel import prebuilt
 
 COMPILERS = ("tilelang", "tile_compiler", "tvm")
+#: Kernels that bulk copies alone can feed, so that they serve aligned operands only: plans take others for the rest.
+ALIGNED = ("mla.decode_pairs",)
 
 
 def inventory() -> list[dict[str, Any]]:
@@ -32,7 +34,8 @@ def inventory() -> list[dict[str, Any]]:
     for folder in prebuilt._folders(""):
         for entry in folder.kernels.values():
             artifact = prebuilt.Prebuilt(folder.path / entry["file"], entry["sha256"], entry["arch"]).load()
-            assert artifact.manifest.variants[-1].guard is None, f"{entry['file']} does not serve every call"
+            serves_all = artifact.manifest.variants[-1].guard is None
+            assert serves_all or entry["spec"].startswith(ALIGNED), f"{entry['file']} does not serve every call"
             found.append({"arch": entry["arch"], "family": entry["family"], "spec": entry["spec"]})
     return found
 

@@ -189,9 +189,18 @@ def test_few_kernels_are_shipped(target):
     assert len(specs) <= 10
 
 
-def test_hopper_ships_pairs():
-    functions = {spec.function for spec in shipped(Target("cuda", "sm_90a"))}
-    assert functions == {"decode_pairs", "decode_pairs_part", "combine"}
+def test_hopper_ships_pairs_and_what_serves_caches_at_any_address():
+    specs = set(shipped(Target("cuda", "sm_90a")))
+    assert {spec.function for spec in specs} == {
+        "decode_pairs",
+        "decode_pairs_part",
+        "decode",
+        "decode_part",
+        "combine",
+    }
+    for aligned in (True, False):
+        problem = DecodeProblem(1, 128, 512, 64, 64, 1, 1024, "bfloat16", aligned)
+        assert {spec for _, spec in plan(problem, Target("cuda", "sm_90a")).kernels} <= specs
 
 
 @pytest.mark.parametrize(

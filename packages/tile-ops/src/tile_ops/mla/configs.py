@@ -76,9 +76,10 @@ def plan(problem: DecodeProblem, target: Target) -> Plan:
 
 
 def shipped(target: Target) -> Iterator[KernelSpec]:
-    """512 + 64 in pages of 64 tokens, as DeepSeek's models and their servers have it; with parts and without."""
-    for dtype, heads, batch in product(("float16", "bfloat16"), (16, 128), (1, 1024)):
-        problem = DecodeProblem(batch, heads, 512, 64, 64, 1, 1024, dtype)
+    """512 + 64 in pages of 64 tokens, as DeepSeek's models and their servers have it; with parts and without, at any
+    address."""
+    for dtype, heads, batch, aligned in product(("float16", "bfloat16"), (16, 128), (1, 1024), (True, False)):
+        problem = DecodeProblem(batch, heads, 512, 64, 64, 1, 1024, dtype, aligned)
         yield from (spec for _, spec in plan(problem, target).kernels)
 
 
