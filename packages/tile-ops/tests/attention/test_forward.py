@@ -82,7 +82,10 @@ def test_blocks_stay_on_hopper_for_causal_masks():
     assert dict(large.numbers) == {"launched": 132, "section": 16}
     assert "4096 tiles" in large.why
     assert "132 blocks that stay" in large.why
-    assert dict(planned("sm_90a", 3, 129, 7).numbers) == {"launched": 42, "section": 7}
+    assert dict(planned("sm_90a", 3, 129, 7).numbers) == {"launched": 42, "section": 21}
+    # 8 tiles to a head in sections of 16 give one block 18 steps, of all 32 heads 11; 512 tokens of 256 heads 36 and 28.
+    sections = [dict(planned("sm_90a", *shape).numbers)["section"] for shape in ((1, 1024, 32), (16, 512, 16))]
+    assert sections == [32, 8]
     shipped = list(configs.shipped(Target("cuda", "sm_90a")))
     assert {spec for _, spec in large.kernels} < set(shipped)
     assert {spec for _, spec in planned("sm_90a", 4, 9, 32, keys=90).kernels} < set(shipped), (
@@ -95,7 +98,8 @@ def test_blocks_that_stay(monkeypatch, agrees):
     """Eighteen tiles in sections of two heads for five blocks; a maximum that does not follow at once, and one that has to."""
     monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
     monkeypatch.setenv("TILELANG_DEFAULT_TARGET", HOPPER)
-    monkeypatch.setitem(configs.STAYING, ("sm_90a", 64), configs.Staying(5, 3, 8))
+    monkeypatch.setitem(configs.STAYING, ("sm_90a", 64), configs.Staying(5, 8))
+    monkeypatch.setattr(configs, "SECTIONS", (3, 3))
     q, k, v = operands(1, 300, 300, 6, 3, 64)
     q[:, 200:] *= 8
     agrees(q, k, v, causal=True)

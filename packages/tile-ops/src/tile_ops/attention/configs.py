@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
+import torch
+
 from tile_ops.kernel import KernelSpec, Target
 from tile_ops.operator import Plan
 
@@ -45,19 +47,22 @@ TABLE: dict[str, tuple[Tiles, ...]] = {
 
 @dataclass(frozen=True)
 class Staying:
-    """How many blocks stay for all tiles, how many heads they take the tiles of at a time, at most, and how many powers of
-    2 a row's maximum may be behind."""
+    """How many blocks stay for all tiles, and how many powers of 2 a row's maximum may be behind."""
 
     blocks: int
-    section: int
     lag: int
 
 
 #: Chips and dimensions of heads for which blocks stay if the mask is causal and there are as many keys as queries; whatever
-#: the batch, which has no part in how a row is summed. Measured on an H200, 4 x 32 heads of 128, 4096 tokens, float16,
-#: relative to a block for each tile: 1.14 with sections of 8 and of 16 heads, 1.11 with a maximum that follows at once (which
-#: the benchmarks' kernel wants for heads of 64), docs/performance/cuda.md.
-STAYING = {("sm_90a", 64): Staying(132, 16, 0), ("sm_90a", 128): Staying(132, 16, 8)}
+#: the batch, which has no part in how a row is summed. Measured on an H200, float16, relative to a block for each tile: heads
+#: of 128 1.09 to 1.15 for 1024 tokens and more, 1.29 for 256 heads of 512, 0.96 for 32 of them (a tile for each block); heads
+#: of 64 1.19 (1.12 with a maximum that follows at once), docs/performance/cuda.md.
+STAYING = {("sm_90a", 64): Staying(132, 8), ("sm_90a", 128): Staying(132, 8)}
+#: Heads that they take the tiles of at a time: the number up to the second that leaves least to the block with most work; of
+#: equal ones the closest to the first (32 instead of 16: 0.97 to 0.99 there, as their keys and values do not stay in L2).
+SECTIONS = (16, 32)
+#: Tiles that are counted for it at most.
+COUNTED = 1 << 13
 
 #: What a CPU takes for many queries: each tile of keys is packed once for all of them. 1024 tokens, 4 heads of 128 on one
 #: core of a Sapphire Rapids, GFLOP/s: bfloat16 170 against 128 by 64 x 64, float32 70 against 61 (22 November 2026). As many
@@ -91,17 +96,27 @@ def _staying(problem: AttentionProblem, target: Target) -> Staying | None:
 
 
 def _by_blocks_that_stay(problem: AttentionProblem, tiles: Tiles, row: Staying) -> Plan:
-    heads = problem.batch * problem.heads
-    section = max(n for n in range(1, row.section + 1) if heads % n == 0) if heads else 1
-    count = heads * -(-problem.tokens // tiles.block_M)
+    heads, rows = problem.batch * problem.heads, -(-problem.tokens // tiles.block_M)
+    usual, most = SECTIONS
+    sections = [n for n in range(1, most + 1) if heads % n == 0] if heads else [1]
+    best = min(sections, key=lambda n: (_most_work(heads, rows, n, row.blocks), max(n / usual, usual / n)))
     why = (
-        f"causal mask, {count} tiles of {tiles.block_M} queries by {tiles.block_N} keys, of {section} heads at a time, for "
-        f"{row.blocks} blocks that stay"
+        f"causal mask, {heads * rows} tiles of {tiles.block_M} queries by {tiles.block_N} keys, of {best} heads at a time, "
+        f"for {row.blocks} blocks that stay"
     )
-    numbers = {"launched": min(row.blocks, count), "section": section}
-    return Plan.of(
-        {"staying": staying(problem, tiles, row)}, why, "measured: STAYING in attention/configs.py", **numbers
-    )
+    kernels = {"staying": staying(problem, tiles, row)}
+    numbers = {"launched": min(row.blocks, heads * rows), "section": best}
+    return Plan.of(kernels, why, "measured: STAYING in attention/configs.py", **numbers)
+
+
+def _most_work(heads: int, rows: int, section: int, blocks: int) -> int:
+    """The work of the block that has most, in steps over keys and one more for each tile: the order of `forward_staying`."""
+    tile = torch.arange(min(heads * rows, COUNTED), device="cpu")
+    turn, number = tile // blocks, tile % blocks
+    place = tile % (section * rows) // section
+    row = torch.where((heads // section - tile // (section * rows)) % 2 == 0, place, rows - 1 - place)
+    block = torch.where(turn % 2 == 0, number, blocks - 1 - number)
+    return int(torch.zeros(blocks, dtype=torch.int64, device="cpu").index_add_(0, block, row + 2).max())
 
 
 def plan_packed(problem: PackedProblem, target: Target) -> Plan:
