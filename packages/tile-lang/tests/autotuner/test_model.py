@@ -155,3 +155,22 @@ def test_a_sweep_says_why_each_configuration_is_pruned(matmul):
     worst = max(c.estimate_ms for c in kept)
     assert all(c.estimate_ms >= worst for c in sweep.candidates if "not among the best 5" in c.pruned)
     assert all(c.estimate_ms > 3 * min(k.estimate_ms for k in kept) for c in sweep.candidates if " times " in c.pruned)
+
+
+def test_calls_that_are_no_tile_operators_count_by_their_elements():
+    @T.prim_func
+    def main(values: T.Tensor((256,), "int32"), counts: T.Tensor((16,), "int32")):
+        with T.Kernel(2, threads=128) as bx:
+            local = T.alloc_shared((16,), "int32")
+            T.clear(local)
+            for i in T.Parallel(128):
+                if values[bx * 128 + i] >= 0:
+                    T.atomic_add(local[values[bx * 128 + i]], 1)
+            T.sync_threads()
+            T.atomic_add(counts[bx], local[0])
+
+    launch = tile_work(main).launches[0]
+    assert launch.blocks == 2
+    assert launch.read_bytes > 0
+    artifact = tilelang.lower(main, "cuda -arch=sm_90a").artifact  # the compiler reads it to choose whether blocks stay
+    assert artifact.manifest.name == "main"

@@ -16,7 +16,7 @@ from tvm import tirx as tir
 
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of
-from tilelang.ops import Copy, Gemm, parse
+from tilelang.ops import Copy, Gemm, operator_of
 
 
 @dataclass
@@ -136,8 +136,8 @@ class _Counter:
             self.statement(node.body, times, env)
         elif isinstance(node, tir.AllocBuffer):
             self._allocation(node.buffer)
-        elif (call := tile_ir.tile_call(node)) is not None:
-            self._operator(call, times, env)
+        elif (operator := operator_of(node)) is not None:
+            self._operator(operator, times, env)
         else:
             self._elements(node, times)
 
@@ -158,8 +158,7 @@ class _Counter:
             bits = dtype_of(tile_ir.dtype_name(buffer)).bits
             self.work.tiles[str(buffer.name)] = Tile(str(buffer.name), kind, bits, math.prod(e or 0 for e in extents))
 
-    def _operator(self, call: Any, times: int, env: dict[Any, int]) -> None:
-        op = parse(call)
+    def _operator(self, op: Any, times: int, env: dict[Any, int]) -> None:
         if isinstance(op, Gemm):
             dtype = tile_ir.dtype_name(op.a.source)
             names = (str(op.a.source.name), str(op.b.source.name), str(op.c.source.name))
@@ -172,6 +171,7 @@ class _Counter:
             self.work.written_bytes += times * _moved(region, env)
 
     def _elements(self, node: Any, times: int) -> None:
+        # Calls that are no tile operators (atomics on an element, barriers) count by the elements that they name.
         for inner in tile_ir.walk(node):
             if isinstance(inner, ir.TensorLoad) and str(inner.source.scope()) in tile_ir.GLOBAL:
                 self.work.read_bytes += times * dtype_of(tile_ir.dtype_name(inner.source)).bits // 8
@@ -201,8 +201,7 @@ def _note_versions(kernel: tile_ir.Kernel, work: LaunchWork) -> None:
         stages = int(tile_ir.plain(loop.annotations[tile_ir.PIPELINED]))
         filled: list[str] = []
         for node in tile_ir.walk(loop.body):
-            call = tile_ir.tile_call(node)
-            op = None if call is None else parse(call)
+            op = operator_of(node)
             if isinstance(op, Copy) and str(op.src.source.scope()) in tile_ir.GLOBAL:
                 filled.append(str(op.dst.source.name))
         shared = [n for n in inside if n in work.tiles and work.tiles[n].scope == "shared"]
