@@ -182,7 +182,8 @@ def _tile_at(number, rows, columns, panel):
 def split_matmul(dtype, out_dtype, transpose_a, transpose_b, bias, block_m, block_n, block_k, stages, threads, panel):
     """The first `whole` tiles of C by a block each; sums over parts of k of the others, which `finish` adds.
 
-    A part has `each` steps along k, the last part of a tile the rest; partial[(t - whole) * parts + p] is part p of tile t.
+    A part has `each` steps along k, the last part of a tile the rest; partial[p * cut + t - whole] is part p of tile t,
+    where `cut` tiles are in parts: blocks that are neighbours work on the same part of k and share operands.
     For products with a remainder of tiles that fills a part of the chip.
     """
     m, n, k = T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
@@ -206,9 +207,9 @@ def split_matmul(dtype, out_dtype, transpose_a, transpose_b, bias, block_m, bloc
             acc = T.alloc_fragment((block_m, block_n), "float32")
 
             rows, columns, steps = T.ceildiv(m, block_m), T.ceildiv(n, block_n), T.ceildiv(k, block_k)
-            piece = T.max(block - whole, 0)
-            tile = T.min(block, whole + piece // parts)
-            first = piece % parts * each
+            piece, cut = T.max(block - whole, 0), T.max(partial.shape[0] // parts, 1)  # tiles in parts
+            tile = T.min(block, whole + piece % cut)
+            first = piece // cut * each
             bm, bn = _tile_at(tile, rows, columns, panel)
             T.clear(acc)
             for step in T.Pipelined(
@@ -255,7 +256,9 @@ def finish(out_dtype, bias, block_m, block_n, panel, rows=4, together=4):
                     for i, j in T.Parallel(rows, block_n):
                         for u in T.unroll(together):
                             p = group * together + u
-                            part = partial[tile * parts + T.min(p, parts - 1), strip * rows + i, j]
+                            part = partial[
+                                T.min(p, parts - 1) * (partial.shape[0] // parts) + tile, strip * rows + i, j
+                            ]
                             total[i, j] += T.if_then_else(p < parts, part, 0.0)
                 _add(total, added, bn * block_n)
                 _activate(total, activation)
