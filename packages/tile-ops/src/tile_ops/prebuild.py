@@ -3,7 +3,7 @@
 For each vendor FOLDER gets a package of data (`cpu/tile_ops_prebuilt_cpu`, ...): `<arch>/<function>-<key>.tile` and
 `index.json` (kernel/prebuilt.py). No device is needed, the compiler is. Each file holds all variants of its kernel, so that
 any call is served where there is no compiler, and neither source nor report. Binaries that a newer architecture runs as
-they are serve it too (docs/decisions/0016-prebuilt-binaries.md).
+they are serve it too (docs/decisions/0017-prebuilt-binaries.md).
 
 A run goes on where one before it ended: what the same compiler made of the same `kernels.py` is not made again, what is of
 an older `kernels.py` is removed.
