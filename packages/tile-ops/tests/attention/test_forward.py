@@ -93,7 +93,6 @@ def test_blocks_stay_on_hopper_for_causal_masks():
     )
 
 
-@pytest.mark.full  # half a minute for the proof that no two threads meet
 def test_blocks_that_stay(monkeypatch, agrees):
     """Eighteen tiles in sections of two heads for five blocks; a maximum that does not follow at once, and one that has to."""
     monkeypatch.setenv("TILELANG_EXECUTION", "emulate")

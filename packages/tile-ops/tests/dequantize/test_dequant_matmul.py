@@ -93,7 +93,6 @@ def test_ampere(ran, close, monkeypatch):
     check(ran, close, 16, 128, 256, "nf4", 64)
 
 
-@pytest.mark.full
 def test_splits_of_k_are_added(ran, close, monkeypatch):
     monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
     monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
@@ -213,7 +212,6 @@ def test_every_copy_of_a_table_has_all_pairs(close):
     close(out[0], reference.dequant_matmul(x, w.packed, **arguments(w), bias=bias), reference.TOLERANCES["float16"])
 
 
-@pytest.mark.full
 def test_hopper_looks_up_pairs(ran, close, monkeypatch):
     monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
     monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")

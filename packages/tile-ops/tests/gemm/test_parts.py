@@ -90,8 +90,7 @@ def test_whole_tiles_beside_parts(monkeypatch, emulated, ran, close):
     assert torch.equal(found, tile_ops.matmul(a, b, bias=bias, activation="relu"))
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float8_e4m3fn])
+@pytest.mark.parametrize("dtype", [torch.float16, pytest.param(torch.float8_e4m3fn, marks=pytest.mark.full)])
 def test_blocks_that_stay(monkeypatch, emulated, ran, close, dtype):
     """Seven tiles for three blocks; shapes are no multiples of tiles. A result of 16-bit operands leaves by bulk stores
     all the same, one of bytes, with scales for rows, straight from registers."""

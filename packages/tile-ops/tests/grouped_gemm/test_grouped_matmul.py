@@ -18,7 +18,7 @@ def operands(tokens, groups, n, k, dtype=torch.float32):
     return x.to(dtype), weights.to(dtype)
 
 
-def test_agrees_with_the_reference(ran, close):
+def test_agrees_with_the_reference(way, ran, close):
     """Groups without rows, with less and with more than a tile, and rows that belong to none; transposed weights."""
     x, weights = operands(90, 5, 72, 40, torch.float16)
     weights = weights.mT.contiguous().mT

@@ -52,7 +52,6 @@ def test_packed_sequences_with_a_gate(close):
     agree(operands(150, torch.float32, 3, 40, 24, gated=True), TOLERANCES["float32"], close, ends)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("target", ["cuda -arch=sm_90a"])
 def test_on_tensor_cores(close, monkeypatch, target):
     monkeypatch.setenv("TILELANG_EXECUTION", "emulate")

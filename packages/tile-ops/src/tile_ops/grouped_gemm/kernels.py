@@ -8,7 +8,7 @@ the list. Products are summed in float32 and rounded once.
 import tilelang.language as T
 
 
-def schedule(dtype, block_m, chunk=256):
+def schedule(dtype, block_m, chunk=64):
     """slots[s] = (group, first row, end row) of tile s. Rows behind the last group are tiles of group -1; slots that
     are left over have no rows. Sizes are read `chunk` at a time, so that the walk over groups waits for no memory."""
     groups, count = T.dynamic("groups"), T.dynamic("count")
