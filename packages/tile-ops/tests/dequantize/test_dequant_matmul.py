@@ -45,15 +45,6 @@ def check(ran, close, m, n, k, format="int4", group_size=128, dtype=torch.float1
     close(found, expected, reference.TOLERANCES[str(dtype).removeprefix("torch.")])
 
 
-#: The CPU in every run; as on GPUs, where each compiles and emulates several kernels, in full ones.
-GPUS_IN_FULL = pytest.mark.parametrize(
-    "way",
-    ["cpu", *(pytest.param(gpu, marks=pytest.mark.full) for gpu in ("cuda -arch=sm_90a", "hip -mcpu=gfx942"))],
-    indirect=True,
-)
-
-
-@GPUS_IN_FULL
 def test_one_token(way, ran, close):
     for n, k in ((16, 2048), (46, 96))[: 2 if way == "cpu" else 1]:  # other shapes are other compilations
         check(ran, close, 1, n, k, "uint4", 32, bias=True)
@@ -73,7 +64,6 @@ def test_many_tokens_of_bfloat16(ran, close):
         check(ran, close, m, n, k, "int4", 32, torch.bfloat16, out_dtype=torch.float32)
 
 
-@GPUS_IN_FULL
 def test_tokens_enough_to_decode_first(way, ran, close, monkeypatch):
     """In panels of 256 rows, the last of which is smaller; also where the bias has another type than the result."""
     monkeypatch.setattr(configs, "MANY", 20)
