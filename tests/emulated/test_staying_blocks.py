@@ -196,3 +196,36 @@ def test_what_the_user_does_by_hand_is_left_alone(name: str) -> None:
     context = plugin.TARGET.context(parse(CUDA), {})
     (kernel,) = tile_ir.kernels(keep_blocks(materialize_threads(func, context), context))
     assert [int(e) for _, e in kernel.grid] == ([3] if name == "warps" else [1, 4])
+
+
+def test_variables_begin_anew_with_each_tile() -> None:
+    m, n, k = 128, 192, 128
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((m, k), "float16"),
+        B: T.Tensor((k, n), "float16"),
+        C: T.Tensor((m, n), "float32"),
+        Steps: T.Tensor((m // 64, n // 64), "int32"),
+    ):
+        with T.Kernel(n // 64, m // 64, threads=128) as (bx, by):
+            a = T.alloc_shared((64, 64), "float16")
+            b = T.alloc_shared((64, 64), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            steps = T.alloc_var("int32", init=0)
+            T.clear(c)
+            for i in T.Pipelined(k // 64, num_stages=8):
+                T.copy(A[by * 64, i * 64], a)
+                T.copy(B[i * 64, bx * 64], b)
+                T.gemm(a, b, c)
+                steps = steps + 1
+            T.copy(c, C[by * 64, bx * 64])
+            Steps[by, bx] = steps
+
+    a, b, c = normal(m, k), normal(k, n), torch.full((m, n), torch.nan)
+    steps = torch.full((m // 64, n // 64), -1, dtype=torch.int32)
+    kernel = emulated(main)
+    kernel(a, b, c, steps)
+    assert "blocks stay: 3" in said(kernel)
+    close(c, a.double() @ b.double())
+    assert (steps == k // 64).all()
