@@ -125,7 +125,7 @@ class Asynchronous(Products):
         self.now += 1
         engines.acted[np.flatnonzero(threads)] = self.now
         self.trace.append(hash((name, self._site(stmt), threads.tobytes())))
-        if name == "tl::cluster_sync" and self.lanes.blocks > 1:
+        if name == "tl::cluster_sync":
             self._cluster_barrier(stmt, engines)
         elif any(word in name for word in _NOT_FOLLOWED) or (is_remote(name) and self.lanes.blocks == 1):
             self._trust(stmt)

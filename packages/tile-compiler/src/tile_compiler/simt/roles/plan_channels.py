@@ -16,7 +16,7 @@ from tile_compiler.simt.annotations import settled
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.layout.equations import Unknown
 from tile_compiler.simt.multicast import in_parts
-from tile_compiler.simt.operators.nests import int32, static_shape, store
+from tile_compiler.simt.operators.nests import int32, is_shared, static_shape, store
 from tile_compiler.simt.pipeline_schedule import Piece, Schedule, Scheduler, inlined, mentions
 from tile_compiler.simt.plan_clusters import Cluster
 from tile_compiler.simt.plan_pipeline import Rename
@@ -66,7 +66,7 @@ def plan_channels(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
         if any(tile_ir.as_thread_group(n) is not None for n in tile_ir.walk(kernel.body)):
             return kernel  # the user has given the roles
         if _meets_others(kernel):
-            reason = "all threads come to T.pdl_sync and to the barriers between blocks"
+            reason = "all threads come to T.pdl_sync, T.sync_grid, and T.cluster_sync before the last tile is there"
             ctx.report.note(kernel.span, f"no producer warp: {reason}")
             return kernel
         planner = Planner(func, kernel, ctx)
@@ -85,9 +85,18 @@ def plan_channels(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
 
 
 def _meets_others(kernel: tile_ir.Kernel) -> bool:
-    """Whether all threads of several blocks meet, or wait for earlier launches: what a producer must not run ahead of."""
-    found = (ops.operator_of(n) for n in tile_ir.walk(kernel.body, tir.Evaluate))
-    return any(isinstance(op, (ops.AcrossBlocks, ops.DependentLaunch)) for op in found)
+    """Whether all threads of several blocks meet, or wait for earlier launches, where a producer may still have work: it
+    would have to come there too. A barrier of a cluster does not wait for threads that have ended (PTX ISA,
+    `barrier.cluster`), so that one behind the last tile is for the consumers alone."""
+    met = False
+    for stmt in tile_ir.statements(kernel.body):
+        found = [ops.operator_of(n) for n in tile_ir.walk(stmt, tir.Evaluate)]
+        if any(isinstance(op, (ops.GridSync, ops.DependentLaunch)) for op in found):
+            return True
+        met = met or any(isinstance(op, ops.AcrossBlocks) for op in found)
+        if met and any(isinstance(op, ops.Copy) and is_shared(op.dst.source) for op in found):
+            return True
+    return False
 
 
 class Planner(RangeRewriter):
