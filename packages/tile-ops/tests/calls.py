@@ -213,6 +213,10 @@ def matmul(draw: Draw) -> Iterator[Call]:
         for b, how in ((weight.mT, "transposed"), (weight.mT.contiguous(), "plain")):
             tolerance = gemm.TOLERANCES[name_of(dtype)]
             yield Call(f"matmul {name_of(dtype)} {m} {n} {k} {how}", tile_ops.matmul, gemm.matmul, tolerance, (a, b))
+        rows = draw.normal(k, m, dtype=dtype).mT  # as the gradient of a layer's weight has them
+        yield Call(
+            f"matmul {name_of(dtype)} {m} {n} {k} by columns", tile_ops.matmul, gemm.matmul, tolerance, (rows, b)
+        )
         for activation in (None, "relu", "gelu", "silu"):  # a layer, as torch.nn.Linear keeps its weight
             layer = {"bias": draw.normal(n, dtype=dtype), "activation": activation}
             name = f"matmul {name_of(dtype)} {m} {n} {k} bias, {activation}"

@@ -13,7 +13,10 @@ import importlib.metadata
 import importlib.util
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,8 @@ import torch
 from calls import Call, calls
 
 import tile_ops
+from tile_ops.gemm.reference import TOLERANCES
+from tile_ops.gemm.reference import matmul as exact
 from tile_ops.kernel import prebuilt
 
 COMPILERS = ("tilelang", "tile_compiler", "tvm")
@@ -101,6 +106,30 @@ def run(call: Call) -> dict[str, Any]:
     return line
 
 
+def trained(device: str, dtype: torch.dtype, activation: str | None) -> dict[str, Any]:
+    """What became of the gradients of a layer, as torch.nn.Linear keeps its weight."""
+    line: dict[str, Any] = {"call": f"training {dtype} bias, {activation}", "failure": ""}
+    generator = torch.Generator().manual_seed(0)
+    x, weight, bias, grad = (
+        torch.randn(shape, generator=generator).to(dtype) for shape in ((2, 60, 64), (96, 64), (96,), (2, 60, 96))
+    )
+
+    def gradients(matmul: Any, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        *given, of_result = (operand.detach().requires_grad_() for operand in operands)
+        result = matmul(given[0], given[1].mT, bias=given[2], activation=activation)
+        return torch.autograd.grad(result, given, of_result.detach())
+
+    try:
+        found = gradients(tile_ops.matmul, *(operand.to(device) for operand in (x, weight, bias, grad)))
+        line["error"] = error(found, gradients(exact, *(operand.double() for operand in (x, weight, bias, grad))))
+        tolerance = 2 * TOLERANCES[str(dtype).removeprefix("torch.")]  # the slopes are rounded too
+        if not line["error"] <= tolerance:
+            line["failure"] = f"off by {line['error']:.1e}, tolerance {tolerance:.0e}"
+    except Exception as failure:
+        line["failure"] = f"{type(failure).__name__}: {failure}".splitlines()[0][:300]
+    return line
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda", "none"), default="cpu")
@@ -111,8 +140,13 @@ def main() -> int:
     shipped = inventory()
     assert shipped, "no prebuilt kernels are installed"
     lines = []
-    for call in calls(given.device, given.device) if given.device != "none" else ():
-        lines.append(run(call))
+    work: list[Callable[[], dict[str, Any]]] = []
+    if given.device != "none":
+        work += [partial(run, call) for call in calls(given.device, given.device)]
+        layers = product((torch.float16, torch.bfloat16, torch.float32), (None, "relu", "gelu", "silu"))
+        work += [partial(trained, given.device, *layer) for layer in layers]
+    for each in work:
+        lines.append(each())
         print(f"{lines[-1]['call']}: {lines[-1]['failure'] or 'ok'}", flush=True)
     failed = [line for line in lines if line["failure"]]
     if given.json:

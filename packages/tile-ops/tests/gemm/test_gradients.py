@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
+
 import pytest
 import torch
 
 import tile_ops
 from tile_ops.gemm import reference
+from tile_ops.gemm.api import MATMUL
+from tile_ops.gemm.configs import plan, shipped
+from tile_ops.kernel import Target
+from tile_ops.prebuild import ARCHS
 
 
 @pytest.mark.parametrize(
@@ -35,6 +42,19 @@ def test_gradients_agree(close, shapes, activation):
         close(mine, right, reference.TOLERANCES["float32"])
 
 
+def test_slopes_of_an_activation_on_a_gpu(monkeypatch, close):
+    """One kernel for all of them."""
+    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    generator = torch.Generator().manual_seed(0)
+    a, w, grad = (torch.randn(shape, generator=generator).half() for shape in ((9, 40), (24, 40), (9, 24)))
+    for activation in ("relu", "gelu", "silu"):
+        before = (a.double() @ w.double().T).requires_grad_()
+        reference.activate(before, activation).backward(grad.double())
+        found = torch.ops.tile_ops.matmul_gradient(a, w.T, None, activation, grad)
+        close(found, before.grad, reference.TOLERANCES["float16"])
+
+
 def test_only_what_is_asked_for(close):
     a, b = torch.randn(9, 40), torch.randn(40, 24, requires_grad=True)
     tile_ops.matmul(a, b).sum().backward()
@@ -50,3 +70,30 @@ def test_under_a_compiler(close):
     exact = a.detach().double().requires_grad_()
     reference.matmul(exact, b, activation="silu").sum().backward()
     close(a.grad, exact.grad, reference.TOLERANCES["float32"])
+
+
+@pytest.fixture(scope="module")
+def of_a_layer():
+    """The products of which training a layer of activation(x @ weight.T + bias) consists."""
+    found, kept = [], MATMUL.plan
+    try:
+        MATMUL.plan = lambda problem, target: found.append(problem) or kept(problem, target)
+        MATMUL._calls.clear()
+        weight, bias, x = (torch.randn(shape, requires_grad=True) for shape in ((24, 40), (24,), (2, 9, 40)))
+        tile_ops.matmul(x, weight.T, bias=bias, activation="silu").sum().backward()
+    finally:
+        MATMUL.plan = kept
+    assert len({(p.transpose_a, p.transpose_b, p.gradient, p.m == 1) for p in found}) == 5
+    return found
+
+
+@pytest.mark.parametrize(("kind", "arch"), [(kind, arch) for kind, archs in ARCHS.items() for arch in archs])
+def test_shipped_kernels_train_a_layer(of_a_layer, kind, arch):
+    target = Target(kind, arch)
+    there = set(shipped(target))
+    for problem, dtype, times in product(of_a_layer, ("float16", "bfloat16", "float32"), (1, 12, 100, 400)):
+        m, n, k = (times * extent if extent > 1 else 1 for extent in (problem.m, problem.n, problem.k))
+        bias = problem.bias and dtype
+        asked = replace(problem, m=m, n=n, k=k, dtype=dtype, out_dtype=dtype, bias=bias)
+        missing = [str(spec) for _, spec in plan(asked, target).kernels if spec not in there]
+        assert not missing, asked

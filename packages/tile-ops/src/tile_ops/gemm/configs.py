@@ -110,6 +110,8 @@ STAYING = 1
 LONG = 8
 #: Elements of a tile that is cut along k at most: the parts of larger ones cost more than they bring.
 CUT = 128 * 128
+#: Tiles of products that an activation's gradient is made of: few, as they are kernels of their own.
+SLOPES = ("large", "128x128", "small")
 #: Rows that kernels of multiplications are written for; the least that holds all is taken. More are for matrix instructions.
 GEMV_ROWS = (1, 2, 4, 8)
 #: Most rows of them by kind. Measured on an H200, 16384 x 16384, float16: 1 row 0.133 ms against 0.175 by split matrix
@@ -151,6 +153,8 @@ def plan(problem: GemmProblem, target: Target) -> Plan:
 
 def _thin_on_cpu(problem: GemmProblem) -> str | None:
     """The least height of thin tiles that holds all rows; None where there is no such tile."""
+    if problem.gradient:
+        return None
     rows = next((r for r in (16, 32, 64) if problem.m <= r), None)
     size = f"thin{rows} transposed" if problem.transpose_b else f"thin{rows}"
     return size if ("cpu", size) in TILES else None
@@ -228,6 +232,8 @@ def _row(target: Target) -> str:
 def _suits(problem: GemmProblem, target: Target, size: str) -> bool:
     """Whether a tile is for these types, and rows of B's are whole units of bulk copies: 128 bytes, of a B that is read
     row by row any number. Thin tiles of a CPU are for one order of B."""
+    if problem.gradient and size not in SLOPES:
+        return False
     if target.kind == "cpu":
         return not size.startswith("thin") or problem.transpose_b == size.endswith("transposed")
     if size in ("large", "small", "thin"):
@@ -258,11 +264,13 @@ def _steps(problem: GemmProblem, tiles: Tiles) -> int:
 
 
 def shipped(target: Target) -> Iterator[KernelSpec]:
-    """Plain products of one matrix, or of as many on both sides, by b or by a transposed b (a layer's weight)."""
+    """Products of one matrix, or of as many on both sides, by b or by a transposed b (a layer's weight), and what training
+    such a layer takes: the gradient of its weight, by a transposed a, and the slopes of its activation."""
     table = TILES if target.kind == "cpu" else RATES
     sizes = [size for name, size in table if name == _row(target) and size != "blocks"]
-    for dtype, transpose_b in product(("float16", "bfloat16", "float32"), (False, True)):
-        problem = GemmProblem(1, 1, 1, 1, dtype, dtype, False, transpose_b, "each", "each", None, None, False)
+    orders = ((False, False), (False, True), (True, False))
+    for dtype, (transpose_a, transpose_b) in product(("float16", "bfloat16", "float32"), orders):
+        problem = GemmProblem(1, 1, 1, 1, dtype, dtype, transpose_a, transpose_b, "each", "each", None, None, False)
         for rows in GEMV_ROWS:
             yield from (_few_rows(replace(problem, m=rows), target) or {}).values()
         for size in sizes:
@@ -271,6 +279,9 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
                 tiles = _tiles(target, size)
                 if target.kind != "cpu" and tiles.block_m * tiles.block_n <= CUT:
                     yield from _split_specs(problem, target, size).values()
+            slopes = replace(problem, gradient=True)
+            if not transpose_a and _suits(slopes, target, size):
+                yield _spec(slopes, target, size)
         if _stays(problem, target):
             yield _staying_spec(problem, target)
 
@@ -292,7 +303,7 @@ def _spec(problem: GemmProblem, target: Target, size: str) -> KernelSpec:
         batch_b=problem.batch_b,
         scales=problem.scales,
         bias=_bias(problem),
-        gradient=problem.activation if problem.gradient else None,
+        gradient=problem.gradient,
         **_tiles(target, size).arguments(ITEMSIZE[problem.dtype]),
     )
 

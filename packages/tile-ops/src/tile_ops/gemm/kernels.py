@@ -83,14 +83,20 @@ def _activate(total, activation):
             total[i, j] *= T.sigmoid(total[i, j])
 
 
-def _slope(x, activation):
-    """The derivative of an activation at x."""
-    if activation == "relu":
-        return T.if_then_else(x > 0.0, 1.0, 0.0)
-    if activation == "gelu":
-        density = T.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
-        return 0.5 * (1.0 + T.erf(x * math.sqrt(0.5))) + x * density
-    return T.sigmoid(x) * (1.0 + x * (1.0 - T.sigmoid(x)))
+@T.macro
+def _slopes(total, activation):
+    """total = the derivative of the activation there."""
+    if activation == RELU:
+        for i, j in T.Parallel(*total.shape):
+            total[i, j] = T.if_then_else(total[i, j] > 0.0, 1.0, 0.0)
+    elif activation == GELU:
+        for i, j in T.Parallel(*total.shape):
+            density = T.exp(-0.5 * total[i, j] * total[i, j]) / math.sqrt(2 * math.pi)
+            total[i, j] = 0.5 * (1.0 + T.erf(total[i, j] * math.sqrt(0.5))) + total[i, j] * density
+    elif activation == SILU:
+        for i, j in T.Parallel(*total.shape):
+            share = T.sigmoid(total[i, j])
+            total[i, j] = share * (1.0 + total[i, j] * (1.0 - share))
 
 
 def matmul(
@@ -114,7 +120,7 @@ def matmul(
 
     `scales` None, "rows" (scale_a (m,), scale_b (n,)) or "blocks" (scale_a (m, k / 128), scale_b (k / 128, n / 128); sums
     of 128 products are scaled and added); `bias` the type of the vector, None for integers, which have neither bias nor
-    activation. With `gradient`, an activation's name, C is G * its slope at A @ B + bias.
+    activation. With `gradient` C is G * the slope of the activation at A @ B + bias.
     """
     batch, m, n, k = T.dynamic("batch"), T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
     deep, wide = T.dynamic("deep"), T.dynamic("wide")
@@ -160,9 +166,9 @@ def matmul(
             if bias:
                 _add(total, added, bn * block_n)
                 if gradient:
+                    _slopes(total, activation)
                     for i, j in T.Parallel(block_m, block_n):
-                        slope = _slope(total[i, j], gradient)
-                        total[i, j] = T.cast(G[z, bm * block_m + i, bn * block_n + j], kept) * slope
+                        total[i, j] *= T.cast(G[z, bm * block_m + i, bn * block_n + j], kept)
                 else:
                     _activate(total, activation)
             T.copy(total, C[z, bm * block_m, bn * block_n])
