@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +23,25 @@ EXAMPLES = HERE.parent / "examples"
 
 
 def pack(folder: Path, arch: str) -> None:
-    """Artifacts of every example that CUDA can compile, with the arguments and results of an emulated call."""
+    """Artifacts of every example that CUDA can compile, and of texts that stay, with the arguments and results of an
+    emulated call."""
     import importlib
 
     import tilelang
 
-    sys.path[:0] = [str(EXAMPLES), str(HERE)]
+    sys.path[:0] = [str(EXAMPLES), str(HERE / "gpu")]
     folder.mkdir(parents=True, exist_ok=True)
     original = tilelang.compile
     entries: list[dict[str, Any]] = []
+    said: list[str] = []
 
-    def recording(func: Any, out_idx: Any = None, **_: Any) -> Any:
-        emulated = original(func, out_idx, target=f"cuda -arch={arch}", execution="emulate")
+    def recording(func: Any, out_idx: Any = None, pass_configs: Any = None, **_: Any) -> Any:
+        options = {"target": f"cuda -arch={arch}", "pass_configs": pass_configs}
+        emulated = original(func, out_idx, **options, execution="emulate")
+        said[:] = [note["text"] for note in emulated.report()["notes"]]
         number = len({e["artifact"] for e in entries})
         name = f"{current}-{number}.tile"
-        original(func, out_idx, target=f"cuda -arch={arch}").export(folder / name)
+        original(func, out_idx, **options).export(folder / name)
 
         def call(*arguments: Any) -> Any:
             before = [np.array(a) if isinstance(a, np.ndarray) else a for a in arguments]
@@ -63,9 +68,39 @@ def pack(folder: Path, arch: str) -> None:
                 example.check(f"cuda -arch={arch}", "emulate", **case)
             except NotImplementedError as error:
                 print(f"{current}: left out: {str(error).splitlines()[0]}")
+    if arch == "sm_90a":
+        for current, func, operands in staying():
+            recording(func, [-1], {"tl.enable_fast_math": True})(*operands)  # as they are measured
+            if not any(text.startswith("blocks stay") for text in said):
+                raise SystemExit(f"{current}: a block for each tile; {said}")
     tilelang.compile = original
     (folder / "index.json").write_text(json.dumps(entries))
     print(f"{len(entries)} calls of {len({e['artifact'] for e in entries})} kernels packed")
+
+
+def staying() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
+    """Measured texts at few tiles more than multiprocessors, so that their blocks stay: name, kernel, operands.
+
+    Every second tile of the products has 8 rows of 128, which keeps what has to be carried small.
+    """
+    import ml_dtypes
+    from cases import Attention, Gemm
+    from configs import BEST
+    from kernels import kernel
+
+    rng = np.random.default_rng(0)
+
+    def normal(*shape: int) -> np.ndarray[Any, Any]:
+        return rng.standard_normal(shape).astype(np.float16)
+
+    product = Gemm("", 136, 17136, 136)  # 2 x 67 tiles
+    yield "stays-gemm", kernel(product, BEST["gemm"][0]), (normal(136, 136), normal(136, 17136))
+    narrow = Gemm("", 136, 17136, 144, "float8_e4m3fn", transpose_b=True)
+    a, b = (normal(n, 144).astype(ml_dtypes.float8_e4m3fn) for n in (136, 17136))
+    yield "stays-fp8", kernel(narrow, BEST["fp8"][0]), (a, b)
+    heads = Attention("", 1, 68, 2, 256, False)  # 68 x 2 tiles
+    q, k, v = (normal(1, n, 256, 128) for n in (68, 2, 2))
+    yield "stays-attention", kernel(heads, BEST["attention"][0]), (q, k, v)
 
 
 def _plain(value: Any) -> np.ndarray[Any, Any]:
