@@ -27,12 +27,18 @@ _FROM_OUTSIDE = ["TILELANG_EXECUTION", "TILELANG_DEFAULT_TARGET", "TILELANG_TARG
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite expected texts; read them before committing")
+    parser.addoption(
+        "--device", choices=("cuda",), help="the operators' tests on this device (packages/tile-ops/tests)"
+    )
     parser.addoption("--full", action="store_true", help="also what only `nox -s full` has the time for")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Give the run an empty kernel cache; the processes of xdist inherit it."""
+    config.addinivalue_line("markers", "cpu(why): a test of operators that means the CPU, also with --device")
     config.addinivalue_line("markers", "full: one more point of a grid, left to `nox -s full`")
+    if config.getoption("--device"):  # what ptxas spills is in the summary of warnings
+        config.addinivalue_line("filterwarnings", "default::tile_compiler.errors.SlowDeviceCode")
     for name in _FROM_OUTSIDE:
         os.environ.pop(name, None)
     if not hasattr(config, "workerinput"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +11,51 @@ import torch
 from emulator_sweep import Sweep
 
 import tile_ops
+from tile_ops.kernel import target_of
+from tile_ops.kernel.resolve import _loaded
+
+from .moved import move_operators
 
 #: Target that the emulator plays; "cpu" runs compiled.
 WAYS = ["cpu", "cuda -arch=sm_90a", "hip -mcpu=gfx942"]
+FAMILIES = {family.name for family in tile_ops.families()}
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `--device`, the families alone: the rest asks nothing of a device, or needs more than torch."""
+    here = Path(__file__).parent
+    if config.getoption("--device") and here in collection_path.parents:
+        return collection_path.relative_to(here).parts[0] not in FAMILIES
+    return None
+
+
+@pytest.fixture(scope="session")
+def device(request: pytest.FixtureRequest) -> str:
+    """The kind of the device that operators run on: "cpu", or the one of `--device`."""
+    chosen = request.config.getoption("--device") or "cpu"
+    if chosen == "cuda" and not torch.cuda.is_available():
+        pytest.exit("--device cuda: torch sees no GPU here", returncode=pytest.ExitCode.USAGE_ERROR)
+    return str(chosen)
+
+
+@pytest.fixture(autouse=True)
+def on_the_device(request: pytest.FixtureRequest, device: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """With `--device`: operators run there. A test that ran a kernel on the CPU did not test it, and fails."""
+    if device == "cpu":
+        yield
+        return
+    only = request.node.get_closest_marker("cpu")
+    if only is not None:
+        pytest.skip(f"for the CPU alone: {only.args[0]}")
+    move_operators(monkeypatch, device)
+    before = on_cpu()
+    yield
+    assert on_cpu() == before, "a kernel ran on the CPU: pass its tensors through an operator, or mark the test `cpu`"
+
+
+def on_cpu() -> int:
+    """How many launches on the CPU this process has seen."""
+    return sum(kernel.launches for (_, target), kernel in _loaded.items() if target.kind == "cpu")
 
 
 @pytest.fixture(scope="session")
@@ -28,13 +71,40 @@ def under_all_schedules(request: pytest.FixtureRequest, schedules: Sweep) -> Ite
         yield
 
 
+@pytest.fixture
+def run_as(monkeypatch: pytest.MonkeyPatch, device: str) -> Callable[..., None]:
+    """`run_as("cuda -arch=sm_90a")`: operators run as on that GPU, in the emulator. With `--device` the device itself runs
+    what is its own, with `any_gpu` also what any GPU of its vendor can, and the rest is skipped."""
+
+    def choose(target: str, any_gpu: bool = False) -> None:
+        if device != "cpu":
+            there = target_of(torch.empty(0, device=device)).text()
+            if target != there and not (any_gpu and target.split()[0] == there.split()[0]):
+                pytest.skip(f"as on {target}; the device is {there}")
+        elif target != "cpu":
+            monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
+            monkeypatch.setenv("TILELANG_DEFAULT_TARGET", target)
+
+    return choose
+
+
 @pytest.fixture(params=WAYS)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """CPU tensors run on the CPU, or in the emulator as on that GPU."""
-    if request.param != "cpu":
-        monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
-        monkeypatch.setenv("TILELANG_DEFAULT_TARGET", request.param)
-    return str(request.param)
+def way(request: pytest.FixtureRequest, run_as: Callable[..., None], device: str) -> str:
+    """Operators run on the CPU, in the emulator as on that GPU, or on the device of `--device`: the way's name."""
+    run_as(request.param)
+    return str(request.param if device == "cpu" else device)
+
+
+@pytest.fixture(params=WAYS[:2])
+def cpu_or_hopper(request: pytest.FixtureRequest, run_as: Callable[..., None]) -> None:
+    """Two ways."""
+    run_as(request.param)
+
+
+@pytest.fixture
+def hopper(run_as: Callable[..., None]) -> None:
+    """One way."""
+    run_as(WAYS[1])
 
 
 @pytest.fixture

@@ -44,13 +44,6 @@ HOPPER = "cuda -arch=sm_90a"
 WINDOWS = [(70, 150, (20, 3)), (70, 150, (-1, 5)), (150, 40, (0, 0))]
 
 
-@pytest.fixture(params=["cpu", "cuda -arch=sm_90a"])
-def cpu_or_hopper(request, monkeypatch):
-    if request.param != "cpu":
-        monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
-        monkeypatch.setenv("TILELANG_DEFAULT_TARGET", request.param)
-
-
 def test_causal(way, agrees):
     for tokens, keys, heads, heads_kv in [(100, 150, 2, 1), (1, 131, 2, 2), (130, 9, 1, 1)]:
         agrees(*operands(1, tokens, keys, heads, heads_kv, 64), causal=True)
@@ -93,10 +86,9 @@ def test_blocks_stay_on_hopper_for_causal_masks():
     )
 
 
-def test_blocks_that_stay(monkeypatch, agrees):
+def test_blocks_that_stay(monkeypatch, run_as, agrees):
     """Eighteen tiles in sections of two heads for five blocks; a maximum that does not follow at once, and one that has to."""
-    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
-    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", HOPPER)
+    run_as(HOPPER)
     monkeypatch.setitem(configs.STAYING, ("sm_90a", 64), configs.Staying(5, 8))
     monkeypatch.setattr(configs, "SECTIONS", (3, 3))
     q, k, v = operands(1, 300, 300, 6, 3, 64)
@@ -136,9 +128,8 @@ def test_window_softcap_and_sinks(cpu_or_hopper, agrees, cases):
         agrees(q, k, v, window=window, softcap=5.0, sinks=torch.tensor([0.5, 3.0]))
 
 
-def test_ampere(monkeypatch, agrees):
-    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
-    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_80")
+def test_ampere(run_as, agrees):
+    run_as("cuda -arch=sm_80")
     agrees(*operands(1, 30, 150, 2, 1, 64), causal=True)
 
 
@@ -162,9 +153,8 @@ def test_values_narrower_than_keys(way, agrees):
 
 
 @pytest.mark.full
-def test_latent_attention_on_hopper(monkeypatch, agrees):
-    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
-    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+def test_latent_attention_on_hopper(run_as, agrees):
+    run_as("cuda -arch=sm_90a")
     q, k, v = operands(1, 10, 140, 1, 1, 192)
     agrees(q, k, v[..., :128], causal=True)
     (kernel,) = tile_ops.explain(tile_ops.flash_attention, q, k, v[..., :128], causal=True).kernels
@@ -211,9 +201,9 @@ def test_compiles_as_one_graph(close):
     close(compiled(q), 2 * reference.flash_attention(q, k, v)[0], reference.TOLERANCES["float32"])
 
 
-def test_autocast(close):
+def test_autocast(close, device):
     q, k, v = operands(1, 20, 40, 2, 1, 32, torch.float32)
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(device, torch.bfloat16):
         found = tile_ops.flash_attention(q, k, v)
     assert found.dtype == torch.bfloat16
     close(found, reference.flash_attention(q, k, v)[0], reference.TOLERANCES["bfloat16"])

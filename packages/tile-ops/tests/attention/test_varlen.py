@@ -28,13 +28,6 @@ def expected(q, k, v, starts, key_starts, _, **options):
     return torch.cat([out[0] for out, _ in parts]), torch.cat([lse[0] for _, lse in parts], dim=1)
 
 
-@pytest.fixture(params=["cpu", "cuda -arch=sm_90a"])
-def cpu_or_hopper(request, monkeypatch):
-    if request.param != "cpu":
-        monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
-        monkeypatch.setenv("TILELANG_DEFAULT_TARGET", request.param)
-
-
 def test_sequences_stay_apart(cpu_or_hopper, ran, close):
     """Short, long, empty, without keys, and more queries than keys."""
     arguments = operands([3, 70, 0, 5, 30], [20, 70, 4, 0, 9], 2, 1, 64, torch.float16)

@@ -39,11 +39,9 @@ def agrees(ran, close):
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda -arch=sm_90a"])
-def test_sequences_stay_apart(agrees, monkeypatch, target):
+def test_sequences_stay_apart(agrees, run_as, target):
     """Short, long, empty, without keys, as long as ROWS, and more queries than keys; heads that share keys."""
-    if target != "cpu":
-        monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
-        monkeypatch.setenv("TILELANG_DEFAULT_TARGET", target)
+    run_as(target)
     dtype = torch.float32 if target == "cpu" else torch.float16
     agrees(*operands([3, 128, 0, 5, 30], [20, 70, 4, 0, 9], 2, 1, 32, dtype), causal=True)
 

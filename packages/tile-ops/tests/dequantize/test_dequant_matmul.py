@@ -46,7 +46,7 @@ def check(ran, close, m, n, k, format="int4", group_size=128, dtype=torch.float1
 
 
 def test_one_token(way, ran, close):
-    for n, k in ((16, 2048), (46, 96))[: 2 if way == "cpu" else 1]:  # other shapes are other compilations
+    for n, k in ((16, 2048), (46, 96))[: 2 if way in ("cpu", "cuda") else 1]:  # other shapes are other compilations
         check(ran, close, 1, n, k, "uint4", 32, bias=True)
 
 
@@ -72,20 +72,18 @@ def test_tokens_enough_to_decode_first(way, ran, close, monkeypatch):
     x, w = torch.zeros(20, 96).half(), random_weight(260, 96, "uint4", 32)
     explained = tile_ops.explain(tile_ops.dequant_matmul, x, w.packed, **arguments(w))
     assert explained.kernels[0].spec.function == "decode"
-    if way == "cpu":
+    if way in ("cpu", "cuda"):  # not emulated
         check(ran, close, 21, 260, 96, "nf4", 64, torch.bfloat16, bias=True, out_dtype=torch.float32)
         check(ran, close, 22, 260, 96, "int2", -1)
 
 
-def test_ampere(ran, close, monkeypatch):
-    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
-    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_80")
+def test_ampere(ran, close, run_as):
+    run_as("cuda -arch=sm_80")
     check(ran, close, 16, 128, 256, "nf4", 64)
 
 
-def test_splits_of_k_are_added(ran, close, monkeypatch):
-    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
-    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+def test_splits_of_k_are_added(ran, close, run_as):
+    run_as("cuda -arch=sm_90a")
     check(ran, close, 8, 40, 4096, bias=True)
     x, w = torch.zeros(8, 4096).half(), random_weight(40, 4096, "int4", 128)
     assert len(tile_ops.explain(tile_ops.dequant_matmul, x, w.packed, **arguments(w)).kernels) == 2
@@ -114,6 +112,7 @@ def test_hopper_reads_by_tma_and_multiplies_by_warpgroups():
     assert not [n for n in report["notes"] if "serialized" in n["text"]]
 
 
+@pytest.mark.cpu("launches a kernel itself")
 def test_parts_are_added_in_their_order(close):
     """What the second kernel of split products does, on the CPU."""
     parts = torch.randn(3, 2, 20, generator=torch.Generator().manual_seed(0))
@@ -150,11 +149,10 @@ IN_FULL = [pytest.param(*case, marks=pytest.mark.full) for case in ((1, "int4"),
 
 
 @pytest.mark.parametrize(("rows", "format"), [(1, "int2"), *IN_FULL])
-def test_one_token_of_int8(ran, monkeypatch, rows, format):
+def test_one_token_of_int8(ran, monkeypatch, run_as, rows, format):
     """Words that fill no tile, x from the middle of a word on, and the largest sum of all: exact, and by dp4a."""
     monkeypatch.setitem(configs.ONE_INT8, 0, {**configs.ONE_INT8[0], "block_N": rows})  # unrolled: 1 compiles fast
-    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
-    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    run_as("cuda -arch=sm_90a")
     n, k = 2 * rows + 2, 352
     w = random_weight(n, k, format, -1, torch.float32)
     w.packed[1] = {"int2": 0b10101010, "int4": 0x88, "int1": 255}[format]  # the least codes
@@ -189,6 +187,7 @@ def test_one_token_of_int8_by_target():
     }
 
 
+@pytest.mark.cpu("launches a kernel itself")
 def test_every_copy_of_a_table_has_all_pairs(close):
     """Tables of pairs, as Hopper takes them, on the CPU; rows and columns use each copy."""
     problem = DequantProblem(8, 32, 128, "nf4", 64, "float16", "float32", False, True)
@@ -202,9 +201,8 @@ def test_every_copy_of_a_table_has_all_pairs(close):
     close(out[0], reference.dequant_matmul(x, w.packed, **arguments(w), bias=bias), reference.TOLERANCES["float16"])
 
 
-def test_hopper_looks_up_pairs(ran, close, monkeypatch):
-    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
-    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+def test_hopper_looks_up_pairs(ran, close, run_as):
+    run_as("cuda -arch=sm_90a")
     check(ran, close, 3, 72, 352, "nf4", 64)
 
 
@@ -267,10 +265,10 @@ def test_compiles_as_one_graph(close):
     close(compiled(x), 2 * reference.dequant_matmul(x, w.packed, **arguments(w)), reference.TOLERANCES["float16"])
 
 
-def test_autocast(close):
+def test_autocast(close, device):
     w = random_weight(16, 64, "int4", 32, torch.float32)
     x = torch.randn(3, 64)
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(device, torch.bfloat16):
         found = w.matmul(x)
     assert found.dtype == torch.bfloat16
     close(found, reference.dequant_matmul(x, w.packed, **arguments(w)), reference.TOLERANCES["bfloat16"])

@@ -156,9 +156,9 @@ def test_compiles_as_one_graph(close):
     close(compiled(a), 2 * reference.matmul(a, b), reference.TOLERANCES["float32"])
 
 
-def test_autocast(close):
+def test_autocast(close, device):
     a, b = operands((20, 32), (32, 24))
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(device, torch.bfloat16):
         found = tile_ops.matmul(a, b)
     assert found.dtype == torch.bfloat16
     close(found, reference.matmul(a.bfloat16(), b.bfloat16()), reference.TOLERANCES["bfloat16"])
@@ -172,9 +172,8 @@ def allow_tf32():
     torch.backends.cuda.matmul.allow_tf32 = before
 
 
-def test_tf32_only_where_torch_allows_it(monkeypatch, ran, close, allow_tf32):
-    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
-    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_80")
+def test_tf32_only_where_torch_allows_it(run_as, ran, close, allow_tf32):
+    run_as("cuda -arch=sm_80", any_gpu=True)
     a, b = operands((20, 32), (32, 24))
     allow_tf32(False)
     assert not tile_ops.explain(tile_ops.matmul, a, b).kernels[0].spec.pass_configs
@@ -189,9 +188,8 @@ def test_tf32_only_where_torch_allows_it(monkeypatch, ran, close, allow_tf32):
     "target",
     ["cuda -arch=sm_90a", pytest.param("cuda -arch=sm_80", marks=pytest.mark.full), "hip -mcpu=gfx942"],
 )
-def test_few_rows_are_split_along_k(monkeypatch, ran, close, target):
-    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
-    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", target)
+def test_few_rows_are_split_along_k(run_as, ran, close, target):
+    run_as(target)
     a, b = operands((3, 3080), (3080, 136), torch.float16)
     bias = torch.linspace(-2, 2, 136).half()
     explained = tile_ops.explain(tile_ops.matmul, a, b, bias=bias, activation="silu")
@@ -201,9 +199,8 @@ def test_few_rows_are_split_along_k(monkeypatch, ran, close, target):
     assert torch.equal(found, tile_ops.matmul(a, b, bias=bias, activation="silu"))
 
 
-def test_ampere(monkeypatch, ran, close):
-    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
-    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_80")
+def test_ampere(run_as, ran, close):
+    run_as("cuda -arch=sm_80")
     a, b = operands((72, 40), (40, 72), torch.float16)
     close(ran(tile_ops.matmul, a, b), reference.matmul(a, b), reference.TOLERANCES["float16"])
 
@@ -233,6 +230,7 @@ def test_refuses(a, b, options, error, text):
         tile_ops.matmul(a, b, **options)
 
 
+@pytest.mark.cpu("tiles for its vectors and caches")
 @pytest.mark.parametrize(
     ("m", "dtype", "turned", "tile"),
     [
@@ -259,10 +257,8 @@ FEW = [("cpu", "rows"), ("cpu", "columns"), ("cuda -arch=sm_90a", "rows"), ("cud
 
 
 @pytest.mark.parametrize(("target", "stored"), FEW)
-def test_few_rows(monkeypatch, ran, close, target, stored):
-    if target != "cpu":
-        monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
-        monkeypatch.setenv("TILELANG_DEFAULT_TARGET", target)
+def test_few_rows(run_as, ran, close, target, stored):
+    run_as(target)
     for m in (1, 6) if target == "cpu" else (1, 3):
         k = 1083 if target == "cpu" else 1080
         a, b = operands((m, k), (k, 70), torch.float16)

@@ -27,10 +27,9 @@ def problem(m, n, k, dtype="float16", **others):
 
 
 @pytest.fixture
-def emulated(monkeypatch):
+def emulated(run_as):
     """Calls run as on sm_90a, by plans made afresh."""
-    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
-    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    run_as("cuda -arch=sm_90a")
 
     def forget():
         MATMUL.plan.cache_clear()

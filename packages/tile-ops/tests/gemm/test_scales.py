@@ -56,9 +56,8 @@ def test_leading_dimensions_of_a(ran, close):
 
 
 @pytest.mark.full
-def test_blocks_on_hopper(monkeypatch, ran, close):
-    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
-    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+def test_blocks_on_hopper(run_as, ran, close):
+    run_as("cuda -arch=sm_90a")
     a, b = operands(128, 128, 256, E4M3)
     options = {"scale_a": scales(128, 2), "scale_b": scales(2, 1)}
     found = ran(tile_ops.matmul, a, b, out_dtype=torch.float32, **options)
@@ -72,9 +71,9 @@ def test_is_a_torch_operator():
     torch.library.opcheck(torch.ops.tile_ops.scaled_matmul.default, arguments, test_utils=checks)
 
 
-def test_autocast_leaves_float8_alone(close):
+def test_autocast_leaves_float8_alone(close, device):
     a, b = operands(20, 24, 64, E4M3)
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(device, torch.bfloat16):
         found = tile_ops.matmul(a, b, out_dtype=torch.float32)
     close(found, reference.matmul(a, b), reference.TOLERANCES["float32"])
 

@@ -29,10 +29,9 @@ def test_agrees_with_the_reference(way, ran, close):
 
 
 @pytest.mark.full
-def test_large_tiles_of_hopper(monkeypatch, ran, close):
+def test_large_tiles_of_hopper(run_as, ran, close):
     """Tiles side by side in panels, slots without rows among them."""
-    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
-    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    run_as("cuda -arch=sm_90a")
     x, weights = operands(200, 2, 64, 72, torch.bfloat16)
     sizes = torch.tensor([140, 50])
     spec = tile_ops.explain(tile_ops.grouped_matmul, x, weights, sizes).kernels[1].spec

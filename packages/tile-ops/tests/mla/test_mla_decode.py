@@ -45,11 +45,9 @@ def agrees(ran, close, arguments):
 
 
 @pytest.fixture(params=["cpu", "cuda -arch=sm_80", "hip -mcpu=gfx942"])
-def anywhere(request, monkeypatch):
+def anywhere(request, run_as):
     """`way` with sm_80 in the place of sm_90a, whose checks of synchronization take minutes for these tiles."""
-    if request.param != "cpu":
-        monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
-        monkeypatch.setenv("TILELANG_DEFAULT_TARGET", request.param)
+    run_as(request.param, any_gpu=True)
 
 
 def test_agrees_with_the_reference(anywhere, ran, close):
@@ -80,12 +78,6 @@ def test_bfloat16_and_long_pages(ran, close):
 )
 def test_float32(anywhere, ran, close):
     agrees(ran, close, operands((0, 37, 1), heads=3, dim=32, columns=3, dtype=torch.float32))
-
-
-@pytest.fixture
-def hopper(monkeypatch):
-    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
-    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
 
 
 @pytest.mark.parametrize(
@@ -151,9 +143,9 @@ def test_compiles_as_one_graph(close):
     close(compiled(*arguments), 2 * reference.mla_decode(*arguments, scale=SCALE)[0], reference.TOLERANCES["float16"])
 
 
-def test_autocast(close):
+def test_autocast(close, device):
     q_nope, q_rope, cache, table, lengths = operands((37, 5), dtype=torch.bfloat16)
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(device, torch.bfloat16):
         found = tile_ops.mla_decode(q_nope.float(), q_rope.float(), cache, table, lengths, scale=SCALE)
     assert found.dtype == torch.bfloat16
     expected, _ = reference.mla_decode(q_nope, q_rope, cache, table, lengths, scale=SCALE)

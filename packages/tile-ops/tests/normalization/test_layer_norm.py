@@ -70,7 +70,7 @@ def test_empty():
     assert tile_ops.softmax(torch.empty(0, 3), dim=0).shape == (0, 3)
 
 
-def test_are_torch_operators(close):
+def test_are_torch_operators(close, device):
     x, weight = normal(4, 64), normal(64, seed=1)
     torch.library.opcheck(torch.ops.tile_ops.layer_norm.default, (x, weight, None, 1e-5))
     torch.library.opcheck(torch.ops.tile_ops.softmax.default, (x, 0))
@@ -80,7 +80,7 @@ def test_are_torch_operators(close):
 
     compiled = torch.compile(both, fullgraph=True, backend="aot_eager")
     close(compiled(x), reference.softmax(reference.layer_norm(x, weight)), 1e-5)
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(device, torch.bfloat16):
         assert both(x).dtype == torch.bfloat16
 
 

@@ -60,10 +60,9 @@ def test_pieces_of_a_row_waste_little():
 
 
 @pytest.mark.parametrize(("dtype", "lanes", "rows"), [(torch.float16, 4, 32), (torch.float32, 8, 16)])
-def test_rows_of_known_lengths_are_one_stretch_of_memory(monkeypatch, ran, close, dtype, lanes, rows):
+def test_rows_of_known_lengths_are_one_stretch_of_memory(run_as, ran, close, dtype, lanes, rows):
     """On CUDA; several blocks, the last with fewer rows. Threads that add up a row may hold vectors of others."""
-    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
-    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_80")
+    run_as("cuda -arch=sm_80", any_gpu=True)
     x, weight = operands((2 * rows + 3, 160), dtype)
     plan = tile_ops.explain(tile_ops.rms_norm, x, weight, activation="silu")
     arguments = dict(plan.kernels[0].spec.arguments)
@@ -106,9 +105,9 @@ def test_compiles_as_one_graph(close):
     close(compiled(x), 2 * reference.rms_norm(x, weight), reference.TOLERANCES["float32"])
 
 
-def test_autocast(close):
+def test_autocast(close, device):
     x, weight = operands((4, 64), torch.float32)
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(device, torch.bfloat16):
         found = tile_ops.rms_norm(x, weight)
     assert found.dtype == torch.bfloat16
     close(found, reference.rms_norm(x, weight), reference.TOLERANCES["bfloat16"])

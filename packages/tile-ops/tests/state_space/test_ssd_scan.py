@@ -48,9 +48,8 @@ def test_agrees_with_the_recurrence(way, ran, close, seqlen):
 
 @pytest.mark.full
 @pytest.mark.parametrize("target", ["cuda -arch=sm_80", "cuda -arch=sm_90a"])
-def test_packed_sequences_start_from_their_own_states(ran, close, monkeypatch, target):
-    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
-    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", target)
+def test_packed_sequences_start_from_their_own_states(ran, close, run_as, target):
+    run_as(target)
     operands, named = model(150)
     named["initial_states"] = torch.randn(3, 2, 64, 32, generator=torch.Generator().manual_seed(1))
     named["cu_seqlens"] = torch.tensor([0, 70, 70, 150], dtype=torch.int32)
@@ -116,10 +115,10 @@ def test_compiles_as_one_graph(close):
     close(scan(x), 2 * expected, TOLERANCE["float16"])
 
 
-def test_autocast_leaves_steps_and_decays(close):
+def test_autocast_leaves_steps_and_decays(close, device):
     (x, dt, A, B, C), _ = model(70, nheads=4, ngroups=2, headdim=40, dstate=24, batch=2, dtype=torch.float32)
     dt = dt.bfloat16()
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(device, torch.bfloat16):
         found = tile_ops.ssd_scan(x, dt, A, B, C, chunk_size=64)
     assert found.dtype == torch.bfloat16
     close(found, reference.ssd_scan(x, dt, A, B, C)[0], TOLERANCE["bfloat16"])

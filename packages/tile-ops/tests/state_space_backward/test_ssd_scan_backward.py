@@ -53,9 +53,8 @@ def test_packed_sequences_with_a_gate(close):
 
 
 @pytest.mark.parametrize("target", ["cuda -arch=sm_90a"])
-def test_on_tensor_cores(close, monkeypatch, target):
-    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
-    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", target)
+def test_on_tensor_cores(close, run_as, target):
+    run_as(target)
     agree(operands(100, torch.float16, 1, 32, 16, gated=False), TOLERANCES["float16"], close)
 
 
