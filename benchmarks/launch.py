@@ -4,15 +4,18 @@
     python benchmarks/launch.py pack FOLDER [--arch sm_90]   # artifacts for a machine without the compiler
     python benchmarks/launch.py run FOLDER [--json FILE]     # there
 
-The kernel does nothing; all checks are made. Beside it on a GPU: `torch.add(out=)`, and Triton where it is installed. Without a
-GPU the figures are those of the launcher alone: tensors lie in host memory, and the driver's function is two instructions.
+The kernel does nothing; all checks are made. Beside it on a GPU: the driver's launch alone, by a loop of machine code;
+`torch.add(out=)`; Triton where it is installed. Without a GPU the figures are those of the launcher alone: tensors lie in
+host memory, and the driver's function is two instructions.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import functools
 import json
+import platform
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +31,16 @@ COUNTS = (4, 19)
 EXTENT = 1024
 NOTHING = b"\x31\xc0\xc3"  # xor eax, eax; ret
 KDL_CPU = 1
+MAJOR, MINOR = 75, 76  # of the compute capability, as CUdevice_attribute numbers them
+DRIVER, BATCH = "cuLaunchKernelEx alone", 100  # so many launches to a turn of the loop below
+#: void loop(long n, f, a, b, c): n times f(a, b, c, 0), for n > 0; the calling convention of x86-64 but for Windows.
+LOOP = bytes.fromhex(
+    "53 4154 4155 4156 4157"  # push rbx, r12, r13, r14, r15
+    "4889fb 4989f4 4989d5 4989ce 4d89c7"  # mov rbx, rdi; r12, rsi; r13, rdx; r14, rcx; r15, r8
+    "4c89ef 4c89f6 4c89fa 31c9 41ffd4"  # again: mov rdi, r13; rsi, r14; rdx, r15; xor ecx, ecx; call r12
+    "48ffcb 75ed"  # dec rbx; jnz again
+    "415f 415e 415d 415c 5b c3"  # pop r15, r14, r13, r12, rbx; ret
+)
 
 
 def pack(folder: Path, arch: str) -> None:
@@ -82,11 +95,33 @@ def contenders(artifact: Artifact, count: int) -> dict[str, Callable[[], object]
         return found
     python = kernel._namespace["launch"]
     found["plain, Python launcher"] = lambda: python(*tensors)
+    if platform.machine() == "x86_64":
+        found[DRIVER] = driver_alone(kernel._namespace, tensors)
     if count == COUNTS[0]:
         a, b, c = tensors[:3]
         found["torch.add(out=)"] = lambda: torch.add(a, b, out=c)
     triton = triton_call(tensors)
     return {**found, "Triton": triton} if triton is not None else found
+
+
+def driver_alone(namespace: dict[str, Any], tensors: list[torch.Tensor]) -> Callable[[], object]:
+    """`BATCH` launches of the configuration that the Python launcher has filled in, and nothing else."""
+    namespace["launch"](*tensors)
+    slot = namespace["free0"][-1]
+    launch = ctypes.cast(namespace["cu_launch"], ctypes.c_void_p).value
+    return lambda: looped(BATCH, launch, slot.config, namespace["fn0"], slot.params)
+
+
+def looped(n: int, function: int | None, a: int, b: int, c: int) -> None:
+    """`function(a, b, c, 0)`, n > 0 times, without Python between them."""
+    ctypes.CFUNCTYPE(None, ctypes.c_long, *[ctypes.c_void_p] * 4)(_loop().address)(n, function, a, b, c)
+
+
+@functools.cache
+def _loop() -> Any:
+    from tile_runtime.memory import map_code
+
+    return map_code(LOOP)
 
 
 def on_gpu(artifact: Artifact) -> Any:
@@ -108,6 +143,7 @@ def on_nothing(artifact: Artifact) -> Any:
     from tile_runtime_cuda.launch import load
 
     code = map_code(NOTHING)
+    number = int("".join(filter(str.isdigit, artifact.manifest.target.arch)))
 
     class Library:
         def __init__(self) -> None:
@@ -117,7 +153,7 @@ def on_nothing(artifact: Artifact) -> Any:
         def __getattr__(self, name: str) -> Callable[..., int]:
             if not name.startswith("cu"):
                 raise AttributeError(name)
-            return lambda *arguments: _answer(name, arguments)
+            return lambda *arguments: _answer(name, arguments, number)
 
     kernel = load(artifact, Driver(Library()))
     if kernel._native is None:
@@ -128,9 +164,12 @@ def on_nothing(artifact: Artifact) -> Any:
     return kernel
 
 
-def _answer(function: str, arguments: tuple[Any, ...]) -> int:
+def _answer(function: str, arguments: tuple[Any, ...], number: int) -> int:
+    """Of one device, of the architecture sm_{number}."""
     if function == "cuDeviceGetCount":
         arguments[0]._obj.value = 1
+    if function == "cuDeviceGetAttribute":
+        arguments[0]._obj.value = {MAJOR: number // 10, MINOR: number % 10}.get(arguments[1].value, 0)
     return 0
 
 
@@ -158,7 +197,8 @@ def run(folder: Path, report: Path | None) -> None:
     for count in COUNTS:
         # Turns long enough that waking up after the pause before does not show.
         times = paired(contenders(Artifact.load(folder / f"{count}.tile"), count), seconds=3.0, rounds=9, turn=0.02)
-        for name, seconds in times.items():
+        for name, whole in times.items():
+            seconds = whole / BATCH if name == DRIVER else whole
             lines.append({"tensors": count, "what": name, "us": seconds * 1e6})
             print(f"{count:3} tensors  {name:24} {seconds * 1e6:6.2f} us")
     if report is not None:

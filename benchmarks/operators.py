@@ -4,6 +4,8 @@ On the CPU `benchmarks/run.py --only operators` measures them. On an NVIDIA GPU:
 [--only OPERATOR]`, with tile-ops from its wheels (packages/tile-ops/tests/on_device.py) or with the compiler. Shapes are
 those of the GPU figures of other libraries; a CPU gets the same with fewer rows. Every result is compared with torch's.
 
+`--kernels` tells the time of each kernel of ours as well, by itself: the host is ahead, so that none waits for its launch.
+
 `python benchmarks/operators.py --host` tells what a call costs the host, on the GPU or without one on the CPU: tensors are so
 small that nothing else counts, and a second figure leaves the launches of kernels out.
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +29,7 @@ import tile_ops
 from tile_ops.dequantize.reference import dequantize
 
 COPY_BYTES = 1 << 28  # larger than the caches
+AHEAD = 2_000_000  # clocks, a millisecond: more than a host needs for one call
 #: How far ours and torch's may be apart, relative to the root mean square: both round to the type.
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 
@@ -127,7 +131,8 @@ def rms_norm(device: str) -> Iterator[Case]:
     """RMSNorm, and RMSNorm with SiLU over channels as video autoencoders have them."""
     rows = 1 << (16 if device == "cuda" else 11)
     dtype = torch.float16 if device == "cuda" else torch.float32
-    for columns, activation in ((4096, None), (8192, None), (160, "silu"), (320, "silu"), (1024, "silu")):
+    channels = (96, 160, 224, 288, 320, 640, 1024) if device == "cuda" else (160, 320, 1024)
+    for columns, activation in ((4096, None), (8192, None), *product(channels, ("silu",))):
         m = rows * 4096 // columns
         x, weight = (
             torch.randn(m, columns, device=device, dtype=dtype),
@@ -296,6 +301,36 @@ def line(case: Case, times: dict[str, float], copy: float, peak: float) -> dict[
     }
 
 
+def kernel_times(call: Callable[[], Any], flush: torch.Tensor, rounds: int) -> dict[str, float]:
+    """Median microseconds of each of the call's kernels, in their order: the L2 cache is overwritten before the first one,
+    and the chip sleeps until the host has launched them all. Two events read some 2.6 more than a kernel takes."""
+    from tile_ops.kernel import Resolved
+
+    launch, taken = Resolved.__call__, dict[str, list[float]]()
+    seen: list[tuple[str, Any, Any]] = []
+
+    def timed(kernel: Resolved, *arguments: Any) -> None:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        launch(kernel, *arguments)
+        end.record()
+        seen.append((f"{len(seen) + 1} {kernel.spec.function}", start, end))
+
+    Resolved.__call__ = timed  # type: ignore[method-assign]
+    try:
+        for _ in range(rounds):
+            seen.clear()
+            flush.zero_()
+            torch.cuda._sleep(AHEAD)
+            call()
+            torch.cuda.synchronize()
+            for name, start, end in seen:
+                taken.setdefault(name, []).append(start.elapsed_time(end) * 1e3)
+    finally:
+        Resolved.__call__ = launch  # type: ignore[method-assign]
+    return {name: statistics.median(times) for name, times in taken.items()}
+
+
 def on_cpu(quick: bool) -> Iterator[dict[str, Any]]:
     """Lines for `measure.py`. The bound is what this machine copies, and the best product of 1024x1024 matrices."""
     from paired import paired
@@ -373,6 +408,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--only", action="append", help="an operator")
+    parser.add_argument("--kernels", action="store_true", help="the time of each kernel as well, by itself")
     parser.add_argument("--host", action="store_true", help="what a call costs the host")
     given = parser.parse_args()
     if given.host:
@@ -380,7 +416,7 @@ def main() -> int:
         return 0
     sys.path.insert(0, str(Path(__file__).parent / "gpu"))
     from cases import PEAK_TFLOPS
-    from measure import L2_BYTES, times_ms
+    from measure import L2_BYTES, ROUNDS, times_ms
 
     flush = torch.empty(L2_BYTES, dtype=torch.uint8, device="cuda")
     copy = 2 * 8 * COPY_BYTES / times_ms({"copy": copying(8 * COPY_BYTES, "cuda")}, flush)["copy"] * 1e3
@@ -399,6 +435,9 @@ def main() -> int:
             f"({lines[-1]['ratio']:.2f}){others}; {lines[-1]['of bound']:.2f} of the bound by {lines[-1]['bound by']}",
             flush=True,
         )
+        if given.kernels:
+            lines[-1]["kernels, us"] = alone = kernel_times(case.ours, flush, ROUNDS)
+            print("    " + ", ".join(f"{name} {us:.1f} us" for name, us in alone.items()), flush=True)
         if given.json is not None:
             given.json.write_text(json.dumps({"device": torch.cuda.get_device_name(), "lines": lines}, indent=1))
     return 0
