@@ -19,14 +19,16 @@ from .moved import move_operators
 #: Target that the emulator plays; "cpu" runs compiled.
 WAYS = ["cpu", "cuda -arch=sm_90a", "hip -mcpu=gfx942"]
 FAMILIES = {family.name for family in tile_ops.families()}
+LARGE = "past_2_31"  # tensors of many GB
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With `--device`, the families alone: the rest asks nothing of a device, or needs more than torch."""
-    here = Path(__file__).parent
-    if config.getoption("--device") and here in collection_path.parents:
-        return collection_path.relative_to(here).parts[0] not in FAMILIES
-    return None
+    """With `--device`, the families and what is large: the rest asks nothing of a device, or needs more than torch."""
+    if collection_path.parent != Path(__file__).parent:
+        return None
+    if config.getoption("--device"):
+        return collection_path.name not in FAMILIES | {LARGE}
+    return True if collection_path.name == LARGE else None
 
 
 @pytest.fixture(scope="session")
