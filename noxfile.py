@@ -146,7 +146,8 @@ def full(session: nox.Session) -> None:
     """What takes minutes: the points of grids that are marked `full`; the answers of the compiler's tests after every pass;
     every launch of the emulator's tests for 100 seeds, with copies that complete early and late; every mutant of the
     mutation sweep; each text of the operators for 100 seeds.
-    `python -m nox -s full -- 2/3` runs the second third of all but the first two.
+    `python -m nox -s full -- 2/3` runs the second third of all but the first two. On a machine with an NVIDIA GPU, torch and the
+    packages, the operators' tests run there: `python -m pytest packages/tile-ops/tests --device cuda --full -n 14`.
 
     Writes tests/full/emulator.json and mutation_sweep.json, which are committed, as tests end: a run that is cut short keeps
     what it has.

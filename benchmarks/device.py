@@ -103,6 +103,20 @@ def staying() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
     yield "stays-attention", kernel(heads, BEST["attention"][0]), (q, k, v)
 
 
+def numbers(x: Any, kind: Any) -> np.ndarray[Any, Any]:
+    """A tensor of the type `kind`, or of its bits, in float64."""
+    return (x if x.dtype == kind else x.view(kind)).double().numpy()  # type: ignore[no-any-return]
+
+
+def difference(have: np.ndarray[Any, Any], want: np.ndarray[Any, Any]) -> float:
+    """The largest one, relative to the largest finite number; a NaN or an infinity of one side alone is infinitely wrong."""
+    same = (have == want) | (np.isnan(have) & np.isnan(want))
+    with np.errstate(invalid="ignore"):
+        apart = np.where(same, 0.0, np.abs(have - want))
+    scale = np.abs(want, where=np.isfinite(want), out=np.zeros(want.shape)).max()
+    return float(np.nan_to_num(apart, nan=np.inf, posinf=np.inf).max() / max(scale, 1e-30))
+
+
 def _plain(value: Any) -> np.ndarray[Any, Any]:
     """An array whose dtype any numpy knows: bfloat16 and float8 as their bits."""
     array = np.asarray(value)
@@ -135,9 +149,9 @@ def run(folder: Path, report: Path | None) -> None:
         worst = 0.0
         for i, value in enumerate(got):
             if isinstance(value, torch.Tensor) and value.numel():
-                want = data[f"out{i}"].astype(np.float64)
-                have = value.cpu().double().numpy().reshape(want.shape)
-                worst = max(worst, float(np.abs(have - want).max() / max(np.abs(want).max(), 1e-30)))
+                kind = getattr(torch, entry["kinds"][i])
+                want, have = (numbers(x, kind) for x in (torch.from_numpy(data[f"out{i}"]), value.cpu()))
+                worst = max(worst, difference(have.reshape(want.shape), want))
         good = worst < 5e-3
         failures += not good
         lines.append({"what": entry["artifact"], "relative difference": worst, "agrees": good})
