@@ -55,18 +55,21 @@ Operand = tuple[Any, tuple[Any, ...], int, int]
 class Ahead:
     """A tile of a tensor that the next round of a loop will read: `rows` of `row_bytes`, `stride` bytes apart (int64).
 
-    `address(row, byte)`: of a place in the tile; of one in the tensor where the tile leaves it.
+    `address(row, byte)`: of a place in the tile; of one in the tensor where the tile leaves it. `in_place`: the product
+    itself reads it from the tensor, else a copy does.
     """
 
     address: Callable[[Any, Any], Any]
     stride: Any
     rows: int
     row_bytes: int
+    in_place: bool = False
 
 
 @dataclass(frozen=True)
 class TileProduct:
-    """C (m, n) = (0 if clear else C) + A (m, k) @ B (k, n) over in-bounds on-chip tiles.
+    """C (m, n) = (0 if clear else C) + A (m, k) @ B (k, n) over in-bounds tiles, on chip or as `in_place` of the context
+    has it.
 
     `temporary(shape, dtype, name)` gives a new on-chip buffer. `ahead`: what the operands' next tiles are made from.
     """
@@ -87,7 +90,9 @@ class TileProduct:
 class CompileContext:
     """One compilation: the target's features (its own type, e.g. `CpuFeatures`), the options, the growing report.
 
-    `tile_product` is the target's own lowering of a tile product; it may return None to decline.
+    `tile_product` is the target's own lowering of a tile product; it may return None to decline. `in_place`: whether,
+    for element types of A, B and C, it takes tiles of tensors too: of A and B with strides that are known, all three with
+    rows in one piece.
     `prints` and `errors` are filled by the lowering of `T.print` and `T.device_assert`: one list of entries for
     each kernel index (see docs/internals/runtime.md, launches). `tiles`: where the elements of the user's tile are, for
     the buffer that holds them in the final form: a Layout (shared memory), a Fragment (registers), or None (a thread's
@@ -96,6 +101,7 @@ class CompileContext:
 
     features: Any = None
     tile_product: Callable[[TileProduct], Any] | None = None
+    in_place: Callable[[str, str, str], bool] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     report: Report = field(default_factory=Report)
     prints: dict[int, list[dict[str, Any]]] = field(default_factory=dict)

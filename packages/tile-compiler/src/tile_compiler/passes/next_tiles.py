@@ -1,7 +1,9 @@
-"""The tiles that a loop's next round copies, for statements that can fetch them into the caches meanwhile."""
+"""The tiles that a loop's next round reads, for statements that can fetch them into the caches meanwhile."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from tvm import tirx as tir
@@ -15,17 +17,29 @@ from tilelang.ir.dtypes import dtype_of
 
 
 def next_tiles(loop: tir.For) -> dict[Any, Ahead]:
-    """On-chip buffer -> the tile of a tensor that the next round of `loop` copies into it, where both are matrices."""
+    """On-chip buffer -> the tile of a tensor that the next round of `loop` copies into it, where both are matrices; a tensor
+    that a product may read in place -> the tile of its next round."""
     found: dict[Any, Ahead] = {}
     if loop.kind != tir.ForKind.SERIAL:
         return found
-    for stmt in tile_ir.statements(loop.body):
+    for stmt in _of_each_round(loop.body):
         op = ops.operator_of(stmt)
         if isinstance(op, ops.Copy) and str(op.dst.source.scope()) not in tile_ir.GLOBAL:
-            ahead = _tile_ahead(op.src, loop.loop_var)
-            if ahead is not None:
+            if (ahead := _tile_ahead(op.src, loop.loop_var)) is not None:
                 found[op.dst.source] = ahead
+        for operand in (op.a, op.b) if isinstance(op, ops.Gemm) else ():
+            if (ahead := _tile_ahead(operand, loop.loop_var)) is not None:
+                found[operand.source] = replace(ahead, in_place=True)
     return found
+
+
+def _of_each_round(body: Any) -> Iterator[Any]:
+    """Statements of a loop's body that a round runs once at most."""
+    for stmt in tile_ir.statements(body):
+        yield stmt
+        if isinstance(stmt, tir.IfThenElse):
+            for case in (stmt.then_case, stmt.else_case):
+                yield from () if case is None else _of_each_round(case)
 
 
 def _tile_ahead(region: Any, loop_var: Any) -> Ahead | None:

@@ -17,19 +17,26 @@ from tilelang.ops import Gemm
 def lower_gemm(op: Gemm, site: Site) -> Any:
     """`tl.gemm(a, b, c, clear)` -> the target's tile product, or plain loops where the target offers none.
 
-    Operands in global memory, operands that may leave their buffer, and a C that shares storage with A or B are
-    copied to on-chip tiles first; C is copied back.
+    Operands in global memory, unless the target takes them in place, operands that may leave their buffer, and a C that
+    shares storage with A or B are copied to on-chip tiles first; C is copied back.
     """
     before: list[Any] = []
     after: list[Any] = []
     a, b, c = op.a, op.b, op.c
-    if not _usable(a, site) or site.share_storage(a, c):
+    types = element_type(a), element_type(b), element_type(c)
+    in_place = site.ctx.in_place is not None and site.ctx.in_place(*types)
+
+    def usable(region: Any, strides_known: bool) -> bool:
+        fits = site.on_chip(region) or (in_place and _plain(region, strides_known))
+        return fits and site.ranges.inside(region)
+
+    if not usable(a, True) or site.share_storage(a, c):
         loads, a = stage_in(a, site, f"{a.source.name}_tile")
         before.append(loads)
-    if not _usable(b, site) or site.share_storage(b, c):
+    if not usable(b, True) or site.share_storage(b, c):
         loads, b = stage_in(b, site, f"{b.source.name}_tile")
         before.append(loads)
-    if not _usable(c, site):
+    if not usable(c, False):
         target = c
         loads, c = stage_in(c, site, f"{c.source.name}_tile")
         before += [] if tile_ir.static(op.clear_accum) == 1 else [loads]
@@ -54,8 +61,13 @@ def lower_gemm(op: Gemm, site: Site) -> Any:
     return tile_ir.sequence([*before, body, *after])
 
 
-def _usable(region: Any, site: Site) -> bool:
-    return site.on_chip(region) and site.ranges.inside(region)
+def _plain(region: Any, strides_known: bool) -> bool:
+    """Whether a tensor's tile, its last two dimensions, has rows in one piece, and a known stride between them."""
+    buffer = region.source
+    if not len(buffer.ty.strides):
+        return not strides_known or tile_ir.static(buffer.ty.shape[-1]) is not None
+    apart, along = (tile_ir.static(stride) for stride in buffer.ty.strides[-2:])
+    return along == 1 and (apart is not None or not strides_known)
 
 
 def _operand(region: Any, row: int, col: int) -> tuple[Any, tuple[Any, ...], int, int]:

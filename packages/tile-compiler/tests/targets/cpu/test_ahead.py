@@ -11,7 +11,7 @@ import tilelang
 import tilelang.language as T
 from tile_compiler.compile import lower
 from tile_compiler.context import Ahead
-from tile_compiler.targets.cpu.gemm_tiles import MOST_LINES, Share
+from tile_compiler.targets.cpu.ahead import MOST_LINES, Share
 from tilelang.interpreter import numerics
 from tilelang.ir.dtypes import dtype_of
 from tilelang.target import Target

@@ -33,7 +33,9 @@ def gemm(
 
     A is (M, K), stored (K, M) with `transpose_A`; B is (K, N), stored (N, K) with `transpose_B`; C is (M, N).
     Operands lie in shared memory or fragments (C too), as buffers or regions with leading extents of 1; M, N, K
-    are known at compile time. Accumulates in C's type, in float32 at least for floats; the order of sums is free.
+    are known at compile time. Regions of tensors are copied to tiles first, and C back; a CPU takes those of one type that
+    provably lie inside as they are (B in panels: docs/performance/cpu.md). Accumulates in C's type, in float32 at least
+    for floats; the order of sums is free.
     `policy` says how warps share C and is a hint. `clear_accum` may be a run-time condition of the block.
 
     Raises GemmShapeMismatch when the shapes do not fit.

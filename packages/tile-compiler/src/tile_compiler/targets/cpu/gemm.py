@@ -14,6 +14,9 @@
 | 8-bit integers -> int32 without | vpmaddwd | both widened to int16, B in pairs |
 | other floats | f32 (f64 if one is) fma | converted to it |
 
+Of operands of one type and no groups, tiles of tensors are read in place, and written (`in_place`): the lines of C that a
+kernel will need, and those that the next round of the loop around reads of A and B, are fetched while it multiplies.
+
 C of another type than the accumulator is converted before and rounded after, once per call. The kernels for the first two
 are in `tile_kernels.py`, the others in `gemm_kernels.py`.
 """
@@ -24,12 +27,14 @@ from typing import Any
 
 from tvm import tirx as tir
 
+from tile_compiler.context import Ahead
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of as dtype_facts
 
+from .ahead import FetchedLines, Share
 from .features import CpuFeatures
-from .gemm_kernels import KernelShape
-from .gemm_operands import Emitter, GemmSpec, Operand, Prepared, Stmt, index, loop, unsigned
+from .gemm_kernels import ROUND, KernelShape
+from .gemm_operands import Emitter, GemmSpec, Operand, Prepared, Stmt, holds, index, loop, unsigned
 from .gemm_tiles import Tiles
 from .instructions.multiply_accumulate import (
     FMA_F32,
@@ -44,7 +49,7 @@ from .instructions.multiply_accumulate import (
 )
 from .instructions.tile_multiply import TDPBF16PS, TDPBSSD, TDPBSUD, TDPBUSD, TDPBUUD, TileMultiply
 
-__all__ = ["GemmSpec", "Operand", "choose_instruction", "emit_gemm", "register_tile"]
+__all__ = ["GemmSpec", "Operand", "choose_instruction", "emit_gemm", "in_place", "register_tile"]
 
 
 def choose_instruction(a: str, b: str, c: str, features: CpuFeatures) -> MultiplyAccumulate | TileMultiply:
@@ -67,6 +72,12 @@ def choose_instruction(a: str, b: str, c: str, features: CpuFeatures) -> Multipl
         # vpdpbusd multiplies unsigned by signed; equal signs are handled by flipping the sign bit of B (see Vectors).
         return VPDPBUSD if unsigned(a) else VPDPBUSD_SWAPPED
     return VPMADDWD if bytes_only else MAC_I32
+
+
+def in_place(a: str, b: str, c: str, features: CpuFeatures) -> bool:
+    """Whether a product of tiles in tensors takes no copies of them: where its kernels read all three as they are."""
+    op = choose_instruction(a, b, c, features)
+    return op.group == 1 and holds(a, op.a) and holds(b, op.b) and holds(c, op.acc)
 
 
 def register_tile(op: MultiplyAccumulate, features: CpuFeatures, m: int, n: int) -> tuple[int, int]:
@@ -105,14 +116,23 @@ class Vectors(Emitter):
         self.width, self.row_blocks = nv * self.lanes, balanced(spec.m, rows)
 
     def products(self, given: Prepared) -> list[Stmt]:
-        def rows(panel: Any, cols: int, start: int, high: int, count: int) -> Stmt:
-            return loop(count, lambda t: self.kernel(given, panel, cols, index(start) + t * high, high))
+        blocks = sum(count for _, count in self.row_blocks)
+        shares = [
+            Share.of(tile, blocks * -(-self.spec.n // self.width), self.rounds) for tile in self.following(given.c)
+        ]
+
+        def rows(panel: Any, cols: int, first: int, start: int, high: int, count: int) -> Stmt:
+            def one(t: Any) -> Stmt:
+                number = panel * blocks + (t + index(first))
+                return self.kernel(given, panel, cols, index(start) + t * high, high, shares, number)
+
+            return loop(count, one)
 
         def all_rows(panel: Any, cols: int) -> Stmt:
-            parts, start = [], 0
+            parts, start, first = [], 0, 0
             for high, count in self.row_blocks:
-                parts.append(rows(panel, cols, start, high, count))
-                start += high * count
+                parts.append(rows(panel, cols, first, start, high, count))
+                start, first = start + high * count, first + count
             return tile_ir.sequence(parts)
 
         def all_panels(first: int, count: int, cols: int) -> Stmt:
@@ -120,17 +140,37 @@ class Vectors(Emitter):
 
         return [all_panels(*part) for part in self.panels]
 
-    def kernel(self, given: Prepared, panel: Any, cols: int, row: Any, rows: int) -> Stmt:
+    @property
+    def rounds(self) -> int:
+        return max(1, (self.groups - 1) // ROUND)
+
+    def following(self, c: Operand) -> list[Ahead]:
+        """The tiles that are fetched meanwhile: those that the next round reads in place. Copies of the others gain nothing
+        by it (docs/performance/cpu.md)."""
+        return [tile for tile in self.spec.ahead if tile.in_place and c.in_tensor]
+
+    def kernel(
+        self, given: Prepared, panel: Any, cols: int, row: Any, rows: int, shares: list[Share], number: Any
+    ) -> Stmt:
+        """Block `number` of the product: `rows` from `row` on by a panel's `cols`."""
         a, c, unit = given.a, given.c, self.op.unit_bytes
         element, zero = unit // self.op.group, index(0)
-        shape = KernelShape(
-            self.op.name, rows, -(-cols // self.lanes), self.lanes, cols, a.row_stride * element,
-            a.col_stride * unit, given.b_k, c.row_stride * unit, given.b_padded, given.sums is not None,
-        )  # fmt: skip
-        args = [a.address(row, zero), given.panel(panel, zero), c.address(row, panel * self.width)]
+        first = c.address(row, panel * self.width)
+        args = [a.address(row, zero), given.panel(panel, zero), first]
         if given.sums is not None:
             args.append(tir.address_of(tir.BufferLoad(given.sums, [row])))
         args += [tir.const(self.groups, "int64"), given.clear]
+        ahead = [share.lines for share in shares]
+        if c.in_tensor:  # its lines come from far, for the stores and the loads before them
+            c_row = c.any_stride(c.row_dim) * unit
+            ahead.insert(0, FetchedLines.of(rows, cols * unit, self.rounds))
+            args += [c_row, first, c_row]
+        args += [x for share in shares for x in (share.address(number), share.tile.stride)]
+        shape = KernelShape(
+            self.op.name, rows, -(-cols // self.lanes), self.lanes, cols, a.row_stride * element,
+            a.col_stride * unit, given.b_k, 0 if c.in_tensor else c.row_stride * unit, given.b_padded,
+            given.sums is not None, tuple(ahead),
+        )  # fmt: skip
         return tir.Evaluate(tir.call_extern("void", shape.name, *args))
 
     @property

@@ -13,8 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from .ahead import FetchedLines
 from .instructions.multiply_accumulate import ALL, MultiplyAccumulate
 from .llvm_text import Function, Value, bits_of, mangle, split, vector
+
+#: Steps along K for which a kernel fetches lines at once.
+ROUND = 16
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,8 @@ class KernelShape:
     """What one kernel function is specialised for. Strides in bytes; `k` counts groups of the instruction.
 
     `cols` valid columns of `nv * lanes`: the rest of the last vector is masked in C (and in B unless `b_padded`).
-    `correction`: the accumulators of row i start at `correction[i]` (int32), see `gemm.py` on int8.
+    `correction`: the accumulators of row i start at `correction[i]` (int32), see `gemm.py` on int8. `c_row` 0: C lies in a
+    tensor, the stride is an argument. `ahead`: of each matrix that is fetched into the caches meanwhile.
     """
 
     instruction: str
@@ -36,17 +41,20 @@ class KernelShape:
     c_row: int
     b_padded: bool
     correction: bool
+    ahead: tuple[FetchedLines, ...] = ()
 
     @property
     def name(self) -> str:
-        numbers = (self.mr, self.nv, self.lanes, self.cols, self.a_row, self.a_k, self.b_k, self.c_row)
+        numbers = [self.mr, self.nv, self.lanes, self.cols, self.a_row, self.a_k, self.b_k, self.c_row]
+        numbers += [n for lines in self.ahead for n in (lines.each, lines.row)]
         flags = "p" * self.b_padded + "c" * self.correction
         return f"tl.gemm.{self.instruction}.{'_'.join(map(str, numbers))}.{flags or 'n'}"
 
     @classmethod
     def parse(cls, instruction: str, numbers: str, flags: str) -> KernelShape:
-        mr, nv, lanes, cols, a_row, a_k, b_k, c_row = (int(n) for n in numbers.split("_"))
-        return cls(instruction, mr, nv, lanes, cols, a_row, a_k, b_k, c_row, "p" in flags, "c" in flags)
+        mr, nv, lanes, cols, a_row, a_k, b_k, c_row, *ahead = (int(n) for n in numbers.split("_"))
+        fetched = tuple(FetchedLines(*pair) for pair in zip(ahead[::2], ahead[1::2]))
+        return cls(instruction, mr, nv, lanes, cols, a_row, a_k, b_k, c_row, "p" in flags, "c" in flags, fetched)
 
 
 def _kernel(name: str, instruction: str, numbers: str, flags: str) -> Function:
@@ -54,13 +62,19 @@ def _kernel(name: str, instruction: str, numbers: str, flags: str) -> Function:
 
 
 def write_kernel(name: str, shape: KernelShape) -> Function:
-    """`void name(a, b, c, [correction], i64 k, i32 clear)`"""
+    """`void name(a, b, c, [correction], i64 k, i32 clear, [i64 c_row], [next, i64 stride]...)`
+
+    `next` and `stride` (bytes between rows) for each of `ahead`.
+    """
     op = ALL[shape.instruction]
     pointers = [("a", "ptr"), ("b", "ptr"), ("c", "ptr"), *([("correction", "ptr")] if shape.correction else [])]
-    attrs = "noalias nocapture"
-    f = Function(name, "void", [*pointers, ("k", "i64"), ("clear", "i32")], inline=False, arg_attrs=attrs)
+    pitch = [] if shape.c_row else [("c_row", "i64")]
+    ahead = [arg for i in range(len(shape.ahead)) for arg in ((f"next{i}", "ptr"), (f"stride{i}", "i64"))]
+    arguments = [*pointers, ("k", "i64"), ("clear", "i32"), *pitch, *ahead]
+    f = Function(name, "void", arguments, inline=False, arg_attrs="noalias nocapture")
     c = f.args[2]
-    k, clear = f.args[-2:]
+    k, clear, *more = f.args[len(pointers) :]
+    fetched = more[len(pitch) :]
     type_ = vector(op.acc_type, shape.lanes)
     tiles = [(i, v) for i in range(shape.mr) for v in range(shape.nv)]
     start: dict[tuple[int, int], Value] = {}
@@ -70,38 +84,21 @@ def write_kernel(name: str, shape: KernelShape) -> Function:
         if shape.correction:
             first = f.splat(f.load("i32", f.at(f.args[3], 4 * i), 4), shape.lanes)
         start.update({(i, v): first for v in range(shape.nv)})
+    state = _State(f.args[0], f.args[1], start)
+    label = "entry"
+    if shape.ahead:
+        label, state, k = _rounds(f, op, shape, state, k, fetched)
     f.line("br label %loop")
-
-    f.block("loop")
-    step = f.raw("i64", "%step")
-    a_at, b_at = f.raw("ptr", "%a.at"), f.raw("ptr", "%b.at")
-    f.line("%step = phi i64 [ 0, %entry ], [ %step.next, %loop ]")
-    f.line("%a.at = phi ptr [ %a, %entry ], [ %a.next, %loop ]")
-    f.line("%b.at = phi ptr [ %b, %entry ], [ %b.next, %loop ]")
-    acc = {t: f.raw(type_, f"%acc{t[0]}_{t[1]}") for t in tiles}
-    for t in tiles:
-        f.line(f"{acc[t].text} = phi {type_} [ {start[t].text}, %entry ], [ {acc[t].text}.next, %loop ]")
-    columns = [_load_b(f, op, shape, f.at(b_at, v * shape.lanes * op.unit_bytes), v) for v in range(shape.nv)]
-    for i in range(shape.mr):
-        unit = f.load(op.unit_type, f.at(a_at, i * shape.a_row), max(1, op.unit_bytes // op.group))
-        wide = f.splat(unit, shape.lanes)
-        for v in range(shape.nv):
-            new = op.write(f, acc[i, v], wide, columns[v])
-            f.line(f"{acc[i, v].text}.next = freeze {new.typed()}")
-    f.line(f"%a.next = getelementptr inbounds i8, ptr {a_at.text}, i64 {shape.a_k}")
-    f.line(f"%b.next = getelementptr inbounds i8, ptr {b_at.text}, i64 {shape.b_k}")
-    f.line(f"%step.next = add nuw nsw i64 {step.text}, 1")
-    f.line(f"%more = icmp ult i64 %step.next, {k.text}")
-    f.line("br i1 %more, label %loop, label %finish")
-
+    _, state = _steps(f, op, shape, "loop", label, state, k, "finish")
     f.block("finish")
-    done = {t: f.raw(type_, f"{acc[t].text}.next") for t in tiles}
+    done = state.sums
     fresh = clear.compare("ne", 0)
     f.line(f"br i1 {fresh.text}, label %write, label %update")
     for label in ("write", "update"):
         f.block(label)
+        starts = [f.at(c, more[0] * i if pitch else i * shape.c_row) for i in range(shape.mr)]
         for i, v in tiles:
-            at = f.at(c, i * shape.c_row + v * shape.lanes * op.unit_bytes)
+            at = f.at(starts[i], v * shape.lanes * op.unit_bytes)
             mask = _mask(f, shape, v)
             total = done[i, v]
             if label == "update":
@@ -109,6 +106,89 @@ def write_kernel(name: str, shape: KernelShape) -> Function:
             store_masked(f, total, at, op.unit_bytes, mask)
         f.ret()
     return f
+
+
+@dataclass(frozen=True)
+class _State:
+    """Where the kernel is along K, and the accumulators."""
+
+    a: Value
+    b: Value
+    sums: dict[tuple[int, int], Value]
+
+    def join(self, f: Function, label: str, *ways: tuple[str, _State]) -> _State:
+        """At the top of block `label`: the state of the way that was taken, given as (block, state)."""
+
+        def phi(name: str, type_: str, values: list[tuple[str, Value]]) -> Value:
+            arms = ", ".join(f"[ {value.text}, %{source} ]" for source, value in values)
+            f.line(f"%{label}.{name} = phi {type_} {arms}")
+            return f.raw(type_, f"%{label}.{name}")
+
+        a, b = (phi(p, "ptr", [(source, getattr(way, p)) for source, way in ways]) for p in "ab")
+        names = {t: f"acc{t[0]}_{t[1]}" for t in self.sums}
+        sums = {t: phi(names[t], v.type, [(s, way.sums[t]) for s, way in ways]) for t, v in self.sums.items()}
+        return _State(a, b, sums)
+
+    def named(self, f: Function, prefix: str) -> _State:
+        """The state under the names that it will have at the end of block `prefix`."""
+        sums = {t: f.raw(v.type, f"%{prefix}.acc{t[0]}_{t[1]}.next") for t, v in self.sums.items()}
+        return _State(f.raw("ptr", f"%{prefix}.a.next"), f.raw("ptr", f"%{prefix}.b.next"), sums)
+
+
+def _steps(
+    f: Function,
+    op: MultiplyAccumulate,
+    shape: KernelShape,
+    label: str,
+    before: str,
+    start: _State,
+    count: Value,
+    end: str,
+) -> tuple[str, _State]:
+    """The block `label`, a loop of `count` steps along K from `before` to `end`: its name and its last state."""
+    f.block(label)
+    last = start.named(f, label)
+    f.line(f"%{label}.step = phi i64 [ 0, %{before} ], [ %{label}.step.next, %{label} ]")
+    now = start.join(f, label, (before, start), (label, last))
+    columns = [_load_b(f, op, shape, f.at(now.b, v * shape.lanes * op.unit_bytes), v) for v in range(shape.nv)]
+    for i in range(shape.mr):
+        unit = f.load(op.unit_type, f.at(now.a, i * shape.a_row), max(1, op.unit_bytes // op.group))
+        wide = f.splat(unit, shape.lanes)
+        for v in range(shape.nv):
+            new = op.write(f, now.sums[i, v], wide, columns[v])
+            f.line(f"{last.sums[i, v].text} = freeze {new.typed()}")
+    f.line(f"{last.a.text} = getelementptr inbounds i8, ptr {now.a.text}, i64 {shape.a_k}")
+    f.line(f"{last.b.text} = getelementptr inbounds i8, ptr {now.b.text}, i64 {shape.b_k}")
+    f.line(f"%{label}.step.next = add nuw nsw i64 %{label}.step, 1")
+    f.line(f"%{label}.more = icmp ult i64 %{label}.step.next, {count.text}")
+    f.line(f"br i1 %{label}.more, label %{label}, label %{end}")
+    return label, last
+
+
+def _rounds(
+    f: Function, op: MultiplyAccumulate, shape: KernelShape, start: _State, k: Value, fetched: list[Value]
+) -> tuple[str, _State, Value]:
+    """All rounds but the last, each of which fetches its lines and makes `ROUND` steps: the block after them, the state
+    there, and the steps that are left, at least one."""
+    rounds = (k - 1) >> (ROUND.bit_length() - 1)
+    some = rounds.compare("ne", 0)
+    f.line(f"br i1 {some.text}, label %round, label %rest")
+    f.block("round")
+    f.line("%round.number = phi i64 [ 0, %entry ], [ %round.number.next, %round.end ]")
+    last = start.named(f, "inner")
+    now = start.join(f, "round", ("entry", start), ("round.end", last))
+    for i, lines in enumerate(shape.ahead):
+        for at in lines.addresses(f, f.raw("i64", "%round.number"), *fetched[2 * i :][:2]):
+            f.fetch(at, stored=True) if not i and not shape.c_row else f.fetch(at, level=2)
+    f.line("br label %inner")
+    _steps(f, op, shape, "inner", "round", now, f.const("i64", ROUND), "round.end")
+    f.block("round.end")
+    f.line("%round.number.next = add nuw nsw i64 %round.number, 1")
+    f.line(f"%round.more = icmp ult i64 %round.number.next, {rounds.text}")
+    f.line("br i1 %round.more, label %round, label %rest")
+    f.block("rest")
+    state = start.join(f, "rest", ("entry", start), ("round.end", last))
+    return "rest", state, k - (rounds << (ROUND.bit_length() - 1))
 
 
 def _load_b(f: Function, op: MultiplyAccumulate, shape: KernelShape, at: Value, v: int) -> Value:

@@ -26,7 +26,7 @@ Stmt = Any
 
 @dataclass(frozen=True)
 class Operand:
-    """A matrix inside an N-d on-chip buffer: element (r, c) is at `origin`, plus r in dimension `row_dim`, plus c in
+    """A matrix inside an N-d buffer, on chip or a tensor: element (r, c) is at `origin`, plus r in dimension `row_dim`, plus c in
     `col_dim`. A transposed matrix has the two dimensions swapped."""
 
     buffer: Any
@@ -51,8 +51,22 @@ class Operand:
     def address(self, row: Any, col: Any) -> Any:
         return tir.address_of(self.at(row, col))
 
+    @property
+    def in_tensor(self) -> bool:
+        return str(self.buffer.scope()) in tile_ir.GLOBAL
+
+    def any_stride(self, dim: int) -> Any:
+        """Elements between neighbours along a dimension of the buffer, an expression of int64."""
+        given = self.buffer.ty.strides
+        if len(given):
+            return prim.Cast("int64", given[dim])
+        stride = index(1)
+        for extent in self.buffer.ty.shape[dim + 1 :]:
+            stride = stride * prim.Cast("int64", extent)
+        return stride
+
     def stride(self, dim: int) -> int:
-        """Elements between neighbours along a dimension of the buffer."""
+        """The same where it is known."""
         given = self.buffer.ty.strides
         if len(given):
             return int(given[dim])

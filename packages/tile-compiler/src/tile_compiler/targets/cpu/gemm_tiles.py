@@ -11,14 +11,10 @@ from typing import Any
 
 from tvm import tirx as tir
 
-from tile_compiler.context import Ahead
-
+from .ahead import Share
 from .gemm_operands import Emitter, GemmSpec, Prepared, Stmt, index, loop
 from .instructions.tile_multiply import TILE, TileMultiply, TileShape
-from .tile_kernels import LINE, FetchedLines, TileKernel, configuration
-
-#: Lines that a step fetches of a tile at most: more would hold up its own loads.
-MOST_LINES = 8
+from .tile_kernels import TileKernel, configuration
 
 
 class Tiles(Emitter):
@@ -75,35 +71,6 @@ class Part:
     blocks: tuple[int, int]
     panels: tuple[int, int]
     steps: tuple[int, int]
-
-
-@dataclass(frozen=True)
-class Share:
-    """What one of `blocks` blocks fetches of a tile, `each` lines in each of its steps.
-
-    All counts are powers of two, so that a block's lines begin a row or lie in one: up to a half is fetched twice or, of a
-    tile that is large beside the products, left out.
-    """
-
-    tile: Ahead
-    lines: FetchedLines
-    block: int  # lines of a block
-
-    @classmethod
-    def of(cls, tile: Ahead, blocks: int, steps: int) -> Share:
-        row, slots = _power(-(-tile.row_bytes // LINE)), _power(steps + 1) // 2
-        each = min(MOST_LINES, _power(-(-tile.rows * row // (blocks * slots))))
-        return cls(tile, FetchedLines(each, row), each * slots)
-
-    def address(self, number: Any) -> Any:
-        """Where the lines of a block begin."""
-        first, row = number * self.block, index(self.lines.row)
-        return self.tile.address(tir.truncdiv(first, row), tir.truncmod(first, row) * LINE)
-
-
-def _power(least: int) -> int:
-    """The power of two from `least` on."""
-    return 1 << (least - 1).bit_length()
 
 
 def _configure(shape: TileShape) -> Stmt:

@@ -218,9 +218,10 @@ class Function:
         """`pointer` plus a byte offset that may leave what it points into: for `fetch` alone."""
         return self.emit("ptr", f"getelementptr i8, ptr {pointer.text}, {offset.typed()}")
 
-    def fetch(self, pointer: Value) -> None:
-        """A line on its way into the caches; harmless where there is no memory."""
-        self.call_void("llvm.prefetch.p0", pointer, *(self.const("i32", flag) for flag in (0, 3, 1)))
+    def fetch(self, pointer: Value, *, stored: bool = False, level: int = 1) -> None:
+        """A line on its way into the caches from the first or second on, `stored`: to be written; harmless where there is no
+        memory."""
+        self.call_void("llvm.prefetch.p0", pointer, *(self.const("i32", x) for x in (int(stored), 4 - level, 1)))
 
     def splat(self, scalar: Value, lanes: int) -> Value:
         """A scalar in every lane."""

@@ -47,7 +47,14 @@ class CpuTarget:
         def product(problem: TileProduct) -> Any:
             return tile_product(problem, features)
 
-        return CompileContext(features=features, options=plain_options(options), tile_product=product)
+        def in_place(a: str, b: str, c: str) -> bool:
+            from tile_compiler.targets.cpu import gemm
+
+            return gemm.in_place(a, b, c, features)
+
+        return CompileContext(
+            features=features, options=plain_options(options), tile_product=product, in_place=in_place
+        )
 
     def build(self, func: tir.PrimFunc, signature: Signature, ctx: CompileContext) -> Built:
         from tile_compiler.targets.cpu.codegen import build_object

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from .ahead import FetchedLines
 from .instructions.tile_multiply import TILE, TILES, TileShape, accumulator, of_a, of_b, register
 from .llvm_text import Function, Value
 
@@ -25,18 +26,6 @@ def configuration(shape: TileShape) -> str:
 
 #: What the C entry of a launch with tile kernels calls first and last.
 CONFIGURE, RELEASE = configuration(TileShape()), "tl.tile_release.all"
-
-
-#: Bytes of a line of the caches.
-LINE = 64
-
-
-@dataclass(frozen=True)
-class FetchedLines:
-    """`each` lines of a matrix are fetched in each step, one after the other; `row` lines make a row. Powers of two."""
-
-    each: int
-    row: int
 
 
 @dataclass(frozen=True)
@@ -102,7 +91,8 @@ def _kernel(name: str, instruction: str, numbers: str) -> Function:
         move("tileloadd64", of_b(v), f.at(start, v * TILE * op.unit_bytes), kernel.b_k)
 
     def next_lines(step: Value) -> list[Value]:
-        return [at for i, lines in enumerate(kernel.ahead) for at in _lines(f, lines, step, *f.args[5 + 2 * i :][:2])]
+        given = f.args[5:]
+        return [at for i, ahead in enumerate(kernel.ahead) for at in ahead.addresses(f, step, *given[2 * i :][:2])]
 
     f.block("entry")
     f.line(f"br i1 {clear.compare('ne', 0).text}, label %zero, label %load")
@@ -151,14 +141,6 @@ def _kernel(name: str, instruction: str, numbers: str) -> Function:
     sums("tilestored64")
     f.ret()
     return f
-
-
-def _lines(f: Function, lines: FetchedLines, step: Value, start: Value, stride: Value) -> list[Value]:
-    """The addresses that a step fetches."""
-    first = step * lines.each
-    row = f.anywhere(start, (first >> (lines.row.bit_length() - 1)) * stride)
-    at = f.anywhere(row, (first & (lines.row - 1)) * LINE)
-    return [f.anywhere(at, stride * (i // lines.row) + i % lines.row * LINE) for i in range(lines.each)]
 
 
 def _configure(name: str, numbers: str) -> Function:

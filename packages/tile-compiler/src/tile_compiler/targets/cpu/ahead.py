@@ -1,0 +1,70 @@
+"""Lines that a GEMM kernel fetches into the caches while it multiplies, a few at a time.
+
+The products leave the memory idle; all lines at once would hold up the kernel's own loads (docs/performance/cpu.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx as tir
+
+from tile_compiler.context import Ahead
+
+from .llvm_text import Function, Value
+
+#: Bytes of a line of the caches.
+LINE = 64
+#: Lines that a step fetches of a tile at most: more would hold up its own loads.
+MOST_LINES = 8
+
+
+@dataclass(frozen=True)
+class FetchedLines:
+    """`each` lines of a matrix are fetched in each step, one after the other; `row` lines make a row. Powers of two."""
+
+    each: int
+    row: int
+
+    @classmethod
+    def of(cls, rows: int, row_bytes: int, steps: int) -> FetchedLines:
+        """So many that steps fetch the whole matrix, or `MOST_LINES` each."""
+        row = power_of_two(-(-row_bytes // LINE))
+        return cls(min(MOST_LINES, power_of_two(-(-rows * row // steps))), row)
+
+    def addresses(self, f: Function, step: Value, start: Value, stride: Value) -> list[Value]:
+        """What a step fetches of a matrix with `stride` bytes between rows."""
+        first = step * self.each
+        row = f.anywhere(start, (first >> (self.row.bit_length() - 1)) * stride)
+        at = f.anywhere(row, (first & (self.row - 1)) * LINE)
+        return [f.anywhere(at, stride * (i // self.row) + i % self.row * LINE) for i in range(self.each)]
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one of `blocks` blocks fetches of a tile, `each` lines in each of its steps.
+
+    All counts are powers of two, so that a block's lines begin a row or lie in one: up to a half is fetched twice or, of a
+    tile that is large beside the products, left out.
+    """
+
+    tile: Ahead
+    lines: FetchedLines
+    block: int  # lines of a block
+
+    @classmethod
+    def of(cls, tile: Ahead, blocks: int, steps: int) -> Share:
+        slots = power_of_two(steps + 1) // 2
+        lines = FetchedLines.of(tile.rows, tile.row_bytes, blocks * slots)
+        return cls(tile, lines, lines.each * slots)
+
+    def address(self, number: Any) -> Any:
+        """Where the lines of a block begin."""
+        first, row = number * self.block, tir.const(self.lines.row, "int64")
+        return self.tile.address(tir.truncdiv(first, row), tir.truncmod(first, row) * LINE)
+
+
+def power_of_two(least: int) -> int:
+    """The power of two from `least` on."""
+    return 1 << (least - 1).bit_length()
