@@ -17,6 +17,7 @@ class PassConfigKey(str, enum.Enum):
 
     TL_SIMPLIFY = "tl.Simplify"
     TL_DISABLE_LONGEST_FIRST = "tl.disable_longest_first"
+    TL_DISABLE_SPLIT_SUMS = "tl.disable_split_sums"
     TL_DISABLE_STAYING_BLOCKS = "tl.disable_staying_blocks"
     TL_DISABLE_WARP_SPECIALIZED = "tl.disable_warp_specialized"
     TL_DISABLE_WARPGROUP_TURNS = "tl.disable_warpgroup_turns"

@@ -17,6 +17,7 @@ from tile_compiler.simt.checker.granularity import TooCoarse, piece
 from tile_compiler.simt.checker.knowledge import WARP
 from tile_compiler.simt.checker.lanes import Lanes
 from tile_compiler.simt.checker.refutations import Site, race
+from tile_compiler.simt.checker.remote import REMOTE_SUM
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.shadow import MANY, Meeting, Shadow
 from tile_compiler.simt.thread_values import Array, ThreadValues, Unknown
@@ -219,7 +220,9 @@ class BlockMemory(ThreadValues):
             if memory is None:
                 continue
             indices = target.indices if isinstance(target, ir.TensorLoad) else None
-            if name.startswith("tl::cp_async<"):
+            if name.startswith(REMOTE_SUM):
+                self._reads_others(name, memory, indices, node.args[-1], stmt)
+            elif name.startswith("tl::cp_async<"):
                 kind = "read" if position else "async"
                 self._touch(kind, memory, indices, int(name[13:-1]) * 8 // memory.bits, stmt)
             elif name.startswith("tl::load_to_lds<"):
@@ -236,13 +239,35 @@ class BlockMemory(ThreadValues):
                     stmt.span, f"{name} accesses {memory.buffer.name} in step with the barriers around it"
                 )
 
+    def _reads_others(self, name: str, memory: Memory, indices: Any, rank: Any, stmt: Any) -> None:
+        """Vectors of another block of the cluster: `tl::add_remote<count, stride, width>(.., &memory[indices], rank)`."""
+        assert self.state is not None
+        if self.lanes.blocks == 1 or self.state.engines is None:
+            self.ctx.report.assume(stmt.span, "blocks of a cluster put their parts of a sum where the first one reads them")
+            return
+        count, stride, width = (int(n) for n in name[len(REMOTE_SUM) : -1].split(","))
+        block = np.broadcast_to(self.value(rank), (self.threads,))
+        for piece in range(count // width):
+            place = [*indices[:-1], indices[-1] + piece * stride]
+            self._touch("read", memory, place, width, stmt, block=block)
+        self.state.engines.remote.note(self.active, block, self.lanes.block, self.now, self._site(stmt))
+
     def _touch(
-        self, kind: str, memory: Memory, indices: Any, count: int, stmt: Any, same: bool = False, by_wave: bool = False
+        self,
+        kind: str,
+        memory: Memory,
+        indices: Any,
+        count: int,
+        stmt: Any,
+        same: bool = False,
+        by_wave: bool = False,
+        block: Array | None = None,
     ) -> None:
-        """`by_wave`: from an address that is one for a wave, lane by lane (loads to LDS)."""
+        """`by_wave`: from an address that is one for a wave, lane by lane (loads to LDS). `block`: of the cluster, whose memory
+        each thread means; None: its own."""
         assert self.state is not None
         site = self._site(stmt)
-        place, thread, known = self._places(memory, indices, count, step=count if by_wave else 0)
+        place, thread, known = self._places(memory, indices, count, step=count if by_wave else 0, block=block)
         if not len(place):
             return
         self.trace.append(hash((kind, site, place.tobytes())))
@@ -294,7 +319,9 @@ class BlockMemory(ThreadValues):
                 return Meeting(at, other, int(track.site[at]), int(track.agent[at]), int(thread[bad]))
         return None
 
-    def _places(self, memory: Memory, indices: Any, count: int, step: int = 0) -> tuple[Array, Array, bool]:
+    def _places(
+        self, memory: Memory, indices: Any, count: int, step: int = 0, block: Array | None = None
+    ) -> tuple[Array, Array, bool]:
         """(places, threads) of an access by the active threads; any thread anywhere if the address is not known, and
         whether it is. `step`: elements from one lane of a wave to the next, beyond what the index says."""
         known = True
@@ -318,7 +345,7 @@ class BlockMemory(ThreadValues):
         else:
             place, times = self._pieces(memory, start, count)
             thread = np.repeat(thread, times)
-            block = self.lanes.block[thread]
+            block = (self.lanes.block if block is None else block)[thread]
         inside = (place >= 0) & (place < memory.places)
         return (memory.base + block * self.span_places + place)[inside], thread[inside], known
 

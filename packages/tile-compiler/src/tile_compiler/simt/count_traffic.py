@@ -275,7 +275,7 @@ class _Counter(ThreadValues):
             self.traffic.tensor_flops[operand] = self.traffic.tensor_flops.get(operand, 0) + flops
         if short in BOX_COPIES:
             self._box(short, node, stmt)
-        self.traffic.exact &= short not in BULK_COPIES
+        self.traffic.exact &= short not in BULK_COPIES and short != "add_remote"  # whose reads are another block's
         for position, argument in enumerate(node.args[1:]):
             if not is_call(argument, "tirx.address_of", "tirx.buffer_data"):
                 self._expression(argument, stmt)

@@ -13,6 +13,7 @@ from tvm import tirx as tir
 
 from tile_compiler.rewrite import is_call
 from tile_compiler.simt.block_memory import is_role
+from tile_compiler.simt.checker.asynchronous import distinct
 from tile_compiler.simt.checker.knowledge import WARP
 from tile_compiler.simt.checker.replay import WHOLE
 from tile_compiler.simt.context import SimtContext
@@ -136,8 +137,7 @@ class Block(HeldState):
         if name.startswith("tl::sync_threads") and not self.active.any():
             return
         if name in ("tl::sync_threads", "tl::sync_grid") or (name == "tl::cluster_sync" and self.lanes.blocks == 1):
-            self._all_reach(node)
-            self._barrier(self.consumers | (node in self.joint), self._site(node))
+            self._barrier(self._all_reach(node) | (node in self.joint), self._site(node))
         elif name.startswith("tl::sync_threads<"):
             self._barrier_of_part(name, node)
         elif name == "tl::cp_async_commit":
@@ -151,19 +151,28 @@ class Block(HeldState):
         else:
             self._reads(call, node)
 
-    def _all_reach(self, node: Any) -> None:
-        """All threads that are walked come to a barrier of the block, or of the cluster."""
-        if (self.consumers & ~self.active).any():
+    def _all_reach(self, node: Any, together: bool = False) -> Array:
+        """The threads that come to a barrier: all that are walked (`together`), or all of a block and none of another."""
+        active = self.active
+        blocks = range(self.lanes.blocks) if together else distinct(self.lanes.block[active])
+        meant = self.consumers & np.isin(self.lanes.block, blocks)
+        if (meant & ~active).any():
             raise SharedMemoryRace("a barrier that not every thread reaches", at=node.span)
+        return np.asarray(meant)
 
     def _barrier(self, threads: Array, site: int) -> None:
         """All threads of a block meet, or all but the producer; and so in each block of a cluster."""
         assert self.state is not None
-        self.state.barrier()
+        blocks = distinct(self.lanes.block[threads])
+        if len(blocks) == self.lanes.blocks:
+            self.state.barrier()
+        else:
+            for block in blocks:
+                self.state.barrier(slice(block * self.span_places, (block + 1) * self.span_places))
         if self.state.engines is not None:
             self.now += 1
             size = -(-self.count // WARP) * WARP
-            for block in range(self.lanes.blocks):
+            for block in blocks:
                 here = self.lanes.block == block
                 self.state.engines.knowledge.join(threads & here, self.now)
                 self.replay.hardware(self.consumers & here, self.lane, WHOLE, size, True, site, block)

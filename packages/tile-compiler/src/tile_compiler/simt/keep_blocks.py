@@ -27,11 +27,6 @@ NO_TMA, NO_ROLES = "tl.disable_tma_lower", "tl.disable_warp_specialized"
 BEGIN_SECONDS = 1.4e-6  # from a block's end to the next one's first products: 0.9 us, and loads that nothing covers
 LEAST_GAIN = 0.01  # of a tile's time; below, nothing was measured, and more code has to be proved
 SCRATCH = 8192  # bytes of a block for barriers and for what warps exchange
-LONG = 16  # steps of a tile from which parts of its sum are worth a word
-PARTS = (
-    "; the sum of a tile stays in one block, as its parts would need memory and another order of additions: a third axis of the "
-    "grid with T.atomic_add, or tile_ops.matmul, which weighs that, would use the others"
-)
 DECLARATIONS = (ops.AnnotateLayout, ops.Hint, ops.ImportSource)
 #: Operators by which the user says how threads and blocks wait for each other, or that show the number of a block.
 BY_HAND = (
@@ -71,7 +66,7 @@ def keep_blocks(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
         loops = [n for n in tile_ir.walk(kernel.body, tir.For) if is_pipelined(n)]
         planned = all(tile_ir.PIPELINE_ORDER not in n.annotations for n in loops)
-        if not loops or not planned or len(kernel.threads) > 1 or _by_hand(kernel):
+        if not loops or not planned or len(kernel.threads) > 1 or by_hand(kernel):
             return kernel  # no producer warp would bring tiles
         work = works[[k.index for k in tile_ir.kernels(func)].index(kernel.index)]
         reason = _reason(kernel, work, machine, ctx)
@@ -83,7 +78,7 @@ def keep_blocks(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     return map_kernels(func, rule)
 
 
-def _by_hand(kernel: tile_ir.Kernel) -> bool:
+def by_hand(kernel: tile_ir.Kernel) -> bool:
     """Whether the user gives threads roles, lets them wait or leave by means of his own, or asks for a block's number in a way
     that is not the grid's variable."""
     if any(tile_ir.as_thread_group(n) is not None for n in tile_ir.walk(kernel.body, tir.AttrStmt)):
@@ -103,13 +98,12 @@ def _reason(kernel: tile_ir.Kernel, work: LaunchWork, machine: Machine, ctx: Sim
     if ctx.options.get(LEAVE):
         return f"{LEAVE} asks for it"
     if kernel.index in ctx.clusters:
-        return "clusters keep the grid that the user gave"
+        return "clusters keep their grid"
     if work.blocks is None:
         return "how many tiles there are is known at the call alone"
     if work.blocks <= machine.multiprocessors:
         share = 100 * work.blocks // machine.multiprocessors
-        few = f"{work.blocks} tiles, at most one for each of {machine.multiprocessors} multiprocessors ({share}% busy)"
-        return few + PARTS if share < 50 and work.products and work.steps >= LONG else few
+        return f"{work.blocks} tiles, at most one for each of {machine.multiprocessors} multiprocessors ({share}% busy)"
     if any(str(v.ty) != "int32" for v, _ in kernel.grid) or any(tile_ir.walk(kernel.body, tir.While)):
         return "blocks that wait in a loop may wait for others"
     uneven = _uneven(kernel)

@@ -99,6 +99,8 @@ def _called(node: Any, note: Any, visit: Any) -> None:
             note("bulk", buffer, ())
         elif name.startswith(("tl::ldmatrix", "tl::stmatrix")):
             note("write" if position == 0 else "read", buffer, indices, 128 // bits, True)
+        elif name.startswith("tl::add_remote<"):  # what it reads is another block's, behind a barrier of the cluster
+            note("write" if position == 0 else "read", buffer, ())
         elif name.startswith(("tl::mma", "tl::mfma", "tl::dot4", "tl::shfl", "tl::transpose_quad")):
             note("write", buffer, ())
         else:  # an extern may do anything with the memory that it is given

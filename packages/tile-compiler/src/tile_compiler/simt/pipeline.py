@@ -33,6 +33,7 @@ from tile_compiler.simt.roles.split_roles import split_roles
 from tile_compiler.simt.share_elements import share_elements
 from tile_compiler.simt.skip_masks import skip_masks
 from tile_compiler.simt.split_addresses import split_addresses
+from tile_compiler.simt.split_sums import split_sums
 from tile_compiler.simt.split_vectors import split_vectors
 from tile_compiler.simt.unroll_walks import unroll_walks
 
@@ -43,6 +44,7 @@ CUDA: tuple[tuple[str, Pass], ...] = (
     ("resolve_ptx", resolve_ptx),  # from here on no instructions by opcode: functions, some of them above the kernel
     ("lower_shuffles", lower_shuffles),  # from here on threads ask others for values by the device header
     ("skip_masks", skip_masks),  # from here on tiles are masked only where their mask has an edge
+    ("split_sums", split_sums),  # Hopper: from here on parts of sums lie in blocks of clusters where that pays
     ("fold_clears", fold_clears),  # Hopper: products that start from 0 say so
     ("plan_clusters", plan_clusters),  # changes nothing: which kernels are launched in clusters
     ("keep_blocks", keep_blocks),  # Hopper: from here on blocks stay for many tiles where that pays

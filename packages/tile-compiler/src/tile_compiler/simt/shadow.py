@@ -77,9 +77,10 @@ class Shadow:
         if self.engines is not None:
             self.engines.footprints.grow(size)
 
-    def barrier(self) -> None:
+    def barrier(self, places: slice = slice(None)) -> None:
+        """The threads that touch these places meet."""
         for kind in KINDS:
-            self.thread[kind].fill(NOBODY)
+            self.thread[kind][places] = NOBODY
 
     def commit(self) -> None:
         self.groups.append(self.open)

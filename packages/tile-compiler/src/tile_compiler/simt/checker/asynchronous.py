@@ -27,7 +27,7 @@ from tile_compiler.simt.checker.refutations import (
     stuck_warps,
 )
 from tile_compiler.simt.checker.remote import is_remote
-from tile_compiler.simt.checker.replay import CLUSTER, Replay
+from tile_compiler.simt.checker.replay import CLUSTER, WITHOUT_PRODUCERS, Replay
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.shadow import Meeting
 from tile_compiler.simt.thread_values import Array, Unknown
@@ -75,7 +75,8 @@ class Asynchronous(Products):
                 calls.append(node)
         names = [str(c.args[0].value) for c in calls]
         self.initializes = bool(self.allocated)
-        self.is_asynchronous = self.produces or any(n.startswith(ASYNCHRONOUS) for n in names)
+        together = self.lanes.blocks > 1
+        self.is_asynchronous = self.produces or together or any(n.startswith(ASYNCHRONOUS) for n in names)
         products = [c for c, n in zip(calls, names) if n.startswith("tl::wgmma_m64")]
         held = [a.args[0].source for c in products for a in c.args[1:3] if is_call(a, "tirx.address_of")]
         self.registers = {self.roots.get(b, b) for b in held}
@@ -83,6 +84,7 @@ class Asynchronous(Products):
         self.box_bytes: dict[Any, int] = {}
         self.joint = _setup(kernel.body)
         self.replay = Replay()
+        self.left_out: list[tuple[int, int]] = []  # barriers of the cluster to which producers do not come: they pass when these have ended
         self.undecided = 0  # branches around here that memory decides
         self.trusted = False  # whether the kernel's barriers are assumed to order what they are meant to order
 
@@ -95,7 +97,7 @@ class Asynchronous(Products):
 
     def _engines(self) -> Engines | None:
         """The state of asynchronous work at the kernel's start, if there is any."""
-        self.trusted, self.replay, self.undecided = False, Replay(), 0
+        self.trusted, self.replay, self.undecided, self.left_out = False, Replay(), 0, []
         if not self.is_asynchronous:
             return None
         allocated = self.allocated * self.lanes.blocks
@@ -163,11 +165,16 @@ class Asynchronous(Products):
     def _cluster_barrier(self, stmt: Any, engines: Engines) -> None:
         """All threads of all blocks meet; at the kernel's beginning the producers too."""
         assert self.state is not None
-        self._all_reach(stmt)
+        self._all_reach(stmt, together=True)
         self.state.barrier()
         engines.knowledge.join(self.consumers | (stmt in self.joint), self.now)
-        size = -(-self.count // WARP) * WARP * self.lanes.blocks
-        self.replay.hardware(self.consumers, self.lane, CLUSTER, size, True, self._site(stmt))
+        site, size = self._site(stmt), -(-self.count // WARP) * WARP * self.lanes.blocks
+        if stmt in self.joint or not self.produces:
+            self.replay.hardware(self.consumers, self.lane, CLUSTER, size, True, site)
+            return
+        size += WARP * self.lanes.blocks
+        self.replay.hardware(self.consumers, self.lane, WITHOUT_PRODUCERS, size, True, site)
+        self.left_out.append((site, size))
 
     def _barriers(self, argument: Any, threads: Array, block: Array | None = None) -> Iterator[tuple[Mbarrier, Array]]:
         """The mbarriers that threads name, and which threads do: in their own blocks, or in `block` of the cluster."""
@@ -179,8 +186,8 @@ class Asynchronous(Products):
         for number in distinct(index[threads]):
             yield self.state.engines.barriers[int(number)], threads & (index == number)
 
-    def _all_reach(self, node: Any) -> None:
-        """All threads that are walked come to a barrier of the block, or of the cluster."""
+    def _all_reach(self, node: Any, together: bool = False) -> Array:
+        """The threads that come to a barrier: all that are walked (`together`), or all of a block and none of another."""
         raise NotImplementedError
 
     def _at_barrier(self, name: str, node: Any, stmt: Any, threads: Array, engines: Engines) -> None:
@@ -399,6 +406,8 @@ class Asynchronous(Products):
         engines = None if self.state is None else self.state.engines
         if engines is None or self.trusted:
             return
+        for site, size in self.left_out:
+            self.replay.hardware(self.lanes.producers, self.lane, WITHOUT_PRODUCERS, size, False, site)
         stuck = self.replay.stuck() if self.replay.turns else []
         if stuck:
             raise stuck_warps([self.sites[event.site] for event in stuck])

@@ -50,6 +50,12 @@ class Lanes:
                 return together
         return cls(count, produces)
 
+    @property
+    def producers(self) -> Array:
+        """Which lanes are producers."""
+        lane = np.arange(self.total)
+        return np.asarray((lane >= self.first_producer) & ~self.nobody)
+
     def producer(self, block: Any) -> Any:
         """The lane that is a block's producer."""
         return self.first_producer + WARP * block

@@ -9,10 +9,12 @@ import numpy as np
 from tile_compiler.simt.checker.knowledge import Clock, Knowledge
 from tile_compiler.simt.thread_values import Array
 
+REMOTE_SUM = "tl::add_remote<"  # registers += elements of another block: count, stride, width
+
 
 def is_remote(name: str) -> bool:
     """Whether a function of the device header uses memory of other blocks of the cluster."""
-    return any(part in name for part in ("_multicast", "_cluster"))
+    return any(part in name for part in ("_multicast", "_cluster", REMOTE_SUM))
 
 
 @dataclass

@@ -13,6 +13,7 @@ from tile_compiler.simt.thread_values import Array
 
 WHOLE = -1  # the barrier of all threads, among those of the hardware
 CLUSTER = -2  # that of all threads of all blocks of the cluster
+WITHOUT_PRODUCERS = -3  # the same behind which producers have nothing to do: it waits until they have ended (PTX ISA)
 MBARRIER, HARDWARE = "mbarrier", "hardware"  # kinds of barriers, beside their numbers
 
 

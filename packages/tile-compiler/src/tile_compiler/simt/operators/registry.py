@@ -11,6 +11,7 @@ from tile_compiler.simt.operators.across import lower_cluster_sync, lower_grid_s
 from tile_compiler.simt.operators.atomic import expand_atomic
 from tile_compiler.simt.operators.barrier import lower_arrive, lower_expect, lower_wait
 from tile_compiler.simt.operators.bulk_group import lower_bulk_wait, lower_commit
+from tile_compiler.simt.operators.cluster_sum import ClusterSum, lower_cluster_sum
 from tile_compiler.simt.operators.copy import expand_copy
 from tile_compiler.simt.operators.debug import expand_device_assert, expand_print
 from tile_compiler.simt.operators.dependent import lower_dependent
@@ -44,6 +45,7 @@ TWINS: dict[type[ops.TileOp], Twin] = {
     ops.AtomicTile: Twin(expand_atomic),
     ops.BulkCommit: Twin(lower=lower_commit),
     ops.BulkWait: Twin(lower=lower_bulk_wait),
+    ClusterSum: Twin(lower=lower_cluster_sum, title=lambda op: f"sum of {op.blocks} blocks"),
     ops.ClusterSync: Twin(lower=lower_cluster_sync),
     ops.Copy: Twin(expand_copy),
     ops.DependentLaunch: Twin(lower=lower_dependent),

@@ -28,6 +28,15 @@ TL_DEVICE T cluster_load(const T* shared, uint32_t rank) { return *cluster_map(s
 template <class T>
 TL_DEVICE void cluster_store(T* shared, uint32_t rank, T value) { *cluster_map(shared, rank) = value; }
 
+template <int count, int stride, int width, class T>
+TL_DEVICE void add_remote(T* c, const T* shared, uint32_t rank) {
+  const T* part = cluster_map((T*)shared, rank);
+  for (int i = 0; i < count / width; ++i) {
+    const vec<T, width> piece = *(const vec<T, width>*)(part + i * stride);
+    for (int j = 0; j < width; ++j) c[i * width + j] += piece[j];
+  }
+}
+
 TL_DEVICE bool elect_one() { return tl_emu_elect(); }
 
 TL_DEVICE void grid_dependency_wait() {}

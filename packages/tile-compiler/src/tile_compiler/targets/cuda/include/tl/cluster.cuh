@@ -40,6 +40,19 @@ TL_DEVICE T cluster_load(const T* shared, uint32_t rank) { return *cluster_map(s
 template <class T>
 TL_DEVICE void cluster_store(T* shared, uint32_t rank, T value) { *cluster_map(shared, rank) = value; }
 
+// c[i] += what lies in the shared memory of block `rank` where `shared` points to in this one's: `width` neighbours at once,
+// the next ones `stride` elements further on.
+template <int count, int stride, int width, class T>
+TL_DEVICE void add_remote(T* c, const T* shared, uint32_t rank) {
+  const T* part = cluster_map((T*)shared, rank);
+#pragma unroll
+  for (int i = 0; i < count / width; ++i) {
+    const vec<T, width> piece = *(const vec<T, width>*)(part + i * stride);
+#pragma unroll
+    for (int j = 0; j < width; ++j) c[i * width + j] += piece[j];
+  }
+}
+
 // True in one lane of the full warp that calls it, always the same.
 TL_DEVICE bool elect_one() {
   uint32_t r;
