@@ -243,12 +243,14 @@ class BlockMemory(ThreadValues):
         """Vectors of another block of the cluster: `tl::add_remote<count, stride, width>(.., &memory[indices], rank)`."""
         assert self.state is not None
         if self.lanes.blocks == 1 or self.state.engines is None:
-            self.ctx.report.assume(stmt.span, "blocks of a cluster put their parts of a sum where the first one reads them")
+            self.ctx.report.assume(
+                stmt.span, "blocks of a cluster put their parts of a sum where the first one reads them"
+            )
             return
         count, stride, width = (int(n) for n in name[len(REMOTE_SUM) : -1].split(","))
         block = np.broadcast_to(self.value(rank), (self.threads,))
-        for piece in range(count // width):
-            place = [*indices[:-1], indices[-1] + piece * stride]
+        for vector in range(count // width):
+            place = [*indices[:-1], indices[-1] + vector * stride]
             self._touch("read", memory, place, width, stmt, block=block)
         self.state.engines.remote.note(self.active, block, self.lanes.block, self.now, self._site(stmt))
 

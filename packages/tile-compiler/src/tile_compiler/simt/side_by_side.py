@@ -158,9 +158,8 @@ class SideBySide(Block):
 
     # -- barriers -----------------------------------------------------------------------------------------------
 
-    def _all_reach(self, node: Any) -> None:
-        if (self.mine & ~self.active).any():
-            super()._all_reach(node)
+    def _all_reach(self, node: Any, together: bool = False) -> Array:
+        return super()._all_reach(node, together) if (self.mine & ~self.active).any() else self.consumers
 
     def _barrier(self, threads: Array, site: int) -> None:
         self._meet(WHOLE, self.count, self.active, self.sites[site].stmt, waits=True)
@@ -262,8 +261,10 @@ class SideBySide(Block):
 
     # -- accesses -----------------------------------------------------------------------------------------------
 
-    def _places(self, memory: Memory, indices: Any, count: int, step: int = 0) -> tuple[Array, Array, bool]:
-        place, thread, known = super()._places(memory, indices, count, step)
+    def _places(
+        self, memory: Memory, indices: Any, count: int, step: int = 0, block: Array | None = None
+    ) -> tuple[Array, Array, bool]:
+        place, thread, known = super()._places(memory, indices, count, step, block)
         if not known:
             raise NotFollowed  # it stands for accesses of all threads of the block
         return place, thread, known

@@ -21,7 +21,7 @@ from tile_compiler.simt.plan_clusters import WISH, wished
 from tile_compiler.simt.roles.plan_channels import NO_ROLES, NO_TMA
 from tile_compiler.simt.tile_order import is_pipelined
 from tilelang import ops
-from tilelang.autotuner.model import LAUNCH_SECONDS, estimate
+from tilelang.autotuner.model import estimate
 from tilelang.ir import tile_ir
 from tilelang.ir.tile_work import LaunchWork, TileWork, tile_work, value_of
 
@@ -91,8 +91,8 @@ def split_sums(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
             return kernel
         ctx.report.note(
             kernel.span,
-            f"sums in parts: {best} blocks of a cluster share the {found.steps} steps of each of {work.blocks} tiles, the first adds "
-            f"{', '.join(str(t.name) for t in found.sums)} in order (predicted {figures})",
+            f"sums in parts: {best} blocks of a cluster share the {found.steps} steps of each of {work.blocks} tiles, the first "
+            f"adds {', '.join(str(t.name) for t in found.sums)} in order (predicted {figures})",
         )
         return _split(found, best)
 
@@ -173,7 +173,10 @@ def _split(site: _Site, blocks: int) -> tile_ir.Kernel:
     each, more = divmod(site.steps, blocks)
     start, count = rank * int32(each), int32(each)
     if more:
-        start, count = start + tir.min(rank, int32(more)), tir.floordiv(int32(site.steps + blocks - 1) - rank, int32(blocks))
+        start, count = (
+            start + tir.min(rank, int32(more)),
+            tir.floordiv(int32(site.steps + blocks - 1) - rank, int32(blocks)),
+        )
     k = tir.Var(loop.loop_var.name, str(loop.loop_var.ty))
     here = tile_ir.substitute(loop.body, {loop.loop_var: loop.min + (first + k).astype(str(k.ty))})
     shared = remake_loop(loop, loop_var=k, min=tir.const(0, str(k.ty)), extent=count.astype(str(k.ty)), body=here)

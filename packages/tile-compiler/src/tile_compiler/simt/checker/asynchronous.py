@@ -84,7 +84,9 @@ class Asynchronous(Products):
         self.box_bytes: dict[Any, int] = {}
         self.joint = _setup(kernel.body)
         self.replay = Replay()
-        self.left_out: list[tuple[int, int]] = []  # barriers of the cluster to which producers do not come: they pass when these have ended
+        self.left_out: list[
+            tuple[int, int]
+        ] = []  # barriers of the cluster to which producers do not come: they pass when these have ended
         self.undecided = 0  # branches around here that memory decides
         self.trusted = False  # whether the kernel's barriers are assumed to order what they are meant to order
 

@@ -15,7 +15,9 @@ from tilelang.ir.dtypes import dtype_of
 from tilelang.ops.base import TileOp, register
 
 VECTOR_BITS = 128
-SHARED_OUT = 4  # blocks from which each adds a share: the first then reads 2 tiles in all and not one for each other block
+SHARED_OUT = (
+    4  # blocks from which each adds a share: the first then reads 2 tiles in all and not one for each other block
+)
 
 
 @register
