@@ -86,7 +86,7 @@ class Asynchronous(Products):
         self.replay = Replay()
         self.left_out: list[
             tuple[int, int]
-        ] = []  # barriers of the cluster to which producers do not come: they pass when these have ended
+        ] = []  # barriers of the cluster that wait for producers to end: site, threads
         self.undecided = 0  # branches around here that memory decides
         self.trusted = False  # whether the kernel's barriers are assumed to order what they are meant to order
 
