@@ -70,11 +70,19 @@ class BlockMemory(ThreadValues):
     block's `span` after the other, then comes global memory.
     """
 
-    def __init__(self, kernel: tile_ir.Kernel, ctx: SimtContext, tracked: set[Any], finely: bool = False) -> None:
-        """`finely`: every element has places of its own; else accesses that are not of whole places raise TooCoarse."""
+    def __init__(
+        self,
+        kernel: tile_ir.Kernel,
+        ctx: SimtContext,
+        tracked: set[Any],
+        finely: bool = False,
+        ranks: tuple[int, ...] | None = None,
+    ) -> None:
+        """`finely`: every element has places of its own; else accesses that are not of whole places raise TooCoarse. `ranks`:
+        the blocks of the cluster that are walked, None: all."""
         self.finely = finely
         self.produces = any(is_role(n) for n in tile_ir.walk(kernel.body, tir.AttrStmt))
-        self.lanes = Lanes.of(kernel, self.produces, ctx)
+        self.lanes = Lanes.of(kernel, self.produces, ctx, ranks)
         self.count = self.lanes.count
         super().__init__(self.lanes.total)
         self.producing = False  # whether the statement at hand is the producer's
@@ -248,11 +256,13 @@ class BlockMemory(ThreadValues):
             )
             return
         count, stride, width = (int(n) for n in name[len(REMOTE_SUM) : -1].split(","))
-        block = np.broadcast_to(self.value(rank), (self.threads,))
+        block = self.lanes.number_of(np.broadcast_to(self.value(rank), (self.threads,)))
+        outer, self.mask = self.mask, self.mask & (block >= 0)
         for vector in range(count // width):
             place = [*indices[:-1], indices[-1] + vector * stride]
             self._touch("read", memory, place, width, stmt, block=block)
         self.state.engines.remote.note(self.active, block, self.lanes.block, self.now, self._site(stmt))
+        self.mask = outer
 
     def _touch(
         self,

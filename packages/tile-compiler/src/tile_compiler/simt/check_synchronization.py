@@ -12,7 +12,9 @@ from tvm import tirx as tir
 
 from tile_compiler.rewrite import is_call
 from tile_compiler.signature import TENSOR_MAP
+from tile_compiler.simt.block_memory import is_role
 from tile_compiler.simt.checker.granularity import TooCoarse
+from tile_compiler.simt.checker.lanes import companies
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.enumeration import Block
 from tile_compiler.simt.errors import BarrierMismatch, ProductUnderWay, SharedMemoryRace
@@ -68,16 +70,22 @@ def _check(
     finely: bool,
 ) -> None:
     """A kernel all of whose threads run the same text."""
-    block = Block(kernel, ctx, tracked, finely)
-    for values in chosen:
-        try:
-            block.run(values, host)
-        except REFUTED:
-            if not block.either:
-                raise
-            # Perhaps because both ways of conditions that never meet were taken.
-            block = Block(kernel, ctx, tracked, finely, exactly=True)
-            block.run(values, host)
+    produces = any(is_role(n) for n in tile_ir.walk(kernel.body, tir.AttrStmt))
+    together = companies(kernel, produces, ctx)
+    if len(together) > 1:
+        walked = ", ".join(map(str, sorted({rank for ranks in together for rank in ranks or ()})))
+        ctx.report.assume(kernel.span, f"the blocks of a cluster do to each other what those numbered {walked} do")
+    for ranks in together:
+        block = Block(kernel, ctx, tracked, finely, ranks=ranks)
+        for values in chosen:
+            try:
+                block.run(values, host)
+            except REFUTED:
+                if not block.either:
+                    raise
+                # Perhaps because both ways of conditions that never meet were taken.
+                block = Block(kernel, ctx, tracked, finely, exactly=True, ranks=ranks)
+                block.run(values, host)
 
 
 def _check_programs(

@@ -51,9 +51,15 @@ class Block(HeldState):
     recalls = True  # a statement that begins in a state of before is not walked again (`recall.py`)
 
     def __init__(
-        self, kernel: tile_ir.Kernel, ctx: SimtContext, tracked: set[Any], finely: bool = False, exactly: bool = False
+        self,
+        kernel: tile_ir.Kernel,
+        ctx: SimtContext,
+        tracked: set[Any],
+        finely: bool = False,
+        exactly: bool = False,
+        ranks: tuple[int, ...] | None = None,
     ) -> None:
-        super().__init__(kernel, ctx, tracked, finely)
+        super().__init__(kernel, ctx, tracked, finely, ranks)
         self.tracked, self.exactly = tracked, exactly
         self.loops: list[_Loop] = []
         self.repetitions: dict[Any, Repetition] = {}

@@ -66,11 +66,18 @@ class Left:
 class HeldState(Asynchronous):
     """`state` for whoever looks at it; questions that a recalled walk answers without."""
 
-    def __init__(self, kernel: tile_ir.Kernel, ctx: SimtContext, tracked: set[Any], finely: bool = False) -> None:
+    def __init__(
+        self,
+        kernel: tile_ir.Kernel,
+        ctx: SimtContext,
+        tracked: set[Any],
+        finely: bool = False,
+        ranks: tuple[int, ...] | None = None,
+    ) -> None:
         self._state: Shadow | None = None
         self._state_key: int | None = None
         self.left: Left | None = None
-        super().__init__(kernel, ctx, tracked, finely)
+        super().__init__(kernel, ctx, tracked, finely, ranks)
 
     @property
     def state(self) -> Shadow | None:

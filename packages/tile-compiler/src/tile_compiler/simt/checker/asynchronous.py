@@ -62,8 +62,15 @@ class Asynchronous(Products):
     what every other order that the waits allow can do.
     """
 
-    def __init__(self, kernel: tile_ir.Kernel, ctx: SimtContext, tracked: set[Any], finely: bool = False) -> None:
-        super().__init__(kernel, ctx, tracked, finely)
+    def __init__(
+        self,
+        kernel: tile_ir.Kernel,
+        ctx: SimtContext,
+        tracked: set[Any],
+        finely: bool = False,
+        ranks: tuple[int, ...] | None = None,
+    ) -> None:
+        super().__init__(kernel, ctx, tracked, finely, ranks)
         self.allocated: list[tuple[str, int]] = []  # name and arrivals of each mbarrier
         self.first_of: dict[Any, int] = {}  # the number of the first mbarrier of a buffer
         self.initializes = False
