@@ -31,7 +31,7 @@ m_dynamic = T.dynamic("m")
 def blocks(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """Sums are shared by so many blocks, whatever is gained."""
     monkeypatch.setattr(split_sums, "SIZES", (size,))
-    monkeypatch.setattr(split_sums, "LEAST_GAIN", -9.0)
+    monkeypatch.setattr(split_sums, "EXCHANGE_SECONDS", -1.0)
 
 
 def product(m: Any, n: int, k: Any, step: Callable[..., None] = lambda *_: None, start: float = 0) -> Any:

@@ -43,6 +43,11 @@ class ClusterSum(TileOp):
         return [self.tile]
 
 
+def tiles_read(blocks: int) -> int:
+    """How many tiles of other blocks the first one reads, or all do before it."""
+    return 2 if blocks >= SHARED_OUT else blocks - 1
+
+
 def lower_cluster_sum(op: ClusterSum, low: Lowering) -> Any:
     """Blocks put their registers into their shared memory, vector by vector, a vector's threads side by side: a thread finds
     in any block what the thread of its own number holds, without bank conflicts. Two blocks, or three:
