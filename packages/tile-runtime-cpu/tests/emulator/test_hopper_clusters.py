@@ -63,6 +63,24 @@ def test_a_cluster_exchanges_shared_memory(run_body, both_modes):
         np.testing.assert_array_equal(y[block, 4], first * 100 + t + 4)
 
 
+def test_elements_of_another_block_are_added(run_body, both_modes):
+    """Six registers and, two by two, elements 0, 1, 8, 9, 16, 17 from the thread's place on."""
+    y = np.zeros((2, 4, 6), "i4")
+    body = """
+      int* s = (int*)tl::shared_memory();
+      const int rank = tl::cluster_rank(), t = threadIdx.x;
+      for (int i = 0; i < 6; ++i) s[t * 6 + i] = rank * 1000 + t * 6 + i;
+      int c[6] = {100000, 200000, 300000, 400000, 500000, 600000};
+      tl::cluster_sync();
+      tl::add_remote<6, 8, 2>(c, s + t * 2, 1 - rank);
+      tl::cluster_sync();
+      for (int i = 0; i < 6; ++i) O[blockIdx.x * 24 + t * 6 + i] = c[i];"""
+    run_body("int* O", body, [y], 4, grid=(2,), cluster=(2,), mode=both_modes).check()
+    element = 2 * np.arange(4)[:, None] + np.asarray([0, 1, 8, 9, 16, 17])
+    before = 100000 * (1 + np.arange(6))
+    np.testing.assert_array_equal(y, [before + 1000 + element, before + element])
+
+
 def test_waits_for_what_other_blocks_wrote(run_body, both_modes):
     """To global memory: behind arrivals of another block of the cluster, by both kinds of waits."""
     x, y = np.zeros((2, 2, 32), "i4"), np.zeros((2, 2, 32), "i4")

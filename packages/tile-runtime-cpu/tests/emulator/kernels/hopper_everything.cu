@@ -82,6 +82,9 @@ extern "C" __global__ void __launch_bounds__(256, 1)
   tl::sync_barrier(4 + t / 128, 128);
   C[t] = tl::cluster_load((const float*)s + t, 1) + *tl::cluster_map((float*)s + t, 0);
   tl::cluster_store((float*)s + t, 1, 3.0f);
+  float sum[2] = {C[t], C[t + 1]};
+  tl::add_remote<2, 4, 2>(sum, (const float*)s + 2 * t, 1);
+  C[t] = sum[0] + sum[1];
   if (t < 128) {
     tl::register_limit_decrease<40>();
   } else {
