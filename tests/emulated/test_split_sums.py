@@ -30,7 +30,7 @@ m_dynamic = T.dynamic("m")
 
 def blocks(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """Sums are shared by so many blocks, whatever is gained."""
-    monkeypatch.setattr(split_sums, "SIZES", (size,))
+    monkeypatch.setattr(split_sums, "SIZES", {size: 16})
     monkeypatch.setattr(split_sums, "EXCHANGE_SECONDS", -1.0)
 
 

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from tilelang.autotuner.machine import Machine
 
 WHOLE = "tl.disable_split_sums"
-SIZES = (2, 4, 8)  # blocks of a portable cluster (CUDA programming guide, "Thread Block Clusters")
+# Blocks of a portable cluster (CUDA programming guide, "Thread Block Clusters"), and how many such clusters surely run at once:
+# they lie in one GPC, whose number of multiprocessors is no multiple of every size.
+SIZES = {2: 64, 4: 28, 8: 14}
 LEAST_GAIN = 0.15  # of a call's time
 LEAST_STEPS = 4  # of a block's share: fewer do not fill the pipeline
 EXCHANGE_SECONDS = 3.3e-6  # barriers of the cluster, and what else parts cost beside bytes: 3.2 to 3.9 us measured
@@ -143,7 +145,8 @@ def _last_wave(blocks: int, machine: Machine) -> str:
 def _sizes(site: _Site, machine: Machine) -> list[int]:
     """The clusters that the chip has room for at once, with enough steps for each block."""
     blocks = site.work.blocks or 1
-    return [s for s in SIZES if s * blocks <= machine.multiprocessors // s * s and s * LEAST_STEPS <= site.steps]
+    room = {s: min(count, machine.multiprocessors // s) for s, count in SIZES.items()}
+    return [s for s, count in room.items() if blocks <= count and s * LEAST_STEPS <= site.steps]
 
 
 def _seconds(site: _Site, blocks: int, machine: Machine) -> float | None:
