@@ -14,6 +14,7 @@ from .configs import plan
 from .gradients import backward, setup_context
 from .operands import Views, operands, result_shape
 from .padding import Padded, has_whole_rows, pays
+from .panels import multiply as multiply_by_panels
 from .problem import ACTIVATIONS, FLOAT8, GemmProblem, allows_tf32, check
 
 MATMUL = Operator(
@@ -222,7 +223,12 @@ def _multiply(
     activation = ACTIVATIONS.index(call.problem.activation)
     if bias is None and c.dtype != torch.int32:
         bias = _no_bias(c.dtype, c.device)
-    if "gemv" in call:
+    if "pack" in call:
+        sums = c.new_empty(c.shape, dtype=torch.float32) if "combine" in call else c
+        multiply_by_panels(call, a, b, sums)
+        if "combine" in call:
+            call["combine"](sums, bias, c, activation)
+    elif "gemv" in call:
         call["gemv"](a, b, bias, c, activation)
     elif "staying" in call:
         call["staying"](a, b, scale_a, scale_b, bias, c, activation)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
+from tile_ops.gemm_panels import configs as panels
 from tile_ops.kernel import KernelSpec, Target
 from tile_ops.kernel.spec import Scalar
 from tile_ops.operator import Plan
@@ -144,6 +145,10 @@ def plan(problem: GemmProblem, target: Target) -> Plan:
         return _by_model(problem, target)
     if thin := _thin_on_cpu(problem):
         return Plan.of({"product": _spec(problem, target, thin)}, f"{problem.m} rows", source)
+    if _by_panels(problem, target):
+        why = f"{problem.m} rows by panels of b, which all share"
+        numbers = panels.numbers(target, problem.n, problem.k)
+        return Plan.of(_panel_kernels(problem, target), why, "rule: gemm_panels/configs.py", **numbers)
     large = _tiles(target, "large")
     blocks = problem.batch * (problem.m // large.block_m) * (problem.n // large.block_n)
     size = "large" if blocks >= ENOUGH else "small"
@@ -170,6 +175,19 @@ def _few_rows(problem: GemmProblem, target: Target) -> dict[str, KernelSpec] | N
     if problem.transpose_b:
         return {"gemv": _gemv_spec(problem, target.kind)}
     return {"parts": _columns_spec(problem), "combine": _combine_spec(problem)} if target.kind == "cpu" else None
+
+
+def _by_panels(problem: GemmProblem, target: Target) -> bool:
+    plain = problem.batch == 1 and not (problem.transpose_a or problem.scales or problem.gradient)
+    return plain and panels.pays(target, problem.dtype, problem.m, problem.n, problem.k)
+
+
+def _panel_kernels(problem: GemmProblem, target: Target) -> dict[str, KernelSpec]:
+    """Bias and activation, and another type of the result, take a kernel of their own."""
+    found = panels.kernels(target, problem.transpose_b)
+    if problem.bias or problem.activation or problem.out_dtype != "float32":
+        found["combine"] = _combine_spec(problem)
+    return found
 
 
 def _cpu_parts(problem: GemmProblem, steps: int) -> int:

@@ -1,0 +1,83 @@
+"""Large float32 products on a CPU, by panels of b."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tile_ops
+from tile_ops.gemm import reference
+from tile_ops.gemm_panels import configs
+from tile_ops.kernel import Target
+
+CPU = Target("cpu", "x86-64-v4+bf16+vnni+amx")
+
+
+def operands(m, n, k, turned):
+    a, b = torch.randn(m, k), torch.randn(n, k).T if turned else torch.randn(k, n)
+    return a, b
+
+
+def roles(*args, **options):
+    return [kernel.spec.function for kernel in tile_ops.explain(tile_ops.matmul, *args, **options).kernels]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("m", "n", "k"), [(256, 256, 256), (300, 330, 500), (513, 257, 767), (256, 640, 256)])
+def test_agrees(ran, close, m, n, k, turned):
+    a, b = operands(m, n, k, turned)
+    assert roles(a, b) == ["pack", "multiply"]
+    close(ran(tile_ops.matmul, a, b), reference.matmul(a, b), reference.TOLERANCES["float32"])
+
+
+def test_bias_activation_and_type_of_the_result(ran, close):
+    a, b = operands(260, 300, 480, True)
+    options = {"bias": torch.randn(300), "activation": "relu"}
+    assert roles(a, b, **options) == ["pack", "multiply", "combine"]
+    exact = reference.matmul(a, b, **options)
+    close(ran(tile_ops.matmul, a, b, **options), exact, reference.TOLERANCES["float32"])
+    narrow = ran(tile_ops.matmul, a, b, out_dtype=torch.bfloat16)
+    assert narrow.dtype == torch.bfloat16
+    close(narrow, reference.matmul(a, b), reference.TOLERANCES["bfloat16"])
+
+
+def test_rows_of_any_pitch(close):
+    """Of all three; what lies between the rows of the result stays."""
+    a, b = torch.randn(300, 600)[:, 10:500], torch.randn(490, 400)[:, 3:303]
+    whole = torch.full((300, 310), 7.0)
+    tile_ops.matmul(a, b, out=whole[:, :300])
+    close(whole[:, :300], reference.matmul(a, b), reference.TOLERANCES["float32"])
+    assert (whole[:, 300:] == 7).all()
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_parts_of_k_one_after_the_other(close, monkeypatch, at_once):
+    n = 256 + at_once  # a call of its own: plans are remembered
+    a, b = operands(256, n, 700, False)
+    width = configs.numbers(CPU, n, 700)["width"]
+    monkeypatch.setattr(configs, "AT_ONCE", at_once * (-(-n // width) * width * configs.BLOCK_K * 4))
+    assert configs.numbers(CPU, n, 700)["at_once"] == at_once
+    close(tile_ops.matmul(a, b), reference.matmul(a, b), reference.TOLERANCES["float32"])
+
+
+def test_blocks_for_all_threads():
+    """Two for each, of four panels at least; a single thread copies A once."""
+    assert configs.panels_of_a_block(1024, 16, 1) == 16
+    assert configs.panels_of_a_block(1024, 16, 4) == 8
+    assert configs.panels_of_a_block(1024, 16, 64) == 4
+    assert configs.panels_of_a_block(256, 3, 8) == 3
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "dtype"),
+    [(255, 256, 256, "float32"), (256, 255, 256, "float32"), (256, 256, 200, "float32"), (256, 256, 256, "bfloat16")],
+)
+def test_others_go_another_way(m, n, k, dtype):
+    a, b = operands(m, n, k, False)
+    dtype = getattr(torch, dtype)
+    assert "pack" not in roles(a.to(dtype), b.to(dtype))
+
+
+def test_equal_calls_give_equal_bits():
+    a, b = operands(300, 300, 512, False)
+    assert torch.equal(tile_ops.matmul(a, b), tile_ops.matmul(a, b))
