@@ -20,7 +20,7 @@ from tilelang.target import parse
 
 CUDA = "cuda -arch=sm_90a"
 LEAVE = {"tl.disable_staying_blocks": True}
-n_dynamic = T.dynamic("n")
+m_dynamic, n_dynamic, k_dynamic = (T.dynamic(name) for name in "mnk")
 
 
 @pytest.fixture(autouse=True)
@@ -43,23 +43,33 @@ def normal(*shape: int) -> torch.Tensor:
 
 
 def close(found: torch.Tensor, expected: torch.Tensor) -> None:
-    assert (found.double() - expected).abs().max() <= 2e-3 * expected.abs().max()
+    assert torch.allclose(
+        found.double(), expected, rtol=0, atol=2e-3 * float(expected.abs().amax() if expected.numel() else 1)
+    )
 
 
-def product(m: Any, n: Any, k: Any, stages: int = 8, hint: Callable[[], None] = lambda: None, dims: Any = None) -> Any:
-    """C = A B by tiles of 64 x 64 x 64; with 8 stages one block fills a multiprocessor."""
+def product(
+    m: Any,
+    n: Any,
+    k: Any,
+    stages: int = 8,
+    hint: Callable[[], None] = lambda: None,
+    dims: Any = None,
+    depth: int = 64,
+) -> Any:
+    """C = A B by tiles of 64 x 64 x depth; with 8 stages of 64, or 2 of 256, one block fills a multiprocessor."""
 
     @T.prim_func
     def main(A: T.Tensor((m, k), "float16"), B: T.Tensor((k, n), "float16"), C: T.Tensor((m, n), "float32")):
         with T.Kernel(T.ceildiv(n, 64), T.ceildiv(m, 64), threads=128, cluster_dims=dims) as (bx, by):
-            a = T.alloc_shared((64, 64), "float16")
-            b = T.alloc_shared((64, 64), "float16")
+            a = T.alloc_shared((64, depth), "float16")
+            b = T.alloc_shared((depth, 64), "float16")
             c = T.alloc_fragment((64, 64), "float32")
             hint()
             T.clear(c)
-            for i in T.Pipelined(T.ceildiv(k, 64), num_stages=stages):
-                T.copy(A[by * 64, i * 64], a)
-                T.copy(B[i * 64, bx * 64], b)
+            for i in T.Pipelined(T.ceildiv(k, depth), num_stages=stages):
+                T.copy(A[by * 64, i * depth], a)
+                T.copy(B[i * depth, bx * 64], b)
                 T.gemm(a, b, c)
             T.copy(c, C[by * 64, bx * 64])
 
@@ -75,6 +85,47 @@ def test_products_of_blocks_that_stay(m: int, n: int, k: int) -> None:
     tiles = -(-m // 64) * -(-n // 64)
     assert kernel.report()["kernels"][0]["grid"] == ["3"]
     assert f"blocks stay: 3, one for each multiprocessor of H200 SXM, take {tiles} tiles by turns" in said(kernel)
+
+
+def test_a_call_decides_how_many_tiles_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = emulated(product(m_dynamic, n_dynamic, k_dynamic, stages=2, depth=256))
+    assert "blocks stay: 3, one for each multiprocessor of H200 SXM, take the tiles of a call by turns" in said(kernel)
+    assert kernel.report()["kernels"][0]["grid"] == ["T.min((n + 63) // 64 * ((m + 63) // 64), 3)"]
+    whole = [(128, 192, 256), (448, 128, 512), (64, 64, 256), (64, 64, 0), (0, 64, 256), (64, 0, 256)]
+    for seed, mode in (("0", "early"), ("1", "late"), ("2", "late")):
+        monkeypatch.setenv("TILELANG_EMULATE_SEED", seed)
+        monkeypatch.setenv("TILELANG_EMULATE_MODE", mode)
+        for m, n, k in (*whole, (136, 200, 264), (8, 328, 64)):
+            a, b, c = normal(m, k), normal(k, n), torch.full((m, n), torch.nan)
+            kernel(a, b, c)
+            close(c, a.double() @ b.double())
+
+
+@pytest.mark.parametrize("panels", [0, 2])
+def test_coordinates_in_grids_that_a_call_decides(panels: int) -> None:
+    """Each tile once, in whatever order: a grid of three axes, of which each may be the one of a single block."""
+    planes, rows, columns = (T.dynamic(name) for name in ("planes", "rows", "columns"))
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 512), "float16"), C: T.Tensor((planes, rows, columns), "int32")):
+        with T.Kernel(columns, rows, planes, threads=128) as (x, y, z):
+            a = T.alloc_shared((64, 512), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            T.use_swizzle(max(panels, 1), enable=panels > 0)
+            T.clear(c)
+            for _ in T.Pipelined(1, num_stages=2):
+                T.copy(A, a)
+                T.gemm(a, a, c, transpose_B=True)
+            for i in T.Parallel(1):
+                C[z, y, x + i] += 1 + x + 100 * (y + 100 * z)
+
+    kernel = emulated(main)
+    assert "take the tiles of a call by turns" in said(kernel)
+    for p, m, n in ((1, 1, 1), (1, 5, 1), (2, 3, 5), (3, 1, 4), (0, 2, 2)):
+        a, c = normal(64, 512), torch.zeros((p, m, n), dtype=torch.int32)
+        kernel(a, c)
+        z, y, x = torch.meshgrid(torch.arange(p), torch.arange(m), torch.arange(n), indexing="ij")
+        assert (c == 1 + x + 100 * (y + 100 * z)).all()
 
 
 def test_panels_are_those_of_the_user() -> None:
@@ -148,7 +199,6 @@ REASONS = {
     "little memory": (lambda: product(256, 64, 64, stages=2), "shared memory holds 6 blocks of a multiprocessor"),
     "triangle": (lambda: uneven(lambda row: row + 1), "tiles of unequal work, as the loop over i hangs on the block"),
     "long": (lambda: product(256, 64, 64 * 4000), "a tile takes "),
-    "dynamic": (lambda: product(n_dynamic, 192, 64), "how many tiles there are is known at the call alone"),
     "cluster": (lambda: product(256, 128, 64, dims=2), "clusters keep their grid"),
 }
 

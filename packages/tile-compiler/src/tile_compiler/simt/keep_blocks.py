@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tvm import ir
 from tvm import tirx as tir
 
-from tile_compiler.ranges import reads_memory
+from tile_compiler.ranges import conjunction, reads_memory, shape_variables
 from tile_compiler.rewrite import is_call, map_kernels
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.operators.nests import int32
@@ -17,7 +17,7 @@ from tile_compiler.simt.tile_order import best_panels, coordinates, is_pipelined
 from tilelang import ops
 from tilelang.autotuner.model import LAUNCH_SECONDS, estimate
 from tilelang.ir import tile_ir
-from tilelang.ir.tile_work import LaunchWork, TileWork, tile_work, value_of
+from tilelang.ir.tile_work import LaunchWork, TileWork, tile_work
 
 if TYPE_CHECKING:
     from tilelang.autotuner.machine import Machine
@@ -27,6 +27,7 @@ NO_TMA, NO_ROLES = "tl.disable_tma_lower", "tl.disable_warp_specialized"
 BEGIN_SECONDS = 1.4e-6  # from a block's end to the next one's first products: 0.9 us, and loads that nothing covers
 LEAST_GAIN = 0.01  # of a tile's time; below, nothing was measured, and more code has to be proved
 SCRATCH = 8192  # bytes of a block for barriers and for what warps exchange
+TYPICAL = 4096  # what dimensions that are not known count as, for the time of a tile and the order of tiles
 DECLARATIONS = (ops.AnnotateLayout, ops.Hint, ops.ImportSource)
 #: Operators by which the user says how threads and blocks wait for each other, or that show the number of a block.
 BY_HAND = (
@@ -57,11 +58,20 @@ def keep_blocks(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
 
     The order of tiles is the one that `T.use_swizzle` wishes, else the one of `tile_order` with the fewest bytes for the
     tiles that are computed at the same time.
+
+    Where a call decides how many tiles there are, at most 2^31 - 1, as many blocks are launched as there are tiles, up to the
+    number of multiprocessors:
+
+    after:      kernel(grid = (block: min(tiles, 132))): allocations
+                    for turn in ceildiv(tiles - block, 132):
+                        bx, by = coordinates(turn * 132 + block);  assume(bx, by lie in the grid);  ...
+
+    Dimensions that are not known count as 4096 in what is estimated then: the time of a tile, and the order of tiles.
     """
     machine = ctx.machine
     if machine is None or not ctx.arch.has_tma or ctx.options.get(NO_TMA) or ctx.options.get(NO_ROLES):
         return func
-    works = tile_work(func).launches
+    works = tile_work(func, {str(v.name): TYPICAL for v in shape_variables(func)}).launches
 
     def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
         loops = [n for n in tile_ir.walk(kernel.body, tir.For) if is_pipelined(n)]
@@ -99,18 +109,16 @@ def _reason(kernel: tile_ir.Kernel, work: LaunchWork, machine: Machine, ctx: Sim
         return f"{LEAVE} asks for it"
     if kernel.index in ctx.clusters:
         return "clusters keep their grid"
-    if work.blocks is None:
-        return "how many tiles there are is known at the call alone"
-    if work.blocks <= machine.multiprocessors:
-        share = 100 * work.blocks // machine.multiprocessors
-        return f"{work.blocks} tiles, at most one for each of {machine.multiprocessors} multiprocessors ({share}% busy)"
+    tiles = _number(kernel)
+    if tiles is not None and tiles <= machine.multiprocessors:
+        share = 100 * tiles // machine.multiprocessors
+        return f"{tiles} tiles, at most one for each of {machine.multiprocessors} multiprocessors ({share}% busy)"
     if any(str(v.ty) != "int32" for v, _ in kernel.grid) or any(tile_ir.walk(kernel.body, tir.While)):
         return "blocks that wait in a loop may wait for others"
     uneven = _uneven(kernel)
     if uneven:
         return f"tiles of unequal work, as {uneven}; who is done takes the next one"
-    tiles = [t for t in work.tiles.values() if t.scope == "shared"]
-    together = sum(t.bytes for t in tiles)
+    together = sum(t.bytes for t in work.tiles.values() if t.scope == "shared")
     if together + SCRATCH > machine.shared_per_block:
         return (
             f"{together} bytes of shared tiles have no room beside each other, and a tile's end overlaps the next one"
@@ -118,10 +126,16 @@ def _reason(kernel: tile_ir.Kernel, work: LaunchWork, machine: Machine, ctx: Sim
     fit = machine.occupancy(int(kernel.num_threads or 1), 1, together)["shared memory"]
     if fit > 1:
         return f"shared memory holds {fit} blocks of a multiprocessor, of which one computes while another begins"
-    tile = _tile_seconds(work, machine)
+    tile = _tile_seconds(work, machine)  # who has symbolic extents may call with small ones, whose tiles take less
     if tile is not None and BEGIN_SECONDS < LEAST_GAIN * tile:
         return f"a tile takes {1e6 * tile:.0f} us, and to begin one {1e6 * BEGIN_SECONDS:.1f} us: less than {LEAST_GAIN:.0%}"
     return ""
+
+
+def _number(kernel: tile_ir.Kernel) -> int | None:
+    """How many tiles there are; None where a call decides."""
+    extents = [tile_ir.static(extent) for _, extent in kernel.grid]
+    return None if None in extents else math.prod(e or 0 for e in extents)
 
 
 def _tile_seconds(work: LaunchWork, machine: Machine) -> float | None:
@@ -152,15 +166,14 @@ def _uneven(kernel: tile_ir.Kernel) -> str:
 
 
 def _stay(kernel: tile_ir.Kernel, work: LaunchWork, machine: Machine, ctx: SimtContext) -> tile_ir.Kernel:
-    count = machine.multiprocessors
-    extents = [value_of(extent, {}) or 1 for _, extent in kernel.grid]
-    tiles = math.prod(extents)
-    panels, why = _order(kernel, extents, count)
+    count, tiles = machine.multiprocessors, _number(kernel)
+    panels, why = _order(kernel, count)
     tile = _tile_seconds(work, machine)
     gain = "" if tile is None else f" ({1e6 * BEGIN_SECONDS:.1f} of {1e6 * tile:.0f} us)"
     block, turn = tir.Var("block", "int32"), tir.Var("turn", "int32")
+    extents = [extent for _, extent in kernel.grid]
     places = coordinates(turn * int32(count) + block, extents, panels)
-    binds = [tir.Bind(var, place, span=kernel.span) for (var, _), place in zip(kernel.grid, places)]
+    binds: list[Any] = [tir.Bind(var, place, span=kernel.span) for (var, _), place in zip(kernel.grid, places)]
     declared: list[Any] = []
     rest: list[Any] = []
     for stmt in tile_ir.statements(kernel.body):
@@ -168,21 +181,37 @@ def _stay(kernel: tile_ir.Kernel, work: LaunchWork, machine: Machine, ctx: SimtC
         if isinstance(op, ops.Hint) and op.kind == "use_swizzle":
             continue
         (declared if isinstance(stmt, tir.AllocBuffer) or isinstance(op, DECLARATIONS) else rest).append(stmt)
-    turns = int32(tiles // count)
-    if tiles % count:
-        turns = tir.floordiv(int32(tiles - 1) - block, int32(count)) + 1
+    if tiles is None:
+        total = math.prod(extents[1:], start=extents[0])
+        launched, turns = tir.min(total, int32(count)), tir.floordiv(total - 1 - block, int32(count)) + 1
+        binds.append(_inside(kernel))
+        number, most = (
+            "the tiles of a call",
+            f"as many blocks as there are tiles if these are fewer; sizes unknown count as {TYPICAL}",
+        )
+    else:
+        launched, turns = int32(count), int32(tiles // count)
+        if tiles % count:
+            turns = tir.floordiv(int32(tiles - 1) - block, int32(count)) + 1
+        number, most = f"{tiles} tiles", f"{-(-tiles // count)} at most"
     body = tile_ir.sequence([*binds, *rest])
     loop = tir.For(turn, int32(0), turns, tir.ForKind.SERIAL, body, span=kernel.span)
     ctx.report.note(
         kernel.span,
-        f"blocks stay: {count}, one for each multiprocessor of {machine.name}, take {tiles} tiles by turns, {-(-tiles // count)} "
-        f"at most; what the next tile loads comes under the end of the last{gain}{why}",
+        f"blocks stay: {count}, one for each multiprocessor of {machine.name}, take {number} by turns, {most}; "
+        f"what the next tile loads comes under the end of the last{gain}{why}",
     )
     whole = tile_ir.sequence([*declared, loop])
-    return tile_ir.Kernel(kernel.index, ((block, int32(count)),), kernel.threads, whole, kernel.span)
+    return tile_ir.Kernel(kernel.index, ((block, launched),), kernel.threads, whole, kernel.span)
 
 
-def _order(kernel: tile_ir.Kernel, extents: list[int], flying: int) -> tuple[Panels | None, str]:
+def _inside(kernel: tile_ir.Kernel) -> tir.Evaluate:
+    """`T.assume(0 <= bx < extent and ...)`: what no analysis finds of a remainder by an extent that is not known."""
+    bounds = [part for var, extent in kernel.grid for part in (var >= 0, var < extent)]
+    return tir.Evaluate(ir.Call(ir.Op.get("tirx.assume"), [conjunction(bounds)], ret_ty="bool"))
+
+
+def _order(kernel: tile_ir.Kernel, flying: int) -> tuple[Panels | None, str]:
     """The order of tiles, and what the report says of it."""
     wished = (ops.operator_of(n) for n in tile_ir.walk(kernel.body, tir.Evaluate))
     hints = [op for op in wished if isinstance(op, ops.Hint) and op.kind == "use_swizzle"]
@@ -192,7 +221,7 @@ def _order(kernel: tile_ir.Kernel, extents: list[int], flying: int) -> tuple[Pan
             panels,
             "" if panels is None else f"; panels of {panels.size}, by {panels.order}, as T.use_swizzle wishes",
         )
-    panels, asked = best_panels(kernel, extents, flying)
+    panels, asked = best_panels(kernel, flying, TYPICAL)
     each = ", ".join(
         f"{size / 2**20:.1f} MB {f'in panels of {n}' if n else 'in the order of the grid'}" for n, size in asked.items()
     )

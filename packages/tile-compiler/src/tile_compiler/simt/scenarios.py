@@ -19,8 +19,11 @@ from tilelang.ir import tile_ir
 
 MANY_TRIPS = 200
 LIMIT = 24  # walks of one kernel
+LONG = 160  # iterations that walks of one kernel have together, if some combinations of decisions are left out anyway
 COMBINATIONS = 20_000  # of sizes and coordinates that are looked at for what they decide
-ENOUGH = 32  # iterations of all loops that sizes and coordinates which are drawn should lead to, if they may
+ENOUGH = (
+    16  # iterations of all loops, inner ones anew each time, that sizes and coordinates which are drawn should lead to
+)
 FIRST = 2  # iterations of a loop that are looked at where its variable has a part in a trip count or a condition
 
 
@@ -30,8 +33,9 @@ def scenarios(func: tir.PrimFunc, kernel: tile_ir.Kernel) -> tuple[list[dict[Any
     Sizes and coordinates decide how often loops run and which branches are taken. Of all their values (small ones,
     those around multiples of the constants that the kernel computes with, a large one) one is kept for each
     combination of decisions that they lead to, where all trip counts from 0 to twice the number of versions count as
-    different, and all larger ones as equal: more iterations repeat what was seen (`repetition.py`). Where combinations of
-    values are drawn, it is one with few iterations: those of a loop whose inner ones vary may all be walked.
+    different, and all larger ones as equal: more iterations repeat what was seen (`repetition.py`). Of loops around such
+    ones, as that of blocks that stay, those up to one more than the number of versions: their turns are all walked, and
+    many turns begin as few do. Where combinations of values are drawn, it is one with few iterations.
     """
     free = _free(func)
     unknown = {v: Unknown(False) for v in free if not is_integer(v)}
@@ -56,16 +60,18 @@ def scenarios(func: tir.PrimFunc, kernel: tile_ir.Kernel) -> tuple[list[dict[Any
     for var, extent in blocks:
         valid &= np.broadcast_to(values.values[var] < _or(values, extent, MANY_TRIPS), valid.shape)
     _bind(values, list(tile_ir.walk(kernel.body, tir.Bind)))
-    decided = [np.broadcast_to(_or(values, d, 0), valid.shape) for d in deciding]
-    decisions = [np.clip(d, -1, trips) for d in decided]
+    around = _extents_of_outer_loops(kernel)
+    most = [trips // 2 if d in around else trips for d in deciding]
+    decisions = [np.clip(np.broadcast_to(_or(values, d, 0), valid.shape), -1, m) for d, m in zip(deciding, most)]
+    work = np.broadcast_to(_iterations(kernel.body, values), valid.shape)
     rows = np.flatnonzero(valid)
     if drawn:
-        work = np.sum([np.maximum(d, 0) for d in decided], axis=0)[rows]
-        rows = rows[np.argsort(np.where(work <= ENOUGH, ENOUGH - work, work), kind="stable")]
+        asked = work[rows]
+        rows = rows[np.argsort(np.where(asked <= ENOUGH, ENOUGH - asked, asked), kind="stable")]
     first: dict[tuple[int, ...], int] = {}
     for row in rows:
         first.setdefault(tuple(int(d[row]) for d in decisions), int(row))
-    chosen = sorted(first.values()) if len(first) <= LIMIT else _most_different(first)
+    chosen = sorted(first.values()) if len(first) <= LIMIT else _most_different(first, work)
     fixings = [{v: np.asarray([table[row, n]]) for n, v in enumerate(names)} for row in chosen]
     return [fixed | fixing for fixing in fixings], len(first) <= LIMIT
 
@@ -79,13 +85,19 @@ def _combinations(choices: list[list[int]]) -> np.ndarray[Any, Any]:
     return np.stack([drawn.choice(np.asarray(c, np.int64), COMBINATIONS) for c in choices], axis=1)
 
 
-def _most_different(first: dict[tuple[int, ...], int]) -> list[int]:
-    """`LIMIT` rows, in which every decision goes each of its ways if so many can show it."""
+def _most_different(first: dict[tuple[int, ...], int], work: Any) -> list[int]:
+    """At most `LIMIT` rows, in which every decision goes each of its ways if so many can show it; those that show no new way
+    only while all walks together are not `LONG`."""
     rest = dict(first)
     chosen: list[int] = []
     missing = {(column, way) for ways in first for column, way in enumerate(ways)}
-    while rest and len(chosen) < LIMIT:
-        best = max(rest, key=lambda ways: sum(pair in missing for pair in enumerate(ways)))
+
+    def news(ways: tuple[int, ...]) -> int:
+        return sum(pair in missing for pair in enumerate(ways))
+
+    while rest and len(chosen) < LIMIT and (missing or work[chosen].sum() < LONG):
+        showing = [ways for ways in rest if news(ways)] or list(rest)
+        best = min(showing, key=lambda ways: work[rest[ways]]) if missing else showing[0]
         missing -= set(enumerate(best))
         chosen.append(rest.pop(best))
     return sorted(chosen)
@@ -124,6 +136,15 @@ def _deciding(kernel: tile_ir.Kernel) -> list[Any]:
                 whole = _inlined(part, bound)
                 found += [substitute(whole, dict.fromkeys(loops, tir.const(n, "int32"))) for n in range(FIRST)]
     return found
+
+
+def _extents_of_outer_loops(kernel: tile_ir.Kernel) -> set[Any]:
+    """The trip counts of loops around loops whose trip counts are not known."""
+
+    def counted(node: Any) -> Any:
+        return (n for n in tile_ir.walk(node, tir.For) if tile_ir.static(n.extent) is None)
+
+    return {n.extent for n in counted(kernel.body) if any(True for _ in counted(n.body))}
 
 
 def _names(node: Any, bound: dict[Any, Any]) -> set[Any]:
@@ -181,6 +202,24 @@ def _coordinates(extent: Any, trips: int) -> list[int]:
     if size is None:
         return [*range(trips + 1), MANY_TRIPS - 1]
     return sorted({*range(min(size, trips + 1)), size - 1} - {-1})
+
+
+def _iterations(node: Any, values: ThreadValues) -> Any:
+    """How many iterations of loops whose trip counts sizes decide a walk has, where inner loops run as in their first one."""
+    if isinstance(node, tir.SeqStmt):
+        return sum((_iterations(part, values) for part in node.seq), np.zeros(1, np.int64))
+    if isinstance(node, tir.IfThenElse):
+        return sum(_iterations(part, values) for part in (node.then_case, node.else_case) if part is not None)
+    if isinstance(node, (tir.AttrStmt, tir.While)):
+        return _iterations(node.body, values)
+    if not isinstance(node, tir.For):
+        return np.zeros(1, np.int64)
+    values.values[node.loop_var] = np.zeros(1, np.int64)
+    _bind(values, [stmt for stmt in tile_ir.statements(node.body) if isinstance(stmt, tir.Bind)])
+    inner = _iterations(node.body, values)
+    return (
+        inner if tile_ir.static(node.extent) is not None else np.maximum(_or(values, node.extent, 1), 0) * (inner + 1)
+    )
 
 
 def _bind(values: ThreadValues, binds: list[Any]) -> None:

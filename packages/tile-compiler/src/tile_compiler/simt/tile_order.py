@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from tvm import ir
 from tvm import tirx as tir
 
 from tile_compiler.simt.operators.nests import int32, is_global
@@ -15,12 +16,13 @@ from tile_compiler.simt.thread_values import ThreadValues, Unknown
 from tilelang import ops
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of
+from tilelang.ir.tile_work import value_of
 
 PANELS = (8, 16)  # rows of a panel that are tried beside the grid's own order
 WORTH = 0.9  # an order is taken if it asks for at most this share of the bytes
 
 
-def coordinates(number: Any, extents: Sequence[int], panels: Panels | None) -> list[Any]:
+def coordinates(number: Any, extents: Sequence[Any], panels: Panels | None) -> list[Any]:
     """The block, x first, that tile `number` of a grid is: x runs fastest, or panel by panel (`rasterize_grid`).
 
     The last coordinate is kept inside of the grid by a minimum that no number of a tile needs: with it, accesses are proven
@@ -28,17 +30,19 @@ def coordinates(number: Any, extents: Sequence[int], panels: Panels | None) -> l
     """
     found = []
     for extent in extents[:-1]:
-        found.append(tir.floormod(number, int32(extent)))
-        number = tir.floordiv(number, int32(extent))
-    found.append(tir.min(number, int32(extents[-1] - 1)))
+        found.append(tir.floormod(number, extent))
+        number = tir.floordiv(number, extent)
+    found.append(tir.min(number, extents[-1] - 1))
     if panels is not None and len(extents) > 1:
-        found[:2] = rasterized(found[0], found[1], int32(extents[0]), int32(extents[1]), panels)
+        found[:2] = rasterized(found[0], found[1], extents[0], extents[1], panels)
     return found
 
 
-def best_panels(kernel: tile_ir.Kernel, extents: Sequence[int], flying: int) -> tuple[Panels | None, dict[int, int]]:
+def best_panels(kernel: tile_ir.Kernel, flying: int, typical: int) -> tuple[Panels | None, dict[int, int]]:
     """The order with the fewest bytes for `flying` tiles that are computed at the same time, and those bytes by the rows of
-    its panels (0: the grid's own order). None and nothing where they cannot be told."""
+    its panels (0: the grid's own order). None and nothing where they cannot be told. What is not known of a grid's extents
+    counts as `typical`."""
+    extents = [_typical(extent, typical) for _, extent in kernel.grid]
     if len(extents) < 2:
         return None, {}
     wanted = {0: None, **{n: Panels(n, "row") for n in PANELS if n < extents[1]}}
@@ -58,9 +62,14 @@ def bytes_asked(kernel: tile_ir.Kernel, extents: Sequence[int], flying: int, pan
     first = (math.prod(extents) - flying) // 2 // flying * flying
     values, number = ThreadValues(flying), tir.Var("number", "int32")
     values.values[number] = first + np.arange(flying)
-    for (var, _), value in zip(kernel.grid, coordinates(number, extents, panels)):
+    for (var, _), value in zip(kernel.grid, coordinates(number, [int32(e) for e in extents], panels)):
         values.values[var] = values.value(value)
     return _different_bytes(kernel, values)
+
+
+def _typical(extent: Any, size: int) -> int:
+    """An extent of a grid where variables have that size; 1 where that says nothing."""
+    return value_of(extent, dict.fromkeys(tile_ir.walk(extent, ir.Var), size)) or 1
 
 
 def bytes_shared(kernel: tile_ir.Kernel, axis: int) -> tuple[int, int]:
