@@ -403,4 +403,6 @@ def _columns_spec(problem: GemmProblem) -> KernelSpec:
 
 
 def _options(problem: GemmProblem, target: Target) -> dict[str, Scalar] | None:
-    return {"tl.allow_tf32": True} if problem.tf32 and target.kind == "cuda" else None
+    """Blocks stay where a kernel's text says it: what the model weighs are blocks that leave."""
+    found: dict[str, Scalar] = {"tl.disable_staying_blocks": True} if target.arch == "sm_90a" else {}
+    return found | ({"tl.allow_tf32": True} if problem.tf32 and target.kind == "cuda" else {}) or None
