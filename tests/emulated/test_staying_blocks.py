@@ -203,6 +203,7 @@ REASONS = {
     "little memory": (lambda: product(256, 64, 64, stages=2), "shared memory holds 6 blocks of a multiprocessor"),
     "triangle": (lambda: uneven(lambda row: row + 1), "tiles of unequal work, as the loop over i hangs on the block"),
     "long": (lambda: product(256, 64, 64 * 4000), "a tile takes "),
+    "odd rows": (lambda: product(256, 65, 65), "no copy by TMA, as "),
     "cluster": (lambda: product(256, 128, 64, dims=2), "clusters keep their grid"),
 }
 

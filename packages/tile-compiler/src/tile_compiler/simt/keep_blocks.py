@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 from tvm import ir
 from tvm import tirx as tir
 
-from tile_compiler.ranges import conjunction, reads_memory, shape_variables
+from tile_compiler.passes.bounds import safe_values
+from tile_compiler.ranges import Ranges, conjunction, reads_memory, shape_variables
 from tile_compiler.rewrite import is_call, map_kernels
 from tile_compiler.simt.context import SimtContext
-from tile_compiler.simt.operators.nests import int32
+from tile_compiler.simt.operators.nests import int32, is_global
 from tile_compiler.simt.rasterize_grid import Panels
+from tile_compiler.simt.tensor_maps import tma_able
 from tile_compiler.simt.tile_order import best_panels, coordinates, is_pipelined
 from tilelang import ops
 from tilelang.autotuner.model import LAUNCH_SECONDS, estimate
@@ -79,7 +81,7 @@ def keep_blocks(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
         if not loops or not planned or len(kernel.threads) > 1 or by_hand(kernel):
             return kernel  # no producer warp would bring tiles
         work = works[[k.index for k in tile_ir.kernels(func)].index(kernel.index)]
-        reason = _reason(kernel, work, machine, ctx)
+        reason = _without_producer(func, kernel, ctx) or _reason(kernel, work, machine, ctx)
         if reason:
             ctx.report.note(kernel.span, f"a block for each tile: {reason}")
             return kernel
@@ -101,6 +103,19 @@ def by_hand(kernel: tile_ir.Kernel) -> bool:
     if any(not str(n.args[0].value).startswith("tl::") for n in outside):
         return True  # text that may read blockIdx
     return any(isinstance(ops.operator_of(n), BY_HAND) for n in tile_ir.walk(kernel.body, tir.Evaluate))
+
+
+def _without_producer(func: tir.PrimFunc, kernel: tile_ir.Kernel, ctx: SimtContext) -> str:
+    """Why no copy of a pipelined loop comes by TMA, so that no producer warp would load a next tile; "" if one does."""
+    ranges, safe = Ranges.of_kernel(func, kernel), list(safe_values(kernel.body))
+    loops = [n for n in tile_ir.walk(kernel.body, tir.For) if is_pipelined(n)]
+    found = (ops.operator_of(n) for loop in loops for n in tile_ir.walk(loop.body, tir.Evaluate))
+    copies = [op for op in found if isinstance(op, ops.Copy) and is_global(op.src.source)]
+    plans = [tma_able(op.src, op.dst, ranges, ctx, safe=safe) for op in copies]
+    faults = [plan for plan in plans if isinstance(plan, str)]
+    if len(faults) < len(plans):
+        return ""
+    return f"no copy by TMA, as {faults[0]}" if faults else "no copies from global memory in pipelined loops"
 
 
 def _reason(kernel: tile_ir.Kernel, work: LaunchWork, machine: Machine, ctx: SimtContext) -> str:
