@@ -238,7 +238,7 @@ def split_matmul(dtype, out_dtype, transpose_a, transpose_b, bias, block_m, bloc
 def finish(out_dtype, bias, block_m, block_n, panel, rows=4, together=4):
     """C = activation(bias + the parts, added in their order), for the tiles that `split_matmul` left in parts.
 
-    The loads of `together` parts are on their way at once.
+    On sm_90a it is launched before that has ended, and waits. The loads of `together` parts are on their way at once.
     """
     m, n = T.dynamic("m"), T.dynamic("n")
     batch = T.dynamic("batch")
@@ -256,6 +256,7 @@ def finish(out_dtype, bias, block_m, block_n, panel, rows=4, together=4):
             total = T.alloc_fragment((rows, block_n), "float32")
             bm, bn = _tile_at(whole + tile, T.ceildiv(m, block_m), T.ceildiv(n, block_n), panel)
             row = bm * block_m + strip * rows
+            T.pdl_sync()
             if row < m:
                 T.clear(total)
                 for group in T.serial(T.ceildiv(parts, together)):
