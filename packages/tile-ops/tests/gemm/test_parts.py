@@ -40,6 +40,10 @@ def emulated(run_as):
     forget()
 
 
+def manifest(kernel, explained):
+    return loaded(kernel.spec, explained.target).kernel.artifact.manifest
+
+
 @pytest.mark.parametrize(("tiles", "steps"), [(160, 64), (140, 13), (40, 256), (1, 256), (133, 9), (300, 64)])
 def test_every_division_has_each_step_once(tiles, steps):
     found = list(divisions(tiles, steps, 128 * 256, RATES))
@@ -87,6 +91,9 @@ def test_whole_tiles_beside_parts(monkeypatch, emulated, ran, close):
     expected = reference.matmul(a, b, bias=bias, activation="relu")
     close(found, expected, reference.TOLERANCES["float16"])
     assert torch.equal(found, tile_ops.matmul(a, b, bias=bias, activation="relu"))
+    explained = tile_ops.explain(tile_ops.matmul, a, b, bias=bias, activation="relu")
+    early = [k.role for k in explained.kernels for v in manifest(k, explained).variants for n in v.launches if n.pdl]
+    assert set(early) == {"finish"}  # what adds the parts may begin before they are there: it waits for them itself
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, pytest.param(torch.float8_e4m3fn, marks=pytest.mark.full)])
