@@ -125,6 +125,15 @@ def test_blocks_stay_for_many_tiles_of_narrow_results():
     assert roles(out_dtype="float32") == roles(dtype="int8", out_dtype="bfloat16", scales="rows") == ["product"]
 
 
+def test_blocks_stay_for_little_more_than_a_wave():
+    """By tiles that leave no room for one of the result, which then leaves straight from registers."""
+    ((role, spec),) = configs.plan(problem(2000, 5120, 776), H200).kernels
+    arguments = dict(spec.arguments)
+    assert (role, arguments["block_m"], arguments["block_n"], arguments["staged"]) == ("staying", 256, 160, False)
+    ((role, _),) = configs.plan(problem(1000, 5120, 4096), H200).kernels
+    assert role == "product"
+
+
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "gfx942"])
 def test_each_size_of_a_product_has_tiles_that_suit_it(arch):
     """One rule for all GPUs: as few idle multiprocessors as tiles allow, and no bulk copy of a part of a row."""

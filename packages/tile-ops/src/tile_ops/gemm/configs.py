@@ -53,6 +53,7 @@ TILES = {
     ("sm_90a", "staying"): Tiles(128, 256, 128, 3, 256, 8),  # and a tile of the result beside them
     ("sm_90a", "staying8"): Tiles(128, 256, 128, 4, 256, 16),  # of bytes
     ("sm_90a", "256x192"): _hopper(256, 192),
+    ("sm_90a", "256x168"): _hopper(256, 168),
     ("sm_90a", "256x160"): _hopper(256, 160),
     ("sm_90a", "128x192"): _hopper(128, 192),
     ("sm_90a", "128x160"): _hopper(128, 160),
@@ -88,12 +89,13 @@ TILES = {
 RATES = {
     ("sm_90a", "large"): Rates(0.60, 8.0, 132, 3e6),
     ("sm_90a", "256x192"): Rates(0.95, 8.5, 132, 3e6),
+    ("sm_90a", "256x168"): Rates(0.91, 8.5, 132, 3e6),
     ("sm_90a", "256x160"): Rates(0.81, 8.5, 132, 3e6),
     ("sm_90a", "128x192"): Rates(0.47, 8.0, 132, 3e6),
     ("sm_90a", "128x160"): Rates(0.42, 7.5, 132, 3e6),
     ("sm_90a", "128x128"): Rates(0.354, 7.0, 132, 3e6),
     ("sm_90a", "128x80"): Rates(0.27, 5.5, 132, 3e6),
-    ("sm_90a", "64x128"): Rates(0.19, 5.2, 132, 3e6),
+    ("sm_90a", "64x128"): Rates(0.203, 5.2, 132, 3e6),
     ("sm_90a", "64x80"): Rates(0.185, 5.3, 132, 3e6),
     ("sm_90a", "small"): Rates(0.175, 5.0, 132, 3e6),
     ("sm_90a", "64x32"): Rates(0.125, 4.5, 132, 1.3e6),
@@ -104,9 +106,11 @@ RATES = {
     ("hip", "small"): Rates(0.08, 5.0, 304),
     ("hip", "thin"): Rates(0.09, 5.0, 304),
 }
-#: Waves of large tiles from which on blocks stay: the loads of a tile begin under the stores of the one before. Measured
-#: there, 0.89 to 0.98 of the time of a block for each tile from 1.8 waves on.
+#: Waves from which on blocks stay: the loads of a tile begin under the stores of the one before. Measured, of the time of
+#: a block for each tile: 0.89 to 0.98 for large ones from 1.8 waves on, 0.95 to 0.985 for 256 x 160.
 STAYING = 1
+#: Tiles by which blocks stay, and the tiles that take the place of them there.
+STAYERS = {"large": "staying8", "256x160": "256x160"}
 #: Waves of large tiles from which on no others are weighed: the last wave counts for little, the tiles' rate for all.
 LONG = 8
 #: Elements of a tile that is cut along k at most: the parts of larger ones cost more than they bring.
@@ -215,9 +219,9 @@ def _by_model(problem: GemmProblem, target: Target) -> Plan:
     tiles, rates = _tiles(target, size), known[size]
     count, steps = _count(problem, tiles), _steps(problem, tiles)
     waves = f"{count} {size} tiles where {rates.slots} run at once"
-    if size == "large" and chosen.whole == count > STAYING * rates.slots and _stays(problem, target):
+    if chosen.whole == count > STAYING * rates.slots and _stays(problem, target, size):
         why = f"{waves}, by blocks that stay: {chosen.microseconds:.0f} us"
-        return Plan.of({"staying": _staying_spec(problem, target)}, why, source)
+        return Plan.of({"staying": _staying_spec(problem, target, size)}, why, source)
     if chosen.whole == count:
         return Plan.of({"product": _spec(problem, target, size)}, f"{waves}: {chosen.microseconds:.0f} us", source)
     alone = whole(count, steps, rates).microseconds
@@ -260,12 +264,13 @@ def _suits(problem: GemmProblem, target: Target, size: str) -> bool:
     return itemsize <= 2 and (problem.transpose_b or _tiles(target, size).block_n * itemsize % 128 == 0)
 
 
-def _stays(problem: GemmProblem, target: Target) -> bool:
-    """Whether `staying_matmul` can do it, with a tile of the result in shared memory beside the stages."""
+def _stays(problem: GemmProblem, target: Target, size: str) -> bool:
+    """Whether `staying_matmul` can do it, by such tiles."""
     plain = problem.batch == 1 and not problem.gradient and problem.dtype != "int8"
     scaled = problem.scales is not None and problem.dtype in FLOAT8
     narrow = problem.out_dtype in ("float16", "bfloat16")
-    return (target.arch, "staying") in TILES and plain and narrow and (problem.scales is None or scaled)
+    known = target.arch == "sm_90a" and size in STAYERS and _suits(problem, target, size)
+    return known and plain and narrow and (problem.scales is None or scaled)
 
 
 def _divisible(problem: GemmProblem) -> bool:
@@ -300,8 +305,9 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
             slopes = replace(problem, gradient=True)
             if not transpose_a and _suits(slopes, target, size):
                 yield _spec(slopes, target, size)
-        if _stays(problem, target):
-            yield _staying_spec(problem, target)
+        for size in STAYERS:
+            if _stays(problem, target, size):
+                yield _staying_spec(problem, target, size)
 
 
 def _tiles(target: Target, size: str) -> Tiles:
@@ -348,8 +354,10 @@ def _split_specs(problem: GemmProblem, target: Target, size: str) -> dict[str, K
     return {"parts": parts, "finish": KernelSpec.of("gemm", "finish", None, **ends, **areas)}
 
 
-def _staying_spec(problem: GemmProblem, target: Target) -> KernelSpec:
-    staged = ITEMSIZE[problem.dtype] > 1  # of bytes a fourth stage is worth more (cuda.md, "sm_90a: TMA, wgmma")
+def _staying_spec(problem: GemmProblem, target: Target, size: str) -> KernelSpec:
+    """A tile of the result in shared memory beside the stages, where these leave room: of bytes a fourth stage is worth
+    more (cuda.md, "sm_90a: TMA, wgmma")."""
+    staged = size == "large" and ITEMSIZE[problem.dtype] > 1
     return KernelSpec.of(
         "gemm",
         "staying_matmul",
@@ -362,7 +370,7 @@ def _staying_spec(problem: GemmProblem, target: Target) -> KernelSpec:
         bias=_bias(problem),
         blocks=RATES[target.arch, "large"].slots,
         staged=staged,
-        **_tiles(target, "staying" if staged else "staying8").arguments(ITEMSIZE[problem.dtype]),
+        **_tiles(target, "staying" if staged else STAYERS[size]).arguments(ITEMSIZE[problem.dtype]),
     )
 
 

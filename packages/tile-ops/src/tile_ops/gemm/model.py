@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-#: Microseconds of a second launch, and bytes of parts that are written and read again in one. Fitted to the sweep of which
-#: `RATES` in configs.py tells: 6 us for 4 MB, 9 to 15 us for 8 MB, 19 to 23 us for 16 MB.
-LAUNCH, BYTES = 3.0, 1.0e6
+#: Microseconds of a second launch that begins early, and bytes of parts that are written and read again in one. Fitted to
+#: 20 products in parts (cuda.md, "Products of any shape"): 3 to 4 us with 1 MB, 4 to 6 with 4 MB, 4 to 5 with 8 MB.
+LAUNCH, BYTES = 3.0, 3.0e6
 #: Parts that a tile has at most, steps that a part has at least: fewer, and starting costs more than it brings.
 PARTS, STEPS = 32, 4
 #: Of the time of whole tiles: what parts must come below, as the model is not exact.
