@@ -56,6 +56,15 @@ class Arch:
     def has_fp8_mma(self) -> bool:
         return self.number >= 89
 
+    def registers(self, threads: int) -> int:
+        """How many 32-bit registers each thread of a block can have.
+
+        Programming guide, "Technical Specifications per Compute Capability"; CDNA3 ISA, "VGPRs": 512 for each lane of a
+        SIMD, accumulators among them, and four SIMDs.
+        """
+        file, most = (65536, 255) if self.number else (131072, 512)
+        return min(most, file // threads)
+
 
 # Programming guide, table "Technical Specifications per Compute Capability": maximum per block, opted in.
 _SHARED = {75: 64 << 10, 80: 163 << 10, 86: 99 << 10, 89: 99 << 10, 90: 227 << 10, 100: 227 << 10}

@@ -317,7 +317,7 @@ def touched(node: Any) -> tuple[set[Any], set[Any]]:
             reads |= {r.source for r in op.reads()}
             writes |= {r.source for r in op.writes()}
         elif is_call(n, "tl.atomic_elem", "tirx.call_extern", "tirx.address_of", "tirx.buffer_data"):
-            named = set(_named(n))
+            named = set(named_buffers(n))
             reads |= named
             writes |= named
     return reads, writes
@@ -325,10 +325,11 @@ def touched(node: Any) -> tuple[set[Any], set[Any]]:
 
 def mentions(piece: Piece) -> set[Any]:
     """The buffers that a piece names."""
-    return set(_named(piece.stmt))
+    return set(named_buffers(piece.stmt))
 
 
-def _named(node: Any) -> Iterator[Any]:
+def named_buffers(node: Any) -> Iterator[Any]:
+    """Each buffer as often as a statement names it."""
     for n in tile_ir.walk(node, ir.Var, tir.BufferStore, tir.AllocBuffer):
         if isinstance(n, ir.Var) and tile_ir.is_buffer(n):
             yield n

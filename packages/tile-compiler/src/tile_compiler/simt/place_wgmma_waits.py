@@ -9,10 +9,11 @@ from tvm import ir
 from tvm import tirx as tir
 
 from tile_compiler.rewrite import RELEASE, is_call, map_kernels
+from tile_compiler.simt.accesses import addressed
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.insert_barriers import Placer
 from tile_compiler.simt.memory_effects import Effect
-from tile_compiler.simt.operators.nests import address, run
+from tile_compiler.simt.operators.nests import address, is_global, run
 from tile_compiler.simt.since_barrier import Touch, overlap
 from tile_compiler.simt.statement_tree import Node, called, is_barrier, leaves
 from tile_compiler.simt.wgmma_calls import wgmma_call
@@ -82,7 +83,8 @@ def place_wgmma_waits(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     his own wait stands right before one and says what may stay under way), and the end of the kernel. Loops are
     followed as `insert_barriers` does it; where two ways meet, what either has left under way counts. A wait for shared
     memory comes before the barrier in front of the use, as other warps read that memory as well. Waits that are there
-    already count.
+    already count. Where a loop's threads load tiles element by element, its products end in their iteration: ptxas moves
+    accumulators between registers there, and then runs all products one by one (C7515).
     """
 
     def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
@@ -115,7 +117,8 @@ class _Waits(Placer):
     def __init__(self, kernel: tile_ir.Kernel) -> None:
         super().__init__(kernel)
         self.waits: dict[int, _Wait] = {}
-        self.ends: dict[int, Node] = {}  # by the node of a group: a statement behind its last one
+        self.ends: dict[int, Node] = {}  # by the node of a group or loop: a statement behind its last one
+        self.whole: set[int] = set()  # the ends of loops whose iterations leave nothing under way
         for call in filter(None, map(wgmma_call, tile_ir.walk(kernel.body))):
             self.tracked |= {r for r in (call.accumulator, call.a_registers) if r is not None}
 
@@ -145,18 +148,31 @@ class _Waits(Placer):
 
     def _group(self, node: Node, state: Any) -> None:
         """T.gemm is done when the work of a group is: others may be waiting for it behind."""
-        own, body = _Pending(), node.parts[0]
+        own, tail = _Pending(), self._tail(node)
+        self._visit(node.parts[0], own)
+        self._end_all(tail, own)
+
+    def _loop(self, node: Node, state: Any) -> None:
+        if _loads_elements(node.stmt):
+            self.whole.add(id(self._tail(node)))
+        super()._loop(node, state)
+
+    def _tail(self, node: Node) -> Node:
+        """A statement behind the last one of a group or loop."""
         if id(node) not in self.ends:
             self.ends[id(node)] = Node("leaf", tile_ir.sequence([]))
-            body.parts.append(self.ends[id(node)])
-        tail = self.ends[id(node)]
-        self._visit(body, own)
-        if any(g != _Group() for g in own.groups):
-            self.waits.setdefault(id(tail), _Wait(0)).end(own, 0)
+            node.parts[0].parts.append(self.ends[id(node)])
+        return self.ends[id(node)]
+
+    def _end_all(self, tail: Node, state: _Pending) -> None:
+        if any(g != _Group() for g in state.groups):
+            self.waits.setdefault(id(tail), _Wait(0)).end(state, 0)
 
     def _before(self, parts: list[Node], position: int, state: _Pending) -> None:
         """The wait that statement number `position` needs."""
         part = parts[position]
+        if id(part) in self.whole:
+            self._end_all(part, state)
         inside = self._inside(part)
         issues = any(e.kind == "matrix" for e in inside)
         used = part.effects if issues and part.kind != "leaf" else inside
@@ -225,6 +241,17 @@ class _Waits(Placer):
 def _releases(stmt: Any) -> bool:
     """Whether other threads, or copies, may use after a statement what this one has used."""
     return any(RELEASE in tile_ir.attrs_of(n) for n in tile_ir.walk(stmt, ir.Call))
+
+
+def _loads_elements(loop: tir.For) -> bool:
+    """Whether a thread has several elements of global memory to load in each iteration, one by one."""
+    for inner in tile_ir.walk(loop.body, tir.For):
+        passed = addressed(inner.body)
+        for n in tile_ir.walk(inner.body, ir.TensorLoad):
+            narrow = is_global(n.source) and not any(isinstance(i, tir.Ramp) for i in n.indices)
+            if narrow and not any(n.same_as(p) for p in passed):
+                return True
+    return False
 
 
 def _in_front_of_barrier(parts: list[Node], position: int) -> Node:

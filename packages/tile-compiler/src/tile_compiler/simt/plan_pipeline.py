@@ -20,13 +20,14 @@ from tile_compiler.simt.accesses import collect
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.operators.copy import copy_nest
 from tile_compiler.simt.operators.load_to_lds import why_not
-from tile_compiler.simt.operators.nests import int32, is_global, run
-from tile_compiler.simt.pipeline_schedule import Piece, Schedule, Scheduler, inlined, mentions
+from tile_compiler.simt.operators.nests import int32, is_fragment, is_global, run
+from tile_compiler.simt.pipeline_schedule import Piece, Schedule, Scheduler, inlined, mentions, named_buffers
 from tilelang import ops
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of
 
 ASYNC_PIECES = (4, 8, 16)  # bytes that one cp.async moves
+ADDRESSES = 40  # registers that a loop of products takes beside its tiles
 
 
 def plan_pipeline(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
@@ -129,12 +130,24 @@ class _Plan(RangeRewriter):
             return not reason
         if not self.ctx.arch.has_cp_async or origin in self.safe or tile_ir.dtype_name(origin) != dtype:
             return False
+        share = min(self.width(copy, span), max(1, self.share(copy.dst)))  # all threads take part
+        return any(share * dtype_of(dtype).bits // 8 >= size for size in ASYNC_PIECES)
+
+    def width(self, copy: ops.Copy, span: Any) -> int:
+        """How many elements one access of global memory moves at most."""
         nest = tile_ir.as_parallel(copy_nest(copy.src, copy.dst, span))
         assert nest is not None
-        widest = max((max(a.widths) for a in collect(nest, self.ranges).wide if is_global(a.buffer)), default=1)
-        elements = math.prod(tile_ir.static(r.extent) or 1 for r in copy.dst.region)
-        share = min(widest, max(1, elements // int(self.kernel.num_threads or 1)))  # all threads take part
-        return any(share * dtype_of(dtype).bits // 8 >= size for size in ASYNC_PIECES)
+        return max((max(a.widths) for a in collect(nest, self.ranges).wide if is_global(a.buffer)), default=1)
+
+    def share(self, tile: Any) -> int:
+        """The elements of a tile that are a thread's own."""
+        return math.prod(tile_ir.static(r.extent) or 1 for r in tile.region) // int(self.kernel.num_threads or 1)
+
+    def registers(self, node: Any) -> int:
+        """What a thread has for tiles on their way: what the fragments that a loop uses leave to it."""
+        used = {b for b in named_buffers(node) if is_fragment(b)}
+        bits = sum(self.share(tile_ir.whole(b)) * dtype_of(tile_ir.dtype_name(b)).bits for b in used)
+        return self.ctx.arch.registers(int(self.kernel.num_threads or 1)) - ADDRESSES - bits // 32
 
 
 class _Emit:
@@ -149,6 +162,7 @@ class _Emit:
                 shape, dtype = [count, *tile.ty.shape], tile_ir.dtype_name(tile)
                 plan.versions[tile] = tir.decl_buffer(shape, dtype, name=tile.name, scope=tile.scope(), layout=None)
         self.held: dict[int, Any] = {}
+        self.registers = plan.registers(loop.body)
         self.started: list[Piece] = []  # asynchronous copies
         for piece in schedule.pieces:
             if piece.copy is not None:
@@ -160,13 +174,27 @@ class _Emit:
         behind = [r.lead for r in self.schedule.readers(copy.dst.source)]
         if self.plan.asynchronous(copy, piece.span):
             self.started.append(piece)
-        elif behind and piece.lead > max(behind):
+        elif behind and piece.lead > max(behind) and self._registers_remain(piece, copy):
             tile, origin = copy.dst.source, copy.src.source
             narrow = min((tile, origin), key=lambda b: dtype_of(tile_ir.dtype_name(b)).bits)
             shape, dtype = [r.extent for r in copy.dst.region], tile_ir.dtype_name(narrow)
             name = f"{tile.name}_next"
             self.held[piece.place] = tir.decl_buffer(shape, dtype, name=name, scope="local.fragment", layout=None)
             self.plan.ctx.report.note(piece.span, f"T.copy: {tile.name} through registers, {piece.lead} ahead")
+
+    def _registers_remain(self, piece: Piece, copy: ops.Copy) -> bool:
+        """Whether a thread can hold its share of a tile for a step, and that of the tiles before. Otherwise the copy still runs
+        ahead, and its threads wait for it. Elements that come one by one have a register each, and two for the address."""
+        bits = min(dtype_of(tile_ir.dtype_name(r.source)).bits for r in (copy.src, copy.dst))
+        one_by_one = self.plan.width(copy, piece.span) == 1
+        needed = self.plan.share(copy.dst) * (3 * 32 if one_by_one else bits) // 32
+        if needed > self.registers:
+            self.plan.ctx.report.note(
+                piece.span, f"T.copy: {copy.dst.source.name} not through registers, {needed} of which it needs"
+            )
+            return False
+        self.registers -= needed
+        return True
 
     def _groups(self) -> dict[int, int]:
         """The number of the group, within a step, of each asynchronous copy: neighbours are closed together."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,17 @@ class CudaTarget:
         source, members = device_text(func, launches, dialect.CUDA, ctx, SOURCE, CHIPS.get(arch.name))
         texts, min_driver = {"cuda": source}, None
         if not ctx.text_only:
-            cubin = self._cubin(source, launches, arch, ctx)
+            cubin = self._cubin(source, arch, ctx)
+            known = cubin.resources
+            if any(spills_for_company(n, known.get(n.kernel.symbol, {}), arch) for n in launches):
+                launches = [alone(n, known.get(n.kernel.symbol, {}), arch, ctx) for n in launches]
+                source, members = device_text(func, launches, dialect.CUDA, ctx, SOURCE, CHIPS.get(arch.name))
+                cubin = self._cubin(source, arch, ctx)
+            for launch in launches:
+                used = cubin.resources.get(launch.kernel.symbol, {})
+                note_resources(launch, used, arch, ctx)
+                if launch.index in together:
+                    check_fits(launch, used.get("registers", 0), arch)
             warn_of_slow_code(func, launches, cubin, next(data for name, _, data in members if name == DEBUG), ctx)
             members.insert(0, (CUBIN, "cubin", cubin.data))
             if ctx.options.get(PTX_OPTION):
@@ -143,7 +154,7 @@ class CudaTarget:
         return bytes(cubin.ptx).rstrip(b"\0").decode()
 
     @staticmethod
-    def _cubin(source: str, launches: list[KernelLaunch], arch: CudaArch, ctx: CompileContext) -> Any:
+    def _cubin(source: str, arch: CudaArch, ctx: CompileContext) -> Any:
         device: Any = registry.device("cuda")
         parts = header_flags(source) if "wgmma" in arch.features and not ctx.sources else ()
         start = time.perf_counter()
@@ -155,13 +166,26 @@ class CudaTarget:
             compiler=str(ctx.options.get(COMPILER_OPTION, "nvrtc")),
             minimal=not ctx.sources and not compile_flags(ctx.options),
         )
-        ctx.report.device_compiler = {"name": cubin.compiler, "seconds": round(time.perf_counter() - start, 4)}
-        for launch in launches:
-            used = cubin.resources.get(launch.kernel.symbol, {})
-            note_resources(launch, used, arch, ctx)
-            if calls(launch, MEET):
-                check_fits(launch, used.get("registers", 0), arch)
+        seconds = time.perf_counter() - start + ctx.report.device_compiler.get("seconds", 0)
+        ctx.report.device_compiler = {"name": cubin.compiler, "seconds": round(seconds, 4)}
         return cubin
+
+
+def spills_for_company(launch: KernelLaunch, used: Mapping[str, int], arch: CudaArch) -> bool:
+    """Whether ptxas spills registers that a thread could have, so that more blocks run on a multiprocessor: what it does as
+    long as __launch_bounds__ leaves the number of blocks open."""
+    most = min(MAX_REGISTERS, arch.registers_per_multiprocessor // launch.kernel.num_threads)
+    return bool(used.get("spills")) and used["registers"] < most and launch.kernel.min_blocks is None
+
+
+def alone(launch: KernelLaunch, used: Mapping[str, int], arch: CudaArch, ctx: CompileContext) -> KernelLaunch:
+    """A kernel that spills for company with as many registers as it wants; others as they are."""
+    if not spills_for_company(launch, used, arch):
+        return launch
+    ctx.report.note(
+        None, f"{launch.kernel.symbol}: compiled again, as ptxas spilled {used['spills']} bytes for more blocks at once"
+    )
+    return replace(launch, kernel=replace(launch.kernel, min_blocks=1))
 
 
 def compile_flags(options: Mapping[str, Any]) -> tuple[str, ...]:
