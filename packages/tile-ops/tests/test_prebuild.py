@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from typing import Any
 
 import pytest
@@ -135,6 +136,37 @@ def test_levels_of_a_cpu_are_compiled_each_for_itself():
     work = prebuild.jobs("cpu", prebuild.ARCHS["cpu"], ["grouped_gemm"])
     assert {job.arch for job in work} == set(prebuild.ARCHS["cpu"])
     assert not any(job.serves for job in work)
+
+
+def test_a_slow_kernel_fails_the_run_and_every_later_one(tmp_path, capsys, monkeypatch):
+    from tile_compiler.errors import SlowDeviceCode
+    from tile_ops.kernel import kernels
+
+    def says(text):
+        def build(*given, **more):
+            warnings.warn(text, SlowDeviceCode, stacklevel=2)
+            warnings.warn("something else", stacklevel=2)
+            return plain(*given, **more)
+
+        return build
+
+    plain = kernels.build
+    monkeypatch.setattr(kernels, "_function", lambda family, name: needs_120_kib)
+    spec = KernelSpec.of("normalization", "hold", block_rows=1)
+    monkeypatch.setattr(
+        prebuild, "jobs", lambda kind, *_: [prebuild.Job(spec, kind, "sm_80")] if kind == "cuda" else []
+    )
+    assert prebuild.main([str(tmp_path / "fast"), "--processes", "1"]) == 0
+    assert "SLOW" not in capsys.readouterr().out
+
+    monkeypatch.setattr(kernels, "build", says("[TL210] hold_kernel: ptxas spills 8 bytes of registers\n  --> a line"))
+    with pytest.warns(UserWarning, match="something else"):
+        assert prebuild.main([str(tmp_path / "slow"), "--processes", "1"]) == 1
+    line = "SLOW sm_80 normalization.hold(block_rows=1): [TL210] hold_kernel: ptxas spills 8 bytes of registers\n"
+    assert line in capsys.readouterr().out
+    assert prebuild.main([str(tmp_path / "slow"), "--processes", "1"]) == 1  # nothing is compiled
+    assert line in (said := capsys.readouterr().out)
+    assert "1 of 1 kernels are there" in said
 
 
 def counted(monkeypatch) -> list[prebuild.Job]:

@@ -71,6 +71,27 @@ def test_a_tile_is_overwritten_after_its_product() -> None:
     ]
 
 
+def test_products_end_in_their_iteration_where_threads_load_elements() -> None:
+    """Rows of 513 elements start nowhere in particular. With products under way from one iteration to the next, ptxas moved
+    accumulators and ran all products one by one (C7515)."""
+
+    @T.prim_func
+    def product(A: T.Tensor((64, 513), HALF), B: T.Tensor((512, 64), HALF), C: T.Tensor((64, 64), WIDE)):
+        with T.Kernel(1, threads=128):
+            a, b = T.alloc_shared((64, 64), HALF), T.alloc_shared((64, 64), HALF)
+            c = T.alloc_fragment((64, 64), WIDE)
+            T.clear(c)
+            for step in T.Pipelined(8, num_stages=3):
+                T.copy(A[0, step * 64], a)
+                T.copy(B[step * 64, 0], b)
+                T.gemm(a, b, c)
+            T.copy(c, C)
+
+    loop = order(product, "for (int step")
+    assert loop[loop.index("product") :][:3] == ["product", "wgmma_commit", "wgmma_wait<0>"]
+    assert loop.count("wgmma_wait<0>") == 1
+
+
 def test_a_pipeline_waits_before_the_barrier_that_it_has() -> None:
     assert order(chain(3, 8), "for (int step") == [
         "for (int step",

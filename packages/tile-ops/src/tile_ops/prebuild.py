@@ -7,6 +7,9 @@ they are serve it too (docs/decisions/0017-prebuilt-binaries.md).
 
 A run goes on where one before it ended: what the same compiler made of the same `kernels.py` is not made again, what is of
 an older `kernels.py` is removed.
+
+A kernel that the device's compiler spills or serializes (SlowDeviceCode, TL210) is a fault of the library: the run names each
+with its spec, goes on, and fails at its end. The index keeps what was said of a kernel, so that later runs fail as well.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import multiprocessing
 import os
 import sys
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +49,8 @@ PACKAGES = {
 #: The architecture whose kernels carry PTX, which drivers compile for cards newer than any of these: the highest one whose
 #: PTX is not for itself alone (as that of sm_90a is). Its kernels need no more shared memory than any newer card has.
 PTX = "sm_89"
+#: The warning SlowDeviceCode (docs/errors.md).
+SLOW = "TL210"
 
 
 @dataclass(frozen=True)
@@ -59,13 +65,15 @@ class Job:
 
 @dataclass(frozen=True)
 class Made:
-    """What became of a job: the file's content and the architectures that it is for; for the others, why not."""
+    """What became of a job: the file's content and the architectures that it is for; for the others, why not; what of it is
+    slow."""
 
     job: Job
     content: bytes
     archs: tuple[str, ...]
     refusals: tuple[tuple[str, str], ...]
     seconds: float
+    slow: tuple[str, ...] = ()
 
 
 def make(job: Job) -> Made:
@@ -76,18 +84,24 @@ def make(job: Job) -> Made:
     asked = (job.arch, *job.serves)
     refusals: dict[str, str] = {}
     content = b""
-    try:
-        artifact = build(job.spec, job.kind, job.arch, ptx=PTX in asked)
-        content = artifact.stripped().to_bytes()
-    except Unsupported as error:
-        refusals = dict.fromkeys(asked, str(error).splitlines()[0])
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            artifact = build(job.spec, job.kind, job.arch, ptx=PTX in asked)
+            content = artifact.stripped().to_bytes()
+        except Unsupported as error:
+            refusals = dict.fromkeys(asked, str(error).splitlines()[0])
+    slow = [w for w in said if getattr(w.category, "code", "") == SLOW]
+    for other in (w for w in said if w not in slow):
+        warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
     for arch in job.serves if content else ():
         try:
             check_holds(artifact, job.kind, arch)
         except Unsupported as error:
             refusals[arch] = str(error)
     archs = tuple(arch for arch in asked if arch not in refusals)
-    return Made(job, content, archs, tuple(refusals.items()), time.perf_counter() - begin)
+    notes = tuple(dict.fromkeys(str(w.message).splitlines()[0] for w in slow))
+    return Made(job, content, archs, tuple(refusals.items()), time.perf_counter() - begin, notes)
 
 
 def jobs(kind: str, archs: Sequence[str], names: Sequence[str]) -> list[Job]:
@@ -144,8 +158,14 @@ class Package:
                 "family": job.spec.family,
                 "spec": str(job.spec),
                 "arch": job.arch,
+                **({"slow": made.slow} if made.slow else {}),
             }
         self.write_index()
+
+    def slow(self) -> list[str]:
+        """What the device's compiler spills or serializes, each kernel once."""
+        notes = (f"{e['arch']} {e['spec']}: {note}" for e in self.entries.values() for note in e.get("slow", ()))
+        return list(dict.fromkeys(notes))
 
     def clean(self) -> None:
         """Remove files that the index does not name."""
@@ -177,6 +197,8 @@ def prebuild(
         packages[job.kind].add(made)
         for arch, why in made.refusals:
             print(f"{arch} {job.spec}: left out, {why}", flush=True)
+        for note in made.slow:
+            print(f"{job.arch} {job.spec}: slow, {note}", flush=True)
         if made.refusals:
             refused.append(made)
         if made.archs:
@@ -252,7 +274,8 @@ def _kept(folder: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code: 1 if a kernel in the folder is slow."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     every = [arch for archs in ARCHS.values() for arch in archs]
@@ -262,7 +285,7 @@ def main() -> int:
     parser.add_argument(
         "--minutes", type=float, default=float("inf"), help="begin no kernel later; the next run goes on"
     )
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     work = []
     for kind, archs in reversed(ARCHS.items()):
         work += jobs(kind, [arch for arch in archs if arch in (given.arch or every)], given.family or [])
@@ -274,7 +297,10 @@ def main() -> int:
             f"{folder}: {len(files)} kernels, {sum(path.stat().st_size for path in files) / 2**20:.1f} MiB", flush=True
         )
     print(f"{len(refused)} kernels left out of an architecture", flush=True)
-    return 0
+    slow = [note for folder in folders.values() for note in Package(folder, "").slow()]
+    for note in slow:
+        print(f"SLOW {note}", flush=True)
+    return int(bool(slow))
 
 
 if __name__ == "__main__":

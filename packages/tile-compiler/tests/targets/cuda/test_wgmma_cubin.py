@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ import tilelang.language as T
 from tile_compiler.cfamily.dialect import CUDA as DIALECT
 from tile_compiler.cfamily.launches import kernel_launches
 from tile_compiler.cfamily.printer import print_source
+from tile_compiler.compile import lower
 from tile_compiler.errors import SlowDeviceCode
 from tile_compiler.inspect import run_passes
 from tile_compiler.signature import signature_of
@@ -22,10 +24,12 @@ from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.debug_tables import DEBUG
 from tile_compiler.simt.device_text import device_text
 from tile_compiler.simt.pipeline import CUDA
-from tile_compiler.targets.cuda.plugin import headers
+from tile_compiler.targets.cuda.arch import cuda_arch
+from tile_compiler.targets.cuda.plugin import CudaTarget, headers, spills_for_company
 from tile_compiler.targets.cuda.slow_code import warn_of_slow_code
 from tile_runtime_cuda.build import build
 from tile_runtime_cuda.notes import Note
+from tilelang.target import parse
 
 
 def gemm(m: int, n: int, k: int, threads: int, trans: tuple[bool, bool], stages: int, dtype: str = "float16") -> Any:
@@ -201,6 +205,37 @@ def test_spills_are_a_warning_with_the_kernels_line() -> None:
     assert "smaller tiles" in str(warning.message)
     (note,) = [n for n in kernel.report()["notes"] if "spills" in n["text"] and "ptxas" in n["text"]]
     assert note["at"].endswith(f"{Path(__file__).name}:{line}")
+
+
+def test_registers_are_not_spilled_for_more_blocks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel whose threads could have the registers is compiled for one block on a multiprocessor, which ends that."""
+    sources: list[str] = []
+
+    def build(source: str, arch: Any, ctx: Any) -> Any:
+        sources.append(source)
+        crowded = "__launch_bounds__(256)" in source
+        used = {"registers": 72 if crowded else 107, "spills": 80 if crowded else 0, "stack": 0, "shared": 0}
+        return SimpleNamespace(
+            resources={"product_kernel": used}, notes=[], data=b"", log="", min_driver=None, compiler="none"
+        )
+
+    monkeypatch.setattr(CudaTarget, "_cubin", staticmethod(build))
+    module = lower(gemm(128, 128, 64, 256, (False, False), 0), parse("cuda -arch=sm_80"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", SlowDeviceCode)
+        module.built()
+    first, second = sources
+    assert first.replace("__launch_bounds__(256)", "__launch_bounds__(256, 1)") == second
+    assert module.context.report.kernels[0]["registers"] == 107
+    assert any("compiled again, as ptxas spilled 80 bytes" in text for _, text in module.context.report.notes)
+
+
+@pytest.mark.parametrize(
+    ("registers", "min_blocks"), [(255, None), (72, 1)], ids=["no registers left", "asked for one block"]
+)
+def test_other_spills_stay_as_they_are(registers: int, min_blocks: int | None) -> None:
+    launch: Any = SimpleNamespace(kernel=SimpleNamespace(num_threads=128, min_blocks=min_blocks))
+    assert not spills_for_company(launch, {"registers": registers, "spills": 80}, cuda_arch("sm_80"))
 
 
 def test_a_note_is_a_warning_with_the_statements_line() -> None:
