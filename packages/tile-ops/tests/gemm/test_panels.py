@@ -13,16 +13,17 @@ from tile_ops.kernel import Target
 CPU = Target("cpu", "x86-64-v4+bf16+vnni+amx")
 
 
-def operands(m, n, k, turned):
-    a, b = torch.randn(m, k), torch.randn(n, k).T if turned else torch.randn(k, n)
-    return a, b
+def operands(m, n, k, turned=""):
+    """a (m, k) and b (k, n), of which `turned` names the transposed ones."""
+    a = torch.randn(k, m).T if "a" in turned else torch.randn(m, k)
+    return a, torch.randn(n, k).T if "b" in turned else torch.randn(k, n)
 
 
 def roles(*args, **options):
     return [kernel.spec.function for kernel in tile_ops.explain(tile_ops.matmul, *args, **options).kernels]
 
 
-@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("turned", ["", "a", "b", "ab"])
 @pytest.mark.parametrize(("m", "n", "k"), [(256, 256, 256), (300, 330, 500), (513, 257, 767), (256, 640, 256)])
 def test_agrees(ran, close, m, n, k, turned):
     a, b = operands(m, n, k, turned)
@@ -31,7 +32,7 @@ def test_agrees(ran, close, m, n, k, turned):
 
 
 def test_bias_activation_and_type_of_the_result(ran, close):
-    a, b = operands(260, 300, 480, True)
+    a, b = operands(260, 300, 480, "b")
     options = {"bias": torch.randn(300), "activation": "relu"}
     assert roles(a, b, **options) == ["pack", "multiply", "combine"]
     exact = reference.matmul(a, b, **options)
@@ -53,7 +54,7 @@ def test_rows_of_any_pitch(close):
 @pytest.mark.parametrize("at_once", [1, 2])
 def test_parts_of_k_one_after_the_other(close, monkeypatch, at_once):
     n = 256 + at_once  # a call of its own: plans are remembered
-    a, b = operands(256, n, 700, False)
+    a, b = operands(256, n, 700)
     width = configs.numbers(CPU, n, 700)["width"]
     monkeypatch.setattr(configs, "AT_ONCE", at_once * (-(-n // width) * width * configs.BLOCK_K * 4))
     assert configs.numbers(CPU, n, 700)["at_once"] == at_once
@@ -73,11 +74,11 @@ def test_blocks_for_all_threads():
     [(255, 256, 256, "float32"), (256, 255, 256, "float32"), (256, 256, 200, "float32"), (256, 256, 256, "bfloat16")],
 )
 def test_others_go_another_way(m, n, k, dtype):
-    a, b = operands(m, n, k, False)
+    a, b = operands(m, n, k)
     dtype = getattr(torch, dtype)
     assert "pack" not in roles(a.to(dtype), b.to(dtype))
 
 
 def test_equal_calls_give_equal_bits():
-    a, b = operands(300, 300, 512, False)
+    a, b = operands(300, 300, 512)
     assert torch.equal(tile_ops.matmul(a, b), tile_ops.matmul(a, b))

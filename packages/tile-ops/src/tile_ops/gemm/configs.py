@@ -182,13 +182,13 @@ def _few_rows(problem: GemmProblem, target: Target) -> dict[str, KernelSpec] | N
 
 
 def _by_panels(problem: GemmProblem, target: Target) -> bool:
-    plain = problem.batch == 1 and not (problem.transpose_a or problem.scales or problem.gradient)
+    plain = problem.batch == 1 and not (problem.scales or problem.gradient)
     return plain and panels.pays(target, problem.dtype, problem.m, problem.n, problem.k)
 
 
 def _panel_kernels(problem: GemmProblem, target: Target) -> dict[str, KernelSpec]:
     """Bias and activation, and another type of the result, take a kernel of their own."""
-    found = panels.kernels(target, problem.transpose_b)
+    found = panels.kernels(target, problem.transpose_a, problem.transpose_b)
     if problem.bias or problem.activation or problem.out_dtype != "float32":
         found["combine"] = _combine_spec(problem)
     return found

@@ -26,12 +26,14 @@ def pays(target: Target, dtype: str, m: int, n: int, k: int) -> bool:
     return target.kind == "cpu" and dtype == "float32" and min(m, n) >= BLOCK_M and steps * BLOCK_K <= PADDING * k
 
 
-def kernels(target: Target, transpose_b: bool) -> dict[str, KernelSpec]:
+def kernels(target: Target, transpose_a: bool, transpose_b: bool) -> dict[str, KernelSpec]:
     """`pack` and `multiply`."""
     width = PANEL["amx" in target.arch]
     return {
         "pack": KernelSpec.of("gemm_panels", "pack", transpose_b=transpose_b, block_n=width, block_k=BLOCK_K),
-        "multiply": KernelSpec.of("gemm_panels", "multiply", block_m=BLOCK_M, block_n=width, block_k=BLOCK_K),
+        "multiply": KernelSpec.of(
+            "gemm_panels", "multiply", transpose_a=transpose_a, block_m=BLOCK_M, block_n=width, block_k=BLOCK_K
+        ),
     }
 
 
@@ -50,7 +52,7 @@ def panels_of_a_block(m: int, panels: int, threads: int) -> int:
 
 
 def shipped(target: Target) -> Iterator[KernelSpec]:
-    """By b and by a transposed b, on CPUs."""
+    """By b, by a transposed b and of a transposed a, on CPUs."""
     if target.kind == "cpu":
-        for transpose_b in (False, True):
-            yield from kernels(target, transpose_b).values()
+        for transpose_a, transpose_b in ((False, False), (False, True), (True, False)):
+            yield from kernels(target, transpose_a, transpose_b).values()

@@ -43,45 +43,51 @@ def pack(transpose_b, block_n, block_k, together=8):
     return pack
 
 
-def multiply(block_m, block_n, block_k):
+def multiply(transpose_a, block_m, block_n, block_k):
     """C = A @ B for step 0 and those after it, C += A @ B for others: `first` is the step of the first panels.
 
-    A block makes `block_m` rows by `each` panels. Sums are in float32, each in the order of k, by `block_k` at a time.
+    A is (1, m, k), or (1, k, m) if transposed. A block makes `block_m` rows by `each` panels. Sums are in float32, each in the
+    order of k, by `block_k` at a time.
     """
     m, n, k, steps, panels = (T.dynamic(name) for name in ("m", "n", "k", "steps", "panels"))
 
     @T.prim_func
     def multiply(
-        A: _matrix(m, k, "a"),
+        A: _matrix(k, m, "a") if transpose_a else _matrix(m, k, "a"),
         P: T.Tensor((steps, panels, block_k, block_n), "float32"),
         C: _matrix(m, n, "c"),
         first: T.int32,
         each: T.int32,
     ):
         with T.Kernel(T.ceildiv(panels, each), T.ceildiv(m, block_m), threads=128) as (group, bm):
-            A_tile = T.alloc_shared((block_m, block_k), "float32")
+            A_tile = T.alloc_shared((block_k, block_m) if transpose_a else (block_m, block_k), "float32")
             row = bm * block_m
             for step in T.serial(steps):
-                T.copy(A[0, row, (first + step) * block_k], A_tile)
+                if transpose_a:
+                    T.copy(A[0, (first + step) * block_k, row], A_tile)
+                else:
+                    T.copy(A[0, row, (first + step) * block_k], A_tile)
                 for number in T.serial(T.min(each, panels - group * each)):
                     panel = group * each + number
                     column = panel * block_n
                     T.assume((panel >= 0) & (panel < panels))
                     # Inside of C products go straight to it; at its edges by a tile.
                     if (row + block_m <= m) & (column + block_n <= n):
-                        _product(A_tile, P, C, step, panel, row, column, first + step == 0)
+                        _product(A_tile, transpose_a, P, C, step, panel, row, column, first + step == 0)
                     else:
-                        _product(A_tile, P, C, step, panel, row, column, first + step == 0)
+                        _product(A_tile, transpose_a, P, C, step, panel, row, column, first + step == 0)
 
     return multiply
 
 
 @T.macro
-def _product(A_tile, P, C, step, panel, row, column, clear):
-    """The block of C from (row, column) on (+)= A_tile @ a panel."""
+def _product(A_tile, transpose_a, P, C, step, panel, row, column, clear):
+    """The block of C from (row, column) on (+)= op(A_tile) @ a panel."""
+    height = A_tile.shape[1 if transpose_a else 0]
     T.gemm(
         A_tile,
         P[step, panel, 0 : P.shape[2], 0 : P.shape[3]],
-        C[0, row : row + A_tile.shape[0], column : column + P.shape[3]],
+        C[0, row : row + height, column : column + P.shape[3]],
+        transpose_A=transpose_a,
         clear_accum=clear,
     )
