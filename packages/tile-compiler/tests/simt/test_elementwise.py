@@ -233,6 +233,22 @@ def test_permuted_fragments(rng: Any, check_each_pass: Any, shape: tuple[int, in
     check_each_pass(permute, [rng.standard_normal(shape).astype("float16"), np.zeros((N, M, B), "float32")])
 
 
+def test_a_loop_leaves_registers_out_between_those_that_it_counts(rng: Any, check_each_pass: Any) -> None:
+    """Registers 0, 1, 8 and 9 of a thread are four steps of a loop, whose body reaches those between them."""
+
+    @T.prim_func
+    def pairs(A: T.Tensor((32, 16), "float32"), B: T.Tensor((32, 16), "float32")):
+        with T.Kernel(1, threads=32) as bx:
+            f = T.alloc_fragment((32, 16), "float32")
+            T.annotate_layout({f: T.Fragment((32, 16), forward_fn=lambda i, j: (i, j))})
+            for i, a, b in T.Parallel(32, 2, 2):
+                for q in T.unroll(4):
+                    f[i, 8 * a + 2 * q + b] = A[i, 8 * a + 2 * q + b] * 2
+            T.copy(f, B)
+
+    check_each_pass(pairs, [rng.standard_normal((32, 16)).astype("float32"), np.zeros((32, 16), "float32")])
+
+
 def test_a_tile_is_stored_times_a_variable_of_the_thread(rng: Any, check_each_pass: Any) -> None:
     @T.prim_func
     def scaled(A: T.Tensor((64,), "float32"), B: T.Tensor((64,), "float32")):

@@ -264,11 +264,15 @@ def pulled_back(held: Distribution, indices: Sequence[IndexExpr], shape: Sequenc
 
 
 def _numbered(index: IndexExpr, shape: Sequence[int]) -> IndexExpr:
-    """Registers as steps: those of every eighth element are 8 apart, the steps of a loop over them 1."""
+    """Registers as steps: those of every eighth element are 8 apart, the steps of a loop over them 1; registers 0, 1, 8, 9,
+    16, ... are steps 0, 1, 2, 3, 4, ..."""
     (used,) = tile_values([index], shape)
-    least = int(used.min())
-    apart = int(np.gcd.reduce((used - least).ravel()))
-    return (index - least) // apart if apart > 1 else index
+    registers, step = np.unique(used, return_inverse=True)
+    least, apart = int(registers[0]), int(np.gcd.reduce(registers - registers[0]))
+    if int(registers[-1]) - least == apart * (len(registers) - 1):
+        return (index - least) // apart if apart > 1 else index
+    found = expr_of_values(step.reshape(shape), placeholders(len(shape)))
+    return found if is_formula(found) else index
 
 
 def permutation(indices: Sequence[IndexExpr], shape: Sequence[int]) -> list[int | None] | None:
