@@ -64,6 +64,19 @@ def test_bytes_are_chosen_by_digits(run_body):
     np.testing.assert_array_equal(out, expected.view("u4")[:, 0])
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of numpy, where a half is infinite or no number
+def test_halves_are_multiplied_and_added_with_one_rounding(run_body):
+    rng = np.random.default_rng(4)
+    a, b, c = (rng.integers(0, 1 << 16, 4096, "u2").view("f2") for _ in range(3))
+    near = -(a.astype("f8") * b).astype("f2")
+    c[::2] = np.where(rng.integers(0, 2, 2048), near[::2], np.float16(6e-8))  # sums near 0, and next to a product
+    out = np.zeros(2048, "u4")
+    body = "for (int i = threadIdx.x; i < 2048; i += 32) O[i] = tl::fma_halves(A[i], B[i], C[i]);"
+    words = [x.view("u4") for x in (a, b, c)]
+    run_body("const unsigned* A, const unsigned* B, const unsigned* C, unsigned* O", body, [*words, out]).check()
+    np.testing.assert_array_equal(out.view("f2"), (a.astype("f8") * b + c).astype("f2"))
+
+
 def test_multiply_and_add_round_once(run_body):
     rng = np.random.default_rng(3)
     a, b = 1 + rng.integers(1, 99, (2, 32)) * 2.0**-12

@@ -27,7 +27,12 @@ from tilelang.language.hints import PTX
 
 # Opcode -> function of the header for operands that are values. Functions that work on arrays are declared in
 # `targets/*/instructions`, with their opcodes.
-VALUE_FUNCTIONS = {"dp4a.s32.s32": "tl::dp4a", "dp4a.u32.u32": "tl::dp4a", "prmt.b32": "tl::prmt"}
+VALUE_FUNCTIONS = {
+    "dp4a.s32.s32": "tl::dp4a",
+    "dp4a.u32.u32": "tl::dp4a",
+    "fma.rn.f16x2": "tl::fma_halves",
+    "prmt.b32": "tl::prmt",
+}
 _CONSTRAINTS = {16: "h", 32: "r", 64: "l"}
 _FLOAT_CONSTRAINTS = {"float32": "f", "float64": "d"}
 

@@ -74,6 +74,24 @@ TL_DEVICE unsigned prmt(unsigned a, unsigned b, unsigned chosen) {
   }
   return word;
 }
+
+namespace detail {
+
+// A float with an odd last bit stands for all numbers between its neighbours: the second rounding sees which side they are.
+TL_DEVICE uint16_t f16_fma(uint16_t a, uint16_t b, uint16_t c) {
+  const double sum = (double)f16_to_float(a) * f16_to_float(b) + f16_to_float(c);
+  const float near = (float)sum;
+  if ((double)near == sum || near != near) return f16_from_float(near);
+  const bool beyond = near < 0 ? near < sum : near > sum;
+  return f16_from_float(bits_float((float_bits(near) - beyond) | 1u));
+}
+
+}  // namespace detail
+
+TL_DEVICE unsigned fma_halves(unsigned a, unsigned b, unsigned c) {
+  using namespace detail;
+  return (unsigned)f16_fma(high_16(a), high_16(b), high_16(c)) << 16 | f16_fma(low_16(a), low_16(b), low_16(c));
+}
 #define TL_DOT4(name, a_type, b_type)                                                              \
   TL_DEVICE void name(void* c, const void* a, const void* b) {                                     \
     unsigned sum = *(unsigned*)c;                                                                  \

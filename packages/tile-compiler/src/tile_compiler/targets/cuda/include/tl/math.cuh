@@ -12,6 +12,12 @@ TL_DEVICE unsigned prmt(unsigned a, unsigned b, unsigned chosen) {
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(word) : "r"(a), "r"(b), "r"(chosen));
   return word;
 }
+// a * b + c for the two halves of words, each rounded once (PTX ISA, "Half Precision Floating Point Instructions: fma").
+TL_DEVICE unsigned fma_halves(unsigned a, unsigned b, unsigned c) {
+  unsigned word;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(word) : "r"(a), "r"(b), "r"(c));
+  return word;
+}
 // dp4a on arrays of four bytes, which may differ in sign: *c += a[0] * b[0] + ... + a[3] * b[3].
 #define TL_DOT4(name, text)                                                                   \
   TL_DEVICE void name(void* c, const void* a, const void* b) {                                \
