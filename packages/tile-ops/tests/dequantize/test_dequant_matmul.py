@@ -98,10 +98,12 @@ def test_splits_fill_the_chip():
     assert splits == {(1, 16384): 1, (1, 28672): 2, (64, 28672): 1, (1, 1024): 8, (1, 64): 1}
 
 
-def test_hopper_reads_by_tma_and_multiplies_by_warpgroups():
+@pytest.mark.parametrize("dealt", [False, True])
+def test_hopper_reads_by_tma_and_multiplies_by_warpgroups(dealt):
     """Weights and scales are brought by TMA and decoded in the registers that wgmma reads, with nothing spilled and
     nothing serialized."""
-    spec = next(s for s in configs.shipped(Target("cuda", "sm_90a")) if s.function == "product")
+    specs = [s for s in configs.shipped(Target("cuda", "sm_90a")) if s.function == "product"]
+    spec = next(s for s in specs if dict(s.arguments)["dealt"] == dealt)
     func = kernels.product(**dict(spec.arguments))
     report = tilelang.lower(func, target="cuda -arch=sm_90a").artifact.report
     kernel = report["kernels"][0]
@@ -201,9 +203,44 @@ def test_every_copy_of_a_table_has_all_pairs(close):
     close(out[0], reference.dequant_matmul(x, w.packed, **arguments(w), bias=bias), reference.TOLERANCES["float16"])
 
 
+def test_tokens_are_dealt_where_that_pays():
+    """For 64 tokens of large matrices of four-bit integers on the architecture where it was measured."""
+
+    def roles(m, format, arch, n=28672):
+        problem = DequantProblem(m, n, 8192, format, 128, "float16", "float16", format == "uint4", False)
+        return [role for role, _ in configs.plan(problem, Target("cuda", arch)).kernels]
+
+    assert "deal" in roles(64, "uint4", "sm_90a")
+    assert "deal" in roles(33, "int4", "sm_90a")
+    other = ((16, "uint4", "sm_90a"), (65, "uint4", "sm_90a"), (64, "nf4", "sm_90a"), (64, "uint4", "sm_80"))
+    assert not any("deal" in roles(*case) for case in other)
+    assert "deal" not in roles(64, "uint4", "sm_90a", 4096)
+
+
 def test_hopper_looks_up_pairs(ran, close, run_as):
     run_as("cuda -arch=sm_90a")
     check(ran, close, 3, 72, 352, "nf4", 64)
+
+
+OTHERS = [pytest.param(20, "int4", dtype, marks=pytest.mark.full) for dtype in (torch.float16, torch.bfloat16)]
+
+
+@pytest.mark.parametrize(("n", "format", "dtype"), [(80, "uint4", torch.float16), *OTHERS])
+def test_codes_of_whole_words(ran, close, run_as, monkeypatch, n, format, dtype):
+    """Tokens from the middle of a word on are put in the order of the codes, also where k fills no step; zero points beyond
+    all codes; rows of W by TMA, and as few as it does not take."""
+    run_as("cuda -arch=sm_90a")
+    monkeypatch.setitem(configs.DEALT_BYTES, ("sm_90a", 8), 0)
+    monkeypatch.setitem(configs.TILES, ("sm_90a", 8), configs.Tile(64, 64, 2))  # emulated faster than the large one
+    m, k = 3, 160
+    w = random_weight(n, k, format, 32, dtype)
+    if w.zeros is not None:
+        w.zeros[1] = 127
+    x = torch.randn(m * k + 1, generator=torch.Generator().manual_seed(1)).to(dtype)[1:].view(m, k)
+    found = ran(tile_ops.dequant_matmul, x, w.packed, **arguments(w))
+    close(found, reference.dequant_matmul(x, w.packed, **arguments(w)), reference.TOLERANCES[str(dtype)[6:]])
+    explained = tile_ops.explain(tile_ops.dequant_matmul, x, w.packed, **arguments(w))
+    assert [kernel.role for kernel in explained.kernels] == ["deal", "product"]
 
 
 @pytest.mark.parametrize(("m", "group_size"), [(1, -1), (20, -1), (1, 256)])

@@ -97,7 +97,11 @@ def _dequant_matmul(
         _multiply_panels(call["decode"], call.numbers["panel"], rows, weight, codes, bias, out.view(m, n))
         return out
     splits = call.numbers.get("splits", 1)
-    packed = weight.view(torch.uint32) if call["product"].spec.function == "words" else weight
+    packed = weight
+    if "deal" in call:
+        rows, packed = _dealt(call["deal"], rows), weight.view(torch.uint32)
+    elif call["product"].spec.function == "words":
+        packed = weight.view(torch.uint32)
     if splits == 1:
         call["product"](rows, packed, *codes, _bias(bias, x.dtype, x.device), out.view(1, m, n))
         return out
@@ -108,8 +112,16 @@ def _dequant_matmul(
 
 
 def _words(x: torch.Tensor) -> torch.Tensor:
-    """Bytes as int32, copied if they begin in the middle of one."""
-    return (x.clone() if x.storage_offset() % 4 else x).view(torch.int32)
+    """Bytes, or pairs of halves, as int32, copied if they begin in the middle of one."""
+    return (x.clone() if x.storage_offset() * x.element_size() % 4 else x).view(torch.int32)
+
+
+def _dealt(deal: Resolved, x: torch.Tensor) -> torch.Tensor:
+    """x, (m, k), with its columns in the order in which `product` finds codes."""
+    m, k = x.shape
+    y = torch.empty_like(x)
+    deal(_words(x).view(torch.uint32).view(m, k // 8, 4), y.view(torch.uint32).view(m, k // 32, 4, 4))
+    return y
 
 
 def _multiply_panels(

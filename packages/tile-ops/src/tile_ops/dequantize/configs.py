@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import product
-from math import ceil
+from math import ceil, inf
 
 from tile_ops.gemm.configs import plan as dense
 from tile_ops.gemm.problem import GemmProblem
@@ -56,6 +56,9 @@ PACE = {("sm_90a", 64): 2.0}
 #: Copies of the table of all pairs of codes, by architecture: one for each lane, where 32 KB of shared memory are to spare
 #: (16384 x 16384 in nf4 for one token on the H200: 59 us, with a table of single codes 86 us).
 COPIES = {"sm_90a": 32}
+#: Bytes of W from which x is dealt before a product, by architecture and tokens of a tile: measured on the H200, decoding
+#: costs less then (64 tokens of 28672 x 8192: 69.7 us for 75.7), and a launch 2 to 4 us.
+DEALT_BYTES = {("sm_90a", 64): 6e7}
 #: For int8 activations of one token on CUDA, by words of a row from which it is taken: 16384 x 16384 in int2 took 23.1 us
 #: on the H200 with the first, 25.0 us with the second; by `product_int8` 31.2 us.
 ONE_INT8 = {
@@ -89,8 +92,12 @@ def plan(problem: DequantProblem, target: Target) -> Plan:
         return _in_two(problem, target)
     tokens = _tokens(problem.m, target)
     splits = _splits(problem, target, tokens)
-    kernels = {"product": _product(problem, target, tokens, split=splits > 1)}
+    dealt = _dealt(problem, target, tokens)
+    kernels = {"deal": KernelSpec.of("dequantize", "deal", None, block=128, threads=128)} if dealt else {}
+    kernels["product"] = _product(problem, target, tokens, split=splits > 1, dealt=dealt)
     why = f"{tokens} tokens in a tile of matrix instructions, weights decoded in registers"
+    if dealt:
+        why += "; x is first put in the order in which threads find codes"
     if splits > 1:
         kernels["sum"] = _sum(problem)
         why += f"; k in {splits} splits, as tiles alone leave multiprocessors idle"
@@ -162,6 +169,13 @@ def _splits(problem: DequantProblem, target: Target, tokens: int) -> int:
     return min((s for s in (1, 2, 4, 8, 16) if s == 1 or steps >= 4 * s), key=bytes_with)
 
 
+def _dealt(problem: DequantProblem, target: Target, tokens: int) -> bool:
+    """Whether x is dealt before it is multiplied: for integers of four bits, eight of which are a word."""
+    kind = FORMATS[problem.format]
+    packed = problem.n * problem.k * kind.bits / 8
+    return kind.bits == 4 and kind.table is None and packed >= DEALT_BYTES.get((target.arch, tokens), inf)
+
+
 def _common(problem: DequantProblem) -> dict[str, Scalar]:
     kind = FORMATS[problem.format]
     return {
@@ -179,7 +193,7 @@ def _decode(problem: DequantProblem) -> KernelSpec:
     return KernelSpec.of("dequantize", "decode", None, **_common(problem), block_W=256, threads=256)
 
 
-def _product(problem: DequantProblem, target: Target, tokens: int, split: bool) -> KernelSpec:
+def _product(problem: DequantProblem, target: Target, tokens: int, split: bool, dealt: bool) -> KernelSpec:
     looked_up = FORMATS[problem.format].table is not None
     return KernelSpec.of(
         "dequantize",
@@ -188,6 +202,7 @@ def _product(problem: DequantProblem, target: Target, tokens: int, split: bool) 
         **_common(problem),
         out_dtype="float32" if split else problem.out_dtype,
         copies=COPIES.get(target.arch, 0) if looked_up else 0,
+        dealt=dealt,
         **_arguments(problem, target, tokens),
     )
 
@@ -240,10 +255,11 @@ SHIPPED_ROWS = (1, *TOKENS, MANY)
 def shipped(target: Target) -> Iterator[KernelSpec]:
     """4-bit weights against float16 and bfloat16 for any number of tokens: with zero points and groups of 128, and nf4 with
     groups of 64; weights of 2 bits against int8."""
+    rounds = 256 * PROCESSORS.get(target.arch, 108)  # rows that are whole rounds of blocks, for which k is not split
     problems = [
-        DequantProblem(m, n, 8192, name, group, dtype, dtype, name == "uint4", False)
+        DequantProblem(m, n, k, name, group, dtype, dtype, name == "uint4", False)
         for m, (name, group), dtype in product(SHIPPED_ROWS, SHIPPED, ("float16", "bfloat16"))
-        for n in (512, 256 * PROCESSORS.get(target.arch, 108))  # with splits, and whole rounds of blocks without
+        for n, k in ((512, 8192), (rounds, 2048), (4096, 32768), (rounds, 8192))  # x is dealt for the last two
     ]
     problems += [
         DequantProblem(m, 512, k, "int2", 0, "int8", "float32", False, False)

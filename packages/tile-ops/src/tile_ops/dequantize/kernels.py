@@ -7,6 +7,8 @@ Extents are dynamic. A tensor that a flag switches off is not read. offset, the 
 so that one kernel serves layers with and without.
 """
 
+import numpy as np
+
 import tilelang.language as T
 
 VECTOR = 4  # words that one load of 16 bytes brings
@@ -28,22 +30,26 @@ def product(
     stages,
     threads,
     copies,
+    dealt,
 ):
     """On matrix instructions: weights are decoded in the registers where these want them, x stays as it is.
 
-    copies: of a table of all pairs of codes, for tables of four bits; 0 for a table of single codes.
+    copies: of a table of all pairs of codes, for tables of four bits; 0 for a table of single codes. dealt: X is what `deal`
+    makes of x, so that a thread finds eight codes of its own in a word; for codes of four bits without a table. W then has
+    words of type uint32.
     """
-    per = 8 // bits
+    per = 32 // bits if dealt else 8 // bits
     rows = max(1, block_K // group) if group else 1
-    m, n, row_bytes, groups, splits = (T.dynamic(name) for name in ("m", "n", "row_bytes", "groups", "splits"))
+    m, n, row_words, groups, splits = (T.dynamic(name) for name in ("m", "n", "row_words", "groups", "splits"))
     bias_n, *unused = (T.dynamic(name) for name in ("bias_n", "zero_groups", "zero_n", "codes"))
-    k = row_bytes * per
-    decode = _pairs(dtype, bits, signed, table)
+    k = row_words * per
+    decode, decode_word = _pairs(dtype, bits, signed, table), _pairs_of_word(dtype, signed)
+    held = "uint32" if dealt else "uint8"
 
     @T.prim_func
     def product(
         X: T.Tensor((m, k), dtype),
-        W: T.Tensor((n, row_bytes), "uint8"),
+        W: T.Tensor((n, row_words), held),
         scales: T.Tensor((groups, n), scale_dtype),
         zero_points: T.Tensor((groups, n) if zeros else (unused[0], unused[1]), "uint8"),
         values: T.Tensor((2**bits,) if table else (unused[2],), "float32"),
@@ -52,7 +58,7 @@ def product(
     ):
         with T.Kernel(T.ceildiv(n, block_N), T.ceildiv(m, block_M), splits, threads=threads) as (bn, bm, split):
             x_tile = T.alloc_shared((block_M, block_K), dtype)
-            packed = T.alloc_shared((block_N, block_K // per), "uint8")
+            packed = T.alloc_shared((block_N, block_K // per), held)
             scale_tile = T.alloc_shared((rows, block_N), scale_dtype)
             decoded = T.alloc_fragment((block_N, block_K), dtype)
             acc = T.alloc_fragment((block_N, block_M), "float32")
@@ -87,16 +93,29 @@ def product(
                     T.copy(scales[row : row + rows, bn * block_N : (bn + 1) * block_N], scale_tile)
                     if zeros:
                         T.copy(zero_points[row : row + rows, bn * block_N : (bn + 1) * block_N], zero_tile)
-                for i, j in T.Parallel(block_N, block_K // 2):
-                    code = T.cast(packed[i, 2 * j // per], "uint32") >> T.cast(2 * j % per * bits, "uint32")
-                    scale = T.cast(scale_tile[2 * j // group if rows > 1 else 0, i], dtype)
-                    zero = zero_tile[2 * j // group if rows > 1 else 0, i] if zeros else 0
-                    if table and copies:
-                        low, high = _halves(pair_of[T.cast(code, "int32"), i % 8 * 4 + j % 4], dtype)
-                    else:
-                        low, high = decode(code, zero, value_of if table else None, nothing)
-                    decoded[i, 2 * j] = low * scale
-                    decoded[i, 2 * j + 1] = high * scale
+                if dealt:
+                    # Lane t of four, which holds columns 2t, 2t + 1, 2t + 8, ... of a group of 32, finds them in word t.
+                    for i, g, t in T.Parallel(block_N, block_K // 32, 4):
+                        scale = T.cast(scale_tile[32 * g // group if rows > 1 else 0, i], dtype)
+                        zero = zero_tile[32 * g // group if rows > 1 else 0, i] if zeros else 0
+                        for half in T.unroll(2):
+                            word = packed[i, 4 * g + t] >> T.cast(8 * half, "uint32")
+                            low, high, next_low, next_high = decode_word(word, zero, nothing)
+                            decoded[i, 32 * g + 16 * half + 2 * t] = low * scale
+                            decoded[i, 32 * g + 16 * half + 2 * t + 1] = high * scale
+                            decoded[i, 32 * g + 16 * half + 2 * t + 8] = next_low * scale
+                            decoded[i, 32 * g + 16 * half + 2 * t + 9] = next_high * scale
+                else:
+                    for i, j in T.Parallel(block_N, block_K // 2):
+                        code = T.cast(packed[i, 2 * j // per], "uint32") >> T.cast(2 * j % per * bits, "uint32")
+                        scale = T.cast(scale_tile[2 * j // group if rows > 1 else 0, i], dtype)
+                        zero = zero_tile[2 * j // group if rows > 1 else 0, i] if zeros else 0
+                        if table and copies:
+                            low, high = _halves(pair_of[T.cast(code, "int32"), i % 8 * 4 + j % 4], dtype)
+                        else:
+                            low, high = decode(code, zero, value_of if table else None, nothing)
+                        decoded[i, 2 * j] = low * scale
+                        decoded[i, 2 * j + 1] = high * scale
                 T.gemm(decoded, x_tile, acc, transpose_B=True)
             for i, j in T.Parallel(block_M, block_N):
                 y = acc[j, i]
@@ -104,6 +123,26 @@ def product(
                 out[split, bm * block_M + i, bn * block_N + j] = y
 
     return product
+
+
+def deal(block, threads):
+    """Y = X, two columns of 16 bits to a word, with those of each 32 in the order in which `product` finds W's: columns q and
+    q + 4 of each eight are neighbours, and for q = 0, 1, 2, 3 those of all four eights."""
+    m, eights, groups = (T.dynamic(name) for name in ("m", "eights", "groups"))
+
+    @T.prim_func
+    def deal(X: T.Tensor((m, eights, 4), "uint32"), Y: T.Tensor((m, groups, 4, 4), "uint32")):
+        with T.Kernel(T.ceildiv(eights, block), m, threads=threads) as (part, row):
+            x = T.alloc_fragment((block, 4), "uint32")
+            T.copy(X[row, part * block : (part + 1) * block, 0:4], x)
+            for i in T.Parallel(block):
+                at = part * block + i
+                for two in T.unroll(2):
+                    a, b = x[i, two], x[i, two + 2]
+                    Y[row, at // 4, 2 * two, at % 4] = (a & T.uint32(0xFFFF)) | (b << T.uint32(16))
+                    Y[row, at // 4, 2 * two + 1, at % 4] = (a >> T.uint32(16)) | (b & T.uint32(0xFFFF0000))
+
+    return deal
 
 
 def decode(dtype, scale_dtype, bits, signed, group, zeros, table, block_W, threads):
@@ -161,6 +200,39 @@ def _pairs(dtype, bits, signed, table):
         return [half - less for half in _halves(pair, dtype)]
 
     return decode
+
+
+def _pairs_of_word(dtype, signed):
+    """`decode(word, zero, nothing)`: codes 0 and 4, then 1 and 5, of the eight codes of a word, as `_pairs` gives two.
+
+    In float16, sixteen times a code fits into the mantissa too: 1024 + 16 * code needs no shift, and a sixteenth of it less
+    64 and the zero point is one operation, without rounding.
+    """
+    one = 0x6400 if dtype == "float16" else 0x4300
+    middle = 8 if signed else 0
+    flip = (one ^ middle) << 16 | one ^ middle
+    flip_16 = flip ^ middle * 0x110011  # the highest bits of sixteen times a code
+
+    def decode(word, zero, nothing):
+        # Added, as a LOP3 would take an OR in and leave the exponent to a second one.
+        low, high = _halves((word & (T.uint32(0x000F000F) + nothing)) ^ T.uint32(flip), dtype)
+        less = T.reinterpret(T.cast(T.uint32(one + middle) + T.cast(zero, "uint32"), "uint16"), dtype)
+        if dtype != "float16":
+            upper = ((word >> T.uint32(4)) & (T.uint32(0x000F000F) + nothing)) ^ T.uint32(flip)
+            return [half - less for half in (low, high, *_halves(upper, dtype))]
+        offset = T.cast(T.reinterpret(T.float16(1024 - 64) - less, "uint16"), "uint32") * T.uint32(0x10001)
+        upper = (word & (T.uint32(0x00F000F0) + nothing)) ^ T.uint32(flip_16)
+        sixteenth = T.uint32(0x2C002C00) + nothing
+        codes = T.ptx("fma.rn.f16x2", upper, sixteenth, offset, dtype="uint32", meaning=_fma_halves)
+        return [low - less, high - less, *_halves(codes, dtype)]
+
+    return decode
+
+
+def _fma_halves(a, b, c):
+    """PTX ISA, fma.rn.f16x2: a * b + c for both halves of the words."""
+    a, b, c = (np.array([int(word) & 0xFFFFFFFF], np.uint32).view(np.float16).astype(np.float64) for word in (a, b, c))
+    return int((a * b + c).astype(np.float16).view(np.uint32)[0])
 
 
 def _bias(offset, column):
