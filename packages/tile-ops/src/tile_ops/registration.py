@@ -11,8 +11,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.amp.autocast_mode import _cast
 
 _LIBRARY = torch.library.Library("tile_ops", "FRAGMENT")
+#: torch's dispatch keys of autocast, by device.
+_AUTOCAST = {"cuda": "AutocastCUDA", "cpu": "AutocastCPU"}
+_AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(
+    torch._C.DispatchKey.AutocastCUDA
+)
 
 
 class Operation:
@@ -58,9 +64,18 @@ class Operation:
         torch.library.register_fake(self._name, function, lib=_LIBRARY)
         return function
 
-    def register_autocast(self, device: str, dtype: torch.dtype) -> None:
-        """Under autocast on `device` floating operands are converted to `dtype`."""
-        torch.library.register_autocast(self._name, device, dtype, lib=_LIBRARY)
+    def register_autocast(self) -> None:
+        """Under autocast the operands that it converts get the type that it asks for there, `torch.get_autocast_dtype`:
+        `torch.library.register_autocast` knows one type for all."""
+        for device, key in _AUTOCAST.items():
+            _LIBRARY.impl(self._name, self._converting(device), key)
+
+    def _converting(self, device: str) -> Callable[..., Any]:
+        def convert(*arguments: Any) -> Any:
+            with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST_KEYS):
+                return self._overload(*_cast(arguments, device, torch.get_autocast_dtype(device)))
+
+        return convert
 
     def register_autograd(self, backward: Callable[..., Any], *, setup_context: Callable[..., None]) -> None:
         """As `torch.library.register_autograd`."""

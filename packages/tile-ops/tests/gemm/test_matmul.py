@@ -156,12 +156,18 @@ def test_compiles_as_one_graph(close):
     close(compiled(a), 2 * reference.matmul(a, b), reference.TOLERANCES["float32"])
 
 
-def test_autocast(close, device):
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast(close, device, dtype):
+    """To the type that autocast has there, the gradients' products too."""
     a, b = operands((20, 32), (32, 24))
-    with torch.autocast(device, torch.bfloat16):
+    a.requires_grad_()
+    with torch.autocast(device, dtype):
         found = tile_ops.matmul(a, b)
-    assert found.dtype == torch.bfloat16
-    close(found, reference.matmul(a.bfloat16(), b.bfloat16()), reference.TOLERANCES["bfloat16"])
+    assert found.dtype == dtype
+    tolerance = reference.TOLERANCES[str(dtype).removeprefix("torch.")]
+    close(found.detach(), reference.matmul(a.detach().to(dtype), b.to(dtype)), tolerance)
+    found.sum().backward()
+    close(a.grad, b.to(dtype).double().sum(1).expand(20, 32), tolerance)
 
 
 @pytest.fixture

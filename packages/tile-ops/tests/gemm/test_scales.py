@@ -23,28 +23,34 @@ def operands(m, n, k, dtype):
     return a, b.mT
 
 
+@pytest.fixture
+def tolerance(device):
+    """Hopper's tensor cores keep fewer bits of a sum of float8 products, which the emulator does not play."""
+    return reference.TOLERANCES["float32"] if device == "cpu" else 3e-3
+
+
 def scales(*shape):
     return torch.rand(shape, generator=torch.Generator().manual_seed(1)) + 0.5
 
 
 @pytest.mark.parametrize("dtype", [E4M3, torch.int8])
 @pytest.mark.parametrize("shapes", [((), ()), ((20,), (24,)), ((20, 1), (1, 24)), ((1,), (24,))])
-def test_scales_of_tensors_and_rows(ran, close, dtype, shapes):
+def test_scales_of_tensors_and_rows(ran, close, tolerance, dtype, shapes):
     a, b = operands(20, 24, 64, dtype)
     scale_a, scale_b = scales(*shapes[0]), scales(*shapes[1])
     options = {"scale_a": scale_a, "scale_b": scale_b, "bias": torch.linspace(-2, 2, 24), "activation": "relu"}
     found = ran(tile_ops.matmul, a, b, out_dtype=torch.float32, **options)
-    close(found, reference.matmul(a, b, **options), reference.TOLERANCES["float32"])
+    close(found, reference.matmul(a, b, **options), tolerance)
 
 
 @pytest.mark.parametrize("size", [(20, 24, 256), (20, 150, 300)])
-def test_scales_of_blocks(ran, close, size):
+def test_scales_of_blocks(ran, close, tolerance, size):
     m, n, k = size
     a, b = operands(m, n, k, E4M3)
     deep, wide = -(-k // 128), -(-n // 128)
     options = {"scale_a": scales(m, deep), "scale_b": scales(deep, wide)}
     found = ran(tile_ops.matmul, a, b, out_dtype=torch.float32, **options)
-    close(found, reference.matmul(a, b, **options), reference.TOLERANCES["float32"])
+    close(found, reference.matmul(a, b, **options), tolerance)
 
 
 def test_leading_dimensions_of_a(ran, close):
@@ -56,12 +62,12 @@ def test_leading_dimensions_of_a(ran, close):
 
 
 @pytest.mark.full
-def test_blocks_on_hopper(run_as, ran, close):
+def test_blocks_on_hopper(run_as, ran, close, tolerance):
     run_as("cuda -arch=sm_90a")
     a, b = operands(128, 128, 256, E4M3)
     options = {"scale_a": scales(128, 2), "scale_b": scales(2, 1)}
     found = ran(tile_ops.matmul, a, b, out_dtype=torch.float32, **options)
-    close(found, reference.matmul(a, b, **options), reference.TOLERANCES["float32"])
+    close(found, reference.matmul(a, b, **options), tolerance)
 
 
 def test_is_a_torch_operator():
@@ -71,11 +77,11 @@ def test_is_a_torch_operator():
     torch.library.opcheck(torch.ops.tile_ops.scaled_matmul.default, arguments, test_utils=checks)
 
 
-def test_autocast_leaves_float8_alone(close, device):
+def test_autocast_leaves_float8_alone(close, tolerance, device):
     a, b = operands(20, 24, 64, E4M3)
     with torch.autocast(device, torch.bfloat16):
         found = tile_ops.matmul(a, b, out_dtype=torch.float32)
-    close(found, reference.matmul(a, b), reference.TOLERANCES["float32"])
+    close(found, reference.matmul(a, b), tolerance)
 
 
 F8 = operands(20, 24, 256, E4M3)

@@ -105,6 +105,7 @@ def test_refuses(call, error, text):
         call()
 
 
+@pytest.mark.cpu("its kernels")
 def test_narrow_rows_take_a_narrow_kernel_on_a_cpu(ran, close):
     for columns, expected in ((33, 64), (100, 128), (129, 256)):
         x = normal(3, columns)

@@ -132,8 +132,7 @@ def _(
     return _results(q, v)
 
 
-forward_operation.register_autocast("cuda", torch.float16)
-forward_operation.register_autocast("cpu", torch.bfloat16)
+forward_operation.register_autocast()
 
 
 FLASH_ATTENTION_VARLEN = Operator(
@@ -243,5 +242,4 @@ def _(
     return _packed_results(q, v)
 
 
-packed_operation.register_autocast("cuda", torch.float16)
-packed_operation.register_autocast("cpu", torch.bfloat16)
+packed_operation.register_autocast()

@@ -114,5 +114,4 @@ def _(
     return _results(q)
 
 
-_decode.register_autocast("cuda", torch.float16)
-_decode.register_autocast("cpu", torch.bfloat16)
+_decode.register_autocast()

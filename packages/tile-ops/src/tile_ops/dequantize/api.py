@@ -179,5 +179,4 @@ def _(
 
 
 # Packed bytes and zero points are no floating numbers and stay; x, bias and scales are converted.
-_dequant_matmul.register_autocast("cuda", torch.float16)
-_dequant_matmul.register_autocast("cpu", torch.bfloat16)
+_dequant_matmul.register_autocast()

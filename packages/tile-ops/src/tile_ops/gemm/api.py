@@ -270,6 +270,5 @@ def _scales(scale: torch.Tensor | None, scales: str | None, extent: int) -> torc
     return scale.reshape(-1, scale.shape[-1]).contiguous()
 
 
-_matmul.register_autocast("cuda", torch.float16)
-_matmul.register_autocast("cpu", torch.bfloat16)
+_matmul.register_autocast()
 _matmul.register_autograd(backward, setup_context=setup_context)

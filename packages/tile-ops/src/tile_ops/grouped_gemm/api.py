@@ -59,5 +59,4 @@ def _(x: torch.Tensor, weights: torch.Tensor, group_sizes: torch.Tensor, out_dty
     return x.new_empty((x.shape[0], weights.shape[2]), dtype=out_dtype or x.dtype)
 
 
-_grouped_matmul.register_autocast("cuda", torch.float16)
-_grouped_matmul.register_autocast("cpu", torch.bfloat16)
+_grouped_matmul.register_autocast()

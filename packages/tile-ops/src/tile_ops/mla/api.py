@@ -102,5 +102,4 @@ def _empty(q_nope: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return out, q_nope.new_empty(q_nope.shape[:2], dtype=torch.float32)
 
 
-_mla_decode.register_autocast("cuda", torch.float16)
-_mla_decode.register_autocast("cpu", torch.bfloat16)
+_mla_decode.register_autocast()

@@ -50,8 +50,7 @@ def _(x: torch.Tensor, weight: torch.Tensor, eps: float, activation: str | None)
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-_rms_norm.register_autocast("cuda", torch.float16)
-_rms_norm.register_autocast("cpu", torch.bfloat16)
+_rms_norm.register_autocast()
 
 
 LAYER_NORM = Operator(
@@ -122,5 +121,4 @@ def _(x: torch.Tensor, dim: int) -> torch.Tensor:
 
 
 for _operator in (_layer_norm, _softmax):
-    _operator.register_autocast("cuda", torch.float16)
-    _operator.register_autocast("cpu", torch.bfloat16)
+    _operator.register_autocast()
