@@ -21,7 +21,7 @@ from tile_compiler.simt.plan_clusters import WISH, wished
 from tile_compiler.simt.roles.plan_channels import NO_ROLES, NO_TMA
 from tile_compiler.simt.tile_order import is_pipelined
 from tilelang import ops
-from tilelang.autotuner.model import estimate
+from tilelang.autotuner.model import L2_BYTES_PER_CLOCK, blocks_per_multiprocessor, estimate
 from tilelang.ir import tile_ir
 from tilelang.ir.tile_work import LaunchWork, TileWork, tile_work, value_of
 
@@ -29,13 +29,19 @@ if TYPE_CHECKING:
     from tilelang.autotuner.machine import Machine
 
 WHOLE = "tl.disable_split_sums"
-# Blocks of a portable cluster (CUDA programming guide, "Thread Block Clusters"), and how many such clusters surely run at once:
-# they lie in one GPC, whose number of multiprocessors is no multiple of every size.
-SIZES = {2: 64, 4: 28, 8: 14}
+# Blocks of a portable cluster (CUDA programming guide, "Thread Block Clusters"), and how many such clusters run at once where a
+# block fills a multiprocessor (measured, H200: one more takes a second wave). A cluster lies in one GPC.
+SIZES = {2: 66, 4: 30, 8: 15}
 LEAST_GAIN = 0.15  # of a call's time
 LEAST_STEPS = 4  # of a block's share: fewer do not fill the pipeline
-EXCHANGE_SECONDS = 3.3e-6  # barriers of the cluster, and what else parts cost beside bytes: 3.2 to 3.9 us measured
+LEAST_STEP = 0.05  # that a larger cluster must gain over a smaller one
+# Measured on the H200, as the figures of `docs/performance/cuda.md` fit: what begins and ends a call beside the model's launch,
+# what parts cost beside bytes, and once more for each doubling of the blocks.
+ENDS_SECONDS, EXCHANGE_SECONDS, DOUBLING_SECONDS = 3e-6, 1.4e-6, 0.6e-6
 REMOTE_BYTES_PER_CLOCK = 32  # that a multiprocessor reads of others' shared memory: 57 GB/s measured
+# What one multiprocessor gets of L2 while few ask, and all of them together of tensors that come from memory meanwhile: 103 GB/s
+# and 5.5 TB/s measured.
+ALONE_BYTES_PER_CLOCK, TOGETHER_BYTES_PER_CLOCK = 59, 3130
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +92,7 @@ def split_sums(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
             return kernel
         seconds = {blocks: _seconds(found, blocks, machine) for blocks in (1, *_sizes(found, machine))}
         known = {blocks: s for blocks, s in seconds.items() if s is not None}
-        best = min(known, key=lambda blocks: known[blocks], default=1)
+        best = _best(known)
         figures = ", ".join(f"{1e6 * s:.1f} us with {blocks}" for blocks, s in known.items())
         if best == 1 or known[best] > (1 - LEAST_GAIN) * known[1]:
             ctx.report.note(kernel.span, f"sums in one block: no gain of {LEAST_GAIN:.0%} predicted ({figures or '?'})")
@@ -145,7 +151,8 @@ def _last_wave(blocks: int, machine: Machine) -> str:
 def _sizes(site: _Site, machine: Machine) -> list[int]:
     """The clusters that the chip has room for at once, with enough steps for each block."""
     blocks = site.work.blocks or 1
-    room = {s: min(count, machine.multiprocessors // s) for s, count in SIZES.items()}
+    resident = max(1, blocks_per_multiprocessor(site.work, machine))
+    room = {s: min(resident * count, machine.multiprocessors // s) for s, count in SIZES.items()}
     return [s for s, count in room.items() if blocks <= count and s * LEAST_STEPS <= site.steps]
 
 
@@ -160,13 +167,27 @@ def _seconds(site: _Site, blocks: int, machine: Machine) -> float | None:
         steps=math.ceil(work.steps * share),
         read_bytes=math.ceil(work.read_bytes * share),
     )
+    asking = min(part.blocks or 1, machine.multiprocessors)
+    rate = min(ALONE_BYTES_PER_CLOCK, TOGETHER_BYTES_PER_CLOCK / asking)
+    more = part.read_bytes * (L2_BYTES_PER_CLOCK / rate - 1)  # the model's rate is that of all multiprocessors
+    part = dataclasses.replace(part, written_bytes=part.written_bytes + round(more))
     found = estimate(TileWork((part,), None), machine)
     if found is None:
         return None
+    seconds = found.seconds + ENDS_SECONDS
     if blocks == 1:
-        return found.seconds
+        return seconds
     exchanged = tiles_read(blocks) * site.bytes / (REMOTE_BYTES_PER_CLOCK * machine.clock)
-    return found.seconds + len(site.sums) * EXCHANGE_SECONDS + exchanged
+    return seconds + len(site.sums) * (EXCHANGE_SECONDS + DOUBLING_SECONDS * math.log2(blocks)) + exchanged
+
+
+def _best(seconds: dict[int, float]) -> int:
+    """The number of blocks with the fewest seconds, or a smaller one that takes hardly more."""
+    best = 1
+    for blocks, s in seconds.items():
+        if s < (1 - LEAST_STEP) * seconds[best]:
+            best = blocks
+    return best
 
 
 def _split(site: _Site, blocks: int) -> tile_ir.Kernel:
