@@ -51,6 +51,7 @@ TL_DEVICE void add_remote(T* c, const T* shared, uint32_t rank) {
 #pragma unroll
     for (int j = 0; j < width; ++j) c[i * width + j] += piece[j];
   }
+  asm volatile("" ::: "memory");  // the next block's elements are loaded when these registers are free
 }
 
 // True in one lane of the full warp that calls it, always the same.
