@@ -29,7 +29,7 @@ def benchmark() -> Any:
 
     yield type("Modules", (), {"cases": cases, "configs": configs, "kernels": kernels, "recorded": recorded})
     sys.path.remove(str(GPU))
-    for name in {"cases", "configs", "kernels", "recorded"} - before:
+    for name in {"cases", "configs", "kernels", "pack", "recorded"} - before:
         sys.modules.pop(name, None)
 
 
@@ -171,3 +171,16 @@ def test_mla(benchmark: Any, name: str, heads: int, dim: int, pe_dim: int, tiles
     q, q_pe, kv, k_pe = (x.astype(float) for x in (Q, Q_pe, KV[:, :, 0], K_pe[:, :, 0]))
     scores = (q @ kv.swapaxes(1, 2) + q_pe @ k_pe.swapaxes(1, 2)) / math.sqrt(dim + pe_dim)
     close(emulated(function, Q, Q_pe, KV, K_pe), softmax(scores) @ kv)
+
+
+@pytest.mark.full
+def test_no_measured_kernel_spills_or_is_serialized(benchmark: Any, tmp_path: Path) -> None:
+    """Each case in its own configuration, in the variant that is measured."""
+    import pack
+
+    said = []
+    for group, case in benchmark.cases.chosen(None, None):
+        for config in benchmark.configs.configs(group, case):
+            text, file = pack.compiled(tmp_path, "sm_90a", case, config, leave=False)
+            said += [] if file else [text]
+    assert not said

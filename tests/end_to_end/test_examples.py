@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import runpy
 from pathlib import Path
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 from checking import TOLERANCES, main, relative_error
 from emulator_sweep import Sweep
+
+from tilelang.errors import TargetUnavailable
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem not in ("checking", "models", "quickstart"))
@@ -65,3 +68,13 @@ def test_example_agrees_in_the_emulator(name: str, case: dict[str, Any]) -> None
     example = importlib.import_module(name)
     with Sweep(seeds=(1, 2, 3)).over(name):
         assert example.check("cuda -arch=sm_80", "emulate", **case) <= TOLERANCES[example.DTYPE]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("name", NAMES)
+def test_example_neither_spills_nor_is_serialized(name: str, arch: str) -> None:
+    """Compiled as for a card; what the device compiler makes slow is a warning (SlowDeviceCode), and so an error here."""
+    example = importlib.import_module(name)
+    with contextlib.suppress(TargetUnavailable):  # the call, where there is no such card
+        example.check(f"cuda -arch={arch}", "device", **example.CASES[0])

@@ -238,6 +238,26 @@ def test_other_spills_stay_as_they_are(registers: int, min_blocks: int | None) -
     assert not spills_for_company(launch, {"registers": registers, "spills": 80}, cuda_arch("sm_80"))
 
 
+@pytest.mark.parametrize("prints", [False, True])
+def test_the_arguments_of_a_print_are_no_local_arrays(prints: bool) -> None:
+    @T.prim_func
+    def copy(A: T.Tensor((128,), "float32"), C: T.Tensor((128,), "float32")):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_fragment((128,), "float32")
+            T.copy(A, a)
+            if prints:
+                T.print(a, msg="all of it")
+            T.copy(a, C)
+
+    module = lower(copy, parse("cuda -arch=sm_80"))
+    launches = kernel_launches(module.func, module.signature)
+    cubin = SimpleNamespace(resources={"copy_kernel": {"spills": 0, "stack": 16}}, notes=[])
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        warn_of_slow_code(module.func, launches, cubin, b'{"files": [], "lines": []}', module.context)
+    assert ["keeps 16 bytes of local arrays" in str(w.message) for w in found] == ([] if prints else [True])
+
+
 def test_a_note_is_a_warning_with_the_statements_line() -> None:
     """Lines of the text become the user's by the artifact's own table."""
     func = gemm(128, 128, 64, 256, (False, False), 0)

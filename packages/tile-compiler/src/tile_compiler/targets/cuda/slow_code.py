@@ -7,11 +7,13 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tvm import ir
 from tvm import tirx as tir
 
 from tile_compiler.cfamily.launches import KernelLaunch
 from tile_compiler.context import CompileContext
 from tile_compiler.errors import SlowDeviceCode, where
+from tile_compiler.rewrite import is_call
 from tilelang.ir import tile_ir
 
 REPAIR = {
@@ -47,11 +49,17 @@ def _faults(launch: KernelLaunch, cubin: Any, debug: bytes) -> Iterator[tuple[st
     used = cubin.resources.get(symbol, {})
     if used.get("spills"):
         yield "", f"ptxas spills {used['spills']} bytes of registers to memory", REPAIR["spills"]
-    elif used.get("stack"):
+    elif used.get("stack") and not _prints(launch):
         yield "", f"ptxas keeps {used['stack']} bytes of local arrays in memory", REPAIR["stack"]
     for note in cubin.notes:
         if note.symbol in ("", symbol):
             yield _users_line(debug, note.line), f"ptxas ({note.code}): {note.text}", REPAIR.get(note.code, OTHER)
+
+
+def _prints(launch: KernelLaunch) -> bool:
+    """Whether a kernel prints: the arguments of printf lie in memory."""
+    calls = (n for n in tile_ir.walk(launch.kernel.body, ir.Call) if is_call(n, "tirx.call_extern"))
+    return any(str(call.args[0].value) == "tl::print" for call in calls)
 
 
 def _users_line(debug: bytes, line: int) -> str:
