@@ -367,7 +367,7 @@ def two_launches() -> Any:
 
 @pytest.mark.parametrize(("target", "overlap"), [(HOPPER, True), ("cuda -arch=sm_80", False), ("cpu", False)])
 def test_a_launch_that_begins_early_waits(target, overlap):
-    """Nothing of it runs ahead of the wait, a producer warp neither; targets without such launches leave both calls out."""
+    """Nothing of it runs ahead of the wait: a producer warp waits too. Targets without such launches leave both calls out."""
     kernel = compiled(two_launches(), target, "device" if target == "cpu" else "emulate")
     a = np.random.default_rng(0).standard_normal((2, 256, 64)).astype(np.float16)
     s, b = np.zeros_like(a), np.zeros((2, 64), np.float32)
@@ -380,10 +380,30 @@ def test_a_launch_that_begins_early_waits(target, overlap):
     if target != "cpu":  # not of what an earlier launch may still write
         assert text.count("__restrict__") == (2 if overlap else 4)
     if overlap:
-        wait = text.index("tl::grid_dependency_wait")
-        second = text[text.index("main_kernel_1(") : wait]
-        assert not any(word in second for word in ("S[", "tma_load", "cp_async"))
+        assert "one of 32 more brings tiles" in str(kernel.report()["notes"])
+        second = text[text.index("main_kernel_1(") :]
+        consumers, waited, loads = second.split("tl::grid_dependency_wait")
+        assert "total[" in waited
+        assert "tl::tma_load" in loads
+        assert not any(word in consumers + waited for word in ("S[", "tl::tma_load", "cp_async"))
         compiled(two_launches(), HOPPER, "device")
+
+
+def test_no_producer_where_a_wait_for_earlier_launches_is_conditional():
+    @T.prim_func
+    def main(A: T.Tensor((256, 64), "float16"), B: T.Tensor((64,), "float32"), early: T.int32):
+        with T.Kernel(1, threads=128):
+            tile = T.alloc_shared((64, 64), "float16")
+            total = T.alloc_fragment((64,), "float32")
+            T.clear(total)
+            if early > 0:
+                T.pdl_sync()
+            for k in T.Pipelined(4, num_stages=2):
+                T.copy(A[k * 64, 0], tile)
+                T.reduce_sum(tile, total, dim=0, clear=False)
+            T.copy(total, B)
+
+    assert "no producer warp: all threads come to T.pdl_sync" in str(compiled(main).report()["notes"])
 
 
 def test_warpgroups_wait_for_warpgroups_of_other_blocks():

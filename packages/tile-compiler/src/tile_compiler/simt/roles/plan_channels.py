@@ -56,6 +56,9 @@ def plan_channels(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     Of the tiles of a kernel that runs in clusters, those that are the same in all blocks of a cluster come once for all of
     them, in parts (`multicast`).
 
+    `T.pdl_sync` stays where it is in both programs: what stands behind it is not loaded before. `T.pdl_trigger` is the
+    consumers' alone.
+
     In a kernel that has channels, tiles that are brought once from global memory before they are used come by them too;
     so do those that are brought once in each iteration of a loop around a pipelined one (`roles.single`).
     """
@@ -65,9 +68,9 @@ def plan_channels(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
         if any(tile_ir.as_thread_group(n) is not None for n in tile_ir.walk(kernel.body)):
             return kernel  # the user has given the roles
-        if _meets_others(kernel):
-            reason = "all threads come to T.pdl_sync, T.sync_grid, and T.cluster_sync before the last tile is there"
-            ctx.report.note(kernel.span, f"no producer warp: {reason}")
+        meeting = _meets_others(kernel)
+        if meeting:
+            ctx.report.note(kernel.span, f"no producer warp: all threads come to {meeting}")
             return kernel
         planner = Planner(func, kernel, ctx)
         body = planner.body(kernel.body)
@@ -84,19 +87,22 @@ def plan_channels(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     return map_kernels(func, rule)
 
 
-def _meets_others(kernel: tile_ir.Kernel) -> bool:
-    """Whether all threads of several blocks meet, or wait for earlier launches, where a producer may still have work: it
-    would have to come there too. A barrier of a cluster does not wait for threads that have ended (PTX ISA,
-    `barrier.cluster`), so that one behind the last tile is for the consumers alone."""
+def _meets_others(kernel: tile_ir.Kernel) -> str:
+    """Where all threads of several blocks meet, or wait for earlier launches, while a producer may still have work and would
+    not come by; "" if nowhere. A barrier of a cluster does not wait for threads that have ended (PTX ISA,
+    `barrier.cluster`), so that one behind the last tile is for the consumers alone; a wait for earlier launches is a
+    producer's too, if it is a statement of the kernel's own."""
     met = False
     for stmt in tile_ir.statements(kernel.body):
         found = [ops.operator_of(n) for n in tile_ir.walk(stmt, tir.Evaluate)]
-        if any(isinstance(op, (ops.GridSync, ops.DependentLaunch)) for op in found):
-            return True
+        if any(isinstance(op, ops.GridSync) for op in found):
+            return "T.sync_grid"
+        if any(isinstance(op, ops.DependentLaunch) for op in found) and not isinstance(stmt, tir.Evaluate):
+            return "T.pdl_sync or T.pdl_trigger in another statement"
         met = met or any(isinstance(op, ops.AcrossBlocks) for op in found)
         if met and any(isinstance(op, ops.Copy) and is_shared(op.dst.source) for op in found):
-            return True
-    return False
+            return "T.cluster_sync before the last tile is there"
+    return ""
 
 
 class Planner(RangeRewriter):

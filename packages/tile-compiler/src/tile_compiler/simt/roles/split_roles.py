@@ -10,6 +10,7 @@ from tvm import tirx as tir
 
 from tile_compiler.rewrite import Rewriter, is_call, map_kernels, renewed
 from tile_compiler.simt.context import SimtContext
+from tile_compiler.simt.operators.dependent import WAIT
 from tile_compiler.simt.operators.nests import int32, is_shared, run
 from tile_compiler.simt.roles.channels import WARP, is_role
 from tile_compiler.simt.roles.registers import consumer_limit
@@ -109,7 +110,7 @@ class _Consumer(Rewriter):
 
 
 class _Producer(Rewriter):
-    """The producer's statements, and of the others those that these depend on."""
+    """The producer's statements, waits for earlier launches, and of the others those that these depend on."""
 
     def __init__(self, body: Any) -> None:
         self.kept: set[Any] = set()  # statements
@@ -144,7 +145,7 @@ class _Producer(Rewriter):
         return any(found)
 
     def _wanted(self, node: Any, around: list[Any]) -> bool:
-        if is_role(node):
+        if is_role(node) or _waits(node):
             return True
         if isinstance(node, tir.Bind):
             return node.var in self.needed
@@ -166,6 +167,12 @@ class _Producer(Rewriter):
         if node not in self.kept:
             return None
         return node.body if is_role(node) else super().stmt(node)
+
+
+def _waits(node: Any) -> bool:
+    """Whether a statement waits for earlier launches, whose results the producer loads too."""
+    call: Any = getattr(node, "value", None)
+    return is_call(call, "tirx.call_extern") and str(call.args[0].value) == WAIT
 
 
 def _bodies(node: Any) -> Iterator[Any]:
