@@ -308,6 +308,7 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
         for size in STAYERS:
             if _stays(problem, target, size):
                 yield _staying_spec(problem, target, size)
+    yield from panels.shipped(target)
 
 
 def _tiles(target: Target, size: str) -> Tiles:
