@@ -211,8 +211,8 @@ def test_tokens_are_dealt_where_that_pays():
         return [role for role, _ in configs.plan(problem, Target("cuda", arch)).kernels]
 
     assert "deal" in roles(64, "uint4", "sm_90a")
-    assert "deal" in roles(33, "int4", "sm_90a")
-    other = ((16, "uint4", "sm_90a"), (65, "uint4", "sm_90a"), (64, "nf4", "sm_90a"), (64, "uint4", "sm_80"))
+    assert "deal" in roles(64, "int4", "sm_90a")
+    other = ((33, "uint4", "sm_90a"), (65, "uint4", "sm_90a"), (64, "nf4", "sm_90a"), (64, "uint4", "sm_80"))
     assert not any("deal" in roles(*case) for case in other)
     assert "deal" not in roles(64, "uint4", "sm_90a", 4096)
 
@@ -232,7 +232,7 @@ def test_codes_of_whole_words(ran, close, run_as, monkeypatch, n, format, dtype)
     run_as("cuda -arch=sm_90a")
     monkeypatch.setitem(configs.DEALT_BYTES, ("sm_90a", 8), 0)
     monkeypatch.setitem(configs.TILES, ("sm_90a", 8), configs.Tile(64, 64, 2))  # emulated faster than the large one
-    m, k = 3, 160
+    m, k = 8, 160
     w = random_weight(n, k, format, 32, dtype)
     if w.zeros is not None:
         w.zeros[1] = 127

@@ -170,10 +170,12 @@ def _splits(problem: DequantProblem, target: Target, tokens: int) -> int:
 
 
 def _dealt(problem: DequantProblem, target: Target, tokens: int) -> bool:
-    """Whether x is dealt before it is multiplied: for integers of four bits, eight of which are a word."""
+    """Whether x is dealt before it is multiplied: for integers of four bits, eight of which are a word, and tokens that fill
+    a tile (33 of 64 took 91 us so, 77 us as they are)."""
     kind = FORMATS[problem.format]
-    packed = problem.n * problem.k * kind.bits / 8
-    return kind.bits == 4 and kind.table is None and packed >= DEALT_BYTES.get((target.arch, tokens), inf)
+    if kind.bits != 4 or kind.table is not None or problem.m % tokens:
+        return False
+    return problem.n * problem.k / 2 >= DEALT_BYTES.get((target.arch, tokens), inf)
 
 
 def _common(problem: DequantProblem) -> dict[str, Scalar]:
