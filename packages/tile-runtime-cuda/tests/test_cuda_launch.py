@@ -23,7 +23,7 @@ from tile_runtime.errors import (
 from tile_runtime.manifest import Manifest
 from tile_runtime.packed_arguments import narrow_bits
 from tile_runtime_cuda import plugin, profile
-from tile_runtime_cuda.driver import Driver
+from tile_runtime_cuda.driver import Driver, DriverError
 from tile_runtime_cuda.launch import LaunchError, compiles_for, load, runs_on
 
 from .fake_cuda import OnDevice, OnSecond, RecordingDriver, tensor
@@ -478,6 +478,22 @@ def test_calls_with_the_same_tensors_find_their_maps_again() -> None:
     prepared(z, y)
     assert [e[2] for e in library.encoded[2:]] == [z.data_ptr()]
     assert library.launched[-1].arguments[64:192] == b"\3" * 128
+
+
+def test_maps_in_a_thread_without_a_context() -> None:
+    """As that of torch's gradients, whose first work may be ours."""
+    library = RecordingDriver()
+    kernel = loaded_with_maps(library)
+    library.fail["cuTensorMapEncodeTiled"] = [201]
+    kernel(*(tensor(256, 192, dtype=torch.float16) for _ in "xy"))
+    assert len(library.encoded) == 2
+    assert len(library.launched) == 1
+    refused = library.calls.index("cuTensorMapEncodeTiled")
+    again = library.calls.index("cuTensorMapEncodeTiled", refused + 1)
+    assert library.calls[again - 2 : again] == ["cuDevicePrimaryCtxRetain", "cuCtxSetCurrent"]
+    library.fail["cuTensorMapEncodeTiled"] = [1]
+    with pytest.raises(DriverError, match=r"refused cuTensorMapEncodeTiled: invalid argument \(1\)"):
+        kernel(*(tensor(128, 192, dtype=torch.float16) for _ in "xy"))
 
 
 def test_a_tensor_that_no_map_can_describe() -> None:

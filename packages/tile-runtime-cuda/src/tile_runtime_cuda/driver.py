@@ -138,7 +138,7 @@ class Driver:
         return function
 
     def encode_tensor_map(self, tensor_map: TensorMap) -> bytes:
-        """The map's 128 bytes (cuTensorMapEncodeTiled); it needs no context."""
+        """The map's 128 bytes (cuTensorMapEncodeTiled). Threads without a context are refused."""
         rank = tensor_map.rank
         memory = ctypes.create_string_buffer(BYTES + 64)
         place = ctypes.addressof(memory) + -ctypes.addressof(memory) % 64

@@ -244,8 +244,18 @@ class CudaBackend:
             made = TensorMap.of(self._manifest.tensormaps[number], address, shape, strides)
             if len(self._tensor_maps) >= _KEPT_TENSOR_MAPS:
                 self._tensor_maps.clear()
-            found = self._tensor_maps[key] = self._driver.encode_tensor_map(made)
+            found = self._tensor_maps[key] = self._encoded(made)
         return found
+
+    def _encoded(self, made: TensorMap) -> bytes:
+        """The driver's map; in a thread that has no context yet, as that in which torch computes gradients, after it got one."""
+        try:
+            return self._driver.encode_tensor_map(made)
+        except DriverError as error:
+            if error.status not in (_INVALID_CONTEXT, _NOT_INITIALIZED):
+                raise
+        self._driver.use_device(0)  # a thread that had chosen another one would have its context
+        return self._driver.encode_tensor_map(made)
 
     def workspace(self, nbytes: int, zero: bool, align: int) -> tuple[object, int]:
         """Memory for one call, from torch's allocator: it is reused in stream order."""

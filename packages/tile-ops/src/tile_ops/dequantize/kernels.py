@@ -7,7 +7,7 @@ Extents are dynamic. A tensor that a flag switches off is not read. offset, the 
 so that one kernel serves layers with and without.
 """
 
-import numpy as np
+import struct
 
 import tilelang.language as T
 
@@ -230,9 +230,9 @@ def _pairs_of_word(dtype, signed):
 
 
 def _fma_halves(a, b, c):
-    """PTX ISA, fma.rn.f16x2: a * b + c for both halves of the words."""
-    a, b, c = (np.array([int(word) & 0xFFFFFFFF], np.uint32).view(np.float16).astype(np.float64) for word in (a, b, c))
-    return int((a * b + c).astype(np.float16).view(np.uint32)[0])
+    """PTX ISA, fma.rn.f16x2: a * b + c for both halves of the words, as long as no result overflows."""
+    pairs = (struct.unpack("<2e", struct.pack("<I", int(word) & 0xFFFFFFFF)) for word in (a, b, c))
+    return int.from_bytes(struct.pack("<2e", *(x * y + z for x, y, z in zip(*pairs))), "little")
 
 
 def _bias(offset, column):
