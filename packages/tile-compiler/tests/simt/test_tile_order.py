@@ -65,10 +65,10 @@ def test_bytes_of_tiles_in_flight(rows: int, flying: int) -> None:
 
 
 def test_panels_for_a_product_and_none_where_neighbours_share_all() -> None:
-    panels, asked = best_panels(product(64 * 64, 128 * 64, 96), [64, 64], 132)
+    panels, asked = best_panels(product(64 * 64, 128 * 64, 96), 132, 4096)
     assert panels is not None
     assert asked[panels.size] == min(asked.values()) < asked[0] / 2
-    panels, asked = best_panels(product(64 * 64, 128, 96), [1, 64], 32)
+    panels, asked = best_panels(product(64 * 64, 128, 96), 32, 4096)
     assert panels is None
     assert len(set(asked.values())) == 1
 
@@ -91,4 +91,4 @@ def test_what_memory_decides_is_not_guessed() -> None:
     (kernel,) = tile_ir.kernels(main)
     with pytest.raises(Unknown):
         bytes_asked(kernel, [10, 2], 4, None)
-    assert best_panels(kernel, [10, 2], 4) == (None, {})
+    assert best_panels(kernel, 4, 4096) == (None, {})

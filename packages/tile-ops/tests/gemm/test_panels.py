@@ -23,6 +23,7 @@ def roles(*args, **options):
     return [kernel.spec.function for kernel in tile_ops.explain(tile_ops.matmul, *args, **options).kernels]
 
 
+@pytest.mark.cpu("its kernels")
 @pytest.mark.parametrize("turned", ["", "a", "b", "ab"])
 @pytest.mark.parametrize(("m", "n", "k"), [(256, 256, 256), (300, 330, 500), (513, 257, 767), (256, 640, 256)])
 def test_agrees(ran, close, m, n, k, turned):
@@ -31,6 +32,7 @@ def test_agrees(ran, close, m, n, k, turned):
     close(ran(tile_ops.matmul, a, b), reference.matmul(a, b), reference.TOLERANCES["float32"])
 
 
+@pytest.mark.cpu("its kernels")
 def test_bias_activation_and_type_of_the_result(ran, close):
     a, b = operands(260, 300, 480, "b")
     options = {"bias": torch.randn(300), "activation": "relu"}

@@ -113,7 +113,7 @@ class _Nest:
         # Elements one by one gain nothing; loads with an eviction policy have predicates without a branch.
         splits = self.width > 1 and CACHE not in self.nest.annotations
         needed = interior(self.rule, self.low) if splits else None
-        if needed is None:
+        if needed is None or any(tile_ir.static(c) == 0 for c in needed):  # the tile itself hangs over
             return self._steps()
         self.low.ctx.report.note(self.low.span, f"{self.rule.text}: no predicates where the whole tile is in bounds")
         with self.low.ranges.all_inside():
