@@ -351,6 +351,24 @@ def test_large_grids_are_sampled_and_exact_all_the_same() -> None:
     assert not facts["exact"]
 
 
+def test_iterations_that_only_a_call_knows_are_sampled() -> None:
+    """Four unknown sizes are taken to be 1024 each: as many iterations have no array, the first and the last stand for all."""
+    a, b, c, d = T.dynamic("a, b, c, d")
+
+    @T.prim_func
+    def main(X: T.Tensor((a, b, c, d), "float32"), Y: T.Tensor((1,), "float32")):
+        with T.Kernel(1, threads=32):
+            total = T.alloc_fragment((1,), "float32")
+            T.clear(total)
+            for i in T.serial(a * b * c * d):
+                total[0] += X[0, 0, 0, i % d]
+            T.copy(total, Y)
+
+    (facts,) = tilelang.compile(main, target="cuda -arch=sm_80", execution="emulate").report()["kernels"]
+    assert not facts["exact"]
+    assert facts["counters"]["global_read_bytes"] >= 4 * 1024**4
+
+
 def test_report_tells_instructions_and_reasons() -> None:
     func, _ = product(128, 128, 96, 0)
     report = tilelang.compile(func, target="cuda -arch=sm_80", execution="device").report()

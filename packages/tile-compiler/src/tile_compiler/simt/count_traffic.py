@@ -110,10 +110,11 @@ class _Counter(ThreadValues):
 
         Of more than `limit` values the first ones and the last stand for all.
         """
-        points, weights = np.arange(size), None
-        if size > limit:
+        if size > limit:  # which may be more than memory holds, where a product of sizes is not known
             points = np.append(np.arange(limit - 1), size - 1)
             weights = np.append(np.full(limit - 1, (size - 1) / (limit - 1)), 1.0)
+        else:
+            points, weights = np.arange(size), None
         numbers = points.reshape(-1, *[1] * len(self.axes))
         self.axes.append(_Axis(len(points), weights))
         self.values[var] = low + numbers
