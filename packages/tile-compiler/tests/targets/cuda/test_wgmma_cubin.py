@@ -207,27 +207,38 @@ def test_spills_are_a_warning_with_the_kernels_line() -> None:
     assert note["at"].endswith(f"{Path(__file__).name}:{line}")
 
 
-def test_registers_are_not_spilled_for_more_blocks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel whose threads could have the registers is compiled for one block on a multiprocessor, which ends that."""
+@pytest.mark.parametrize(
+    ("crowded", "roomy"),
+    [({"spills": 80, "stack": 0}, {}), ({"spills": 0, "stack": 8}, {}), ({"spills": 0, "stack": 16}, {"stack": 16})],
+    ids=["spilled registers", "registers saved for a call", "an array with indices of run time"],
+)
+def test_registers_are_not_spilled_for_more_blocks_at_once(
+    monkeypatch: pytest.MonkeyPatch, crowded: dict[str, int], roomy: dict[str, int]
+) -> None:
+    """A kernel whose threads could have the registers is compiled for one block on a multiprocessor, if that ends it."""
     sources: list[str] = []
 
     def build(source: str, arch: Any, ctx: Any) -> Any:
         sources.append(source)
-        crowded = "__launch_bounds__(256)" in source
-        used = {"registers": 72 if crowded else 107, "spills": 80 if crowded else 0, "stack": 0, "shared": 0}
+        first = "__launch_bounds__(256)" in source
+        none = {"spills": 0, "stack": 0, "shared": 0}
+        used = {**none, "registers": 72, **crowded} if first else {**none, "registers": 107, **roomy}
         return SimpleNamespace(
             resources={"product_kernel": used}, notes=[], data=b"", log="", min_driver=None, compiler="none"
         )
 
     monkeypatch.setattr(CudaTarget, "_cubin", staticmethod(build))
     module = lower(gemm(128, 128, 64, 256, (False, False), 0), parse("cuda -arch=sm_80"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", SlowDeviceCode)
-        module.built()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", SlowDeviceCode)
+        built = module.built()
     first, second = sources
     assert first.replace("__launch_bounds__(256)", "__launch_bounds__(256, 1)") == second
-    assert module.context.report.kernels[0]["registers"] == 107
-    assert any("compiled again, as ptxas spilled 80 bytes" in text for _, text in module.context.report.notes)
+    assert built.texts["cuda"] == (first if roomy else second)
+    assert module.context.report.kernels[0]["registers"] == (72 if roomy else 107)
+    assert bool(roomy) == any("keeps 16 bytes of local arrays" in str(w.message) for w in said)
+    kept = "spilled 80 bytes" if crowded["spills"] else f"kept {crowded['stack']} bytes in memory"
+    assert any(f"compiled again, as ptxas {kept}" in text for _, text in module.context.report.notes)
 
 
 @pytest.mark.parametrize(

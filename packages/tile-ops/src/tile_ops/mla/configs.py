@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -20,6 +20,7 @@ class Config:
     block_h: int
     block_n: int
     stages: int
+    threads: int = 256
     pairs: bool = False
 
     def bytes(self, row: int, element: int = 2) -> int:
@@ -35,8 +36,10 @@ PAIRS = Config(64, 64, 2, pairs=True)
 #: wgmma takes 64 rows. Fewer heads are padded: reading the cache takes longer than their products.
 WGMMA = Config(64, 64, 2)
 #: Without it, from the largest tiles to the smallest: a device takes the first that fits and has no more rows than there
-#: are heads. Each key that is read serves `block_h` heads, so that heads come first.
-CONFIGS = (Config(32, 32, 1), Config(16, 32, 2), Config(16, 32, 1), Config(16, 16, 1))
+#: are heads. Each key that is read serves `block_h` heads, so that heads come first. Of 32 heads each warp scores 8 keys, so
+#: that it has the rows of the scores that it has of the output: with more warps than keys for them they would split the
+#: rows, and every thread had each row's sums, in arrays with indices of run time.
+CONFIGS = (Config(32, 32, 1, threads=128), Config(16, 32, 2), Config(16, 32, 1), Config(16, 16, 1))
 #: float32, which takes no tensor core; the last one fits the 64 KiB of gfx942 with rows of 576.
 FLOAT32 = (Config(16, 16, 1), Config(8, 16, 1))
 #: On a CPU a tile of the cache should stay in the first caches together with the output.
@@ -63,7 +66,12 @@ def plan(problem: DecodeProblem, target: Target) -> Plan:
         names, source = ("decode_pairs", "decode_pairs_part"), "rule: PAIRS and PART in mla/configs.py"
     else:
         names, source = ("decode", "decode_part"), "rule: CONFIGS and PART in mla/configs.py"
-        shape |= {"block_h": config.block_h, "block_n": config.block_n, "stages": config.stages}
+        shape |= {
+            "block_h": config.block_h,
+            "block_n": config.block_n,
+            "stages": config.stages,
+            "threads": config.threads,
+        }
     tiles = "two tiles of " if config.pairs else ""
     why = f"{config.block_h} heads and {tiles}{config.block_n} keys at a time, {parts} part{'s' if parts > 1 else ''}"
     if parts == 1:
@@ -96,11 +104,12 @@ def _config(problem: DecodeProblem, target: Target) -> Config:
         found = WGMMA
     else:
         rows = max(16, problem.heads)
-        found = next((c for c in CONFIGS if c.block_h <= rows and c.bytes(row) <= limit), CONFIGS[-1])
+        fits = (c for c in CONFIGS if c.block_h <= rows and c.bytes(row) <= limit)
+        found = next((c for c in fits if c.block_h == 16 or problem.page % c.block_n == 0), CONFIGS[-1])
     block_n = found.block_n
     while problem.page % block_n:
         block_n //= 2
-    return Config(found.block_h, block_n, found.stages)
+    return replace(found, block_n=block_n)
 
 
 def _fits_pairs(problem: DecodeProblem) -> bool:

@@ -87,7 +87,7 @@ def attend(Q_nope, Q_rope, Cache, Table, b, head, first, last, length, out, larg
         T.gemm(weights, tail, out, policy=T.GemmWarpPolicy.FullCol)
 
 
-def decode(dtype, dim, rope, page, block_h, block_n, stages):
+def decode(dtype, dim, rope, page, block_h, block_n, stages, threads):
     """A block takes `block_h` heads of a sequence and all its keys. Lse: natural logarithm of the weights' sum."""
     batch, heads, pages, columns = T.dynamic("batch"), T.dynamic("heads"), T.dynamic("pages"), T.dynamic("columns")
 
@@ -102,7 +102,7 @@ def decode(dtype, dim, rope, page, block_h, block_n, stages):
         Lse: T.Tensor((batch, heads), "float32"),
         scale: T.float32,
     ):
-        with T.Kernel(T.ceildiv(heads, block_h), batch, threads=256) as (bx, b):
+        with T.Kernel(T.ceildiv(heads, block_h), batch, threads=threads) as (bx, b):
             out = T.alloc_fragment((block_h, dim), "float32")
             largest = T.alloc_fragment((block_h,), "float32")
             total = T.alloc_fragment((block_h,), "float32")
@@ -119,7 +119,7 @@ def decode(dtype, dim, rope, page, block_h, block_n, stages):
     return mla_decode
 
 
-def decode_part(dtype, dim, rope, page, block_h, block_n, stages):
+def decode_part(dtype, dim, rope, page, block_h, block_n, stages, threads):
     """A block takes `block_h` heads and one part of the keys. Means: its mean, Logs: log2 of its weights' sum."""
     batch, heads, pages, columns = T.dynamic("batch"), T.dynamic("heads"), T.dynamic("pages"), T.dynamic("columns")
     parts = T.dynamic("parts")
@@ -135,7 +135,7 @@ def decode_part(dtype, dim, rope, page, block_h, block_n, stages):
         Logs: T.Tensor((batch, parts, heads), "float32"),
         scale: T.float32,
     ):
-        with T.Kernel(T.ceildiv(heads, block_h), parts, batch, threads=256) as (bx, part, b):
+        with T.Kernel(T.ceildiv(heads, block_h), parts, batch, threads=threads) as (bx, part, b):
             out = T.alloc_fragment((block_h, dim), "float32")
             largest = T.alloc_fragment((block_h,), "float32")
             total = T.alloc_fragment((block_h,), "float32")

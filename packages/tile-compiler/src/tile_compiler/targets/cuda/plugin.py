@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -22,7 +22,7 @@ from tile_compiler.signature import Signature
 from tile_compiler.targets.cuda.arch import MAX_REGISTERS, WARP_SIZE, CudaArch, cuda_arch
 from tile_compiler.targets.cuda.chips import CHIPS
 from tile_compiler.targets.cuda.header_parts import header_flags
-from tile_compiler.targets.cuda.slow_code import warn_of_slow_code
+from tile_compiler.targets.cuda.slow_code import in_memory, warn_of_slow_code
 from tile_compiler.targets.registry import Built
 from tile_runtime import registry
 from tile_runtime.artifact import Artifact
@@ -111,9 +111,11 @@ class CudaTarget:
             cubin = self._cubin(source, arch, ctx)
             known = cubin.resources
             if any(spills_for_company(n, known.get(n.kernel.symbol, {}), arch) for n in launches):
-                launches = [alone(n, known.get(n.kernel.symbol, {}), arch, ctx) for n in launches]
-                source, members = device_text(func, launches, dialect.CUDA, ctx, SOURCE, CHIPS.get(arch.name))
-                cubin = self._cubin(source, arch, ctx)
+                roomy = [alone(n, known.get(n.kernel.symbol, {}), arch, ctx) for n in launches]
+                text, parts = device_text(func, roomy, dialect.CUDA, ctx, SOURCE, CHIPS.get(arch.name))
+                again = self._cubin(text, arch, ctx)
+                if _all_in_memory(roomy, again) < _all_in_memory(launches, cubin):
+                    launches, source, members, cubin = roomy, text, parts, again
             for launch in launches:
                 used = cubin.resources.get(launch.kernel.symbol, {})
                 note_resources(launch, used, arch, ctx)
@@ -123,7 +125,7 @@ class CudaTarget:
             members.insert(0, (CUBIN, "cubin", cubin.data))
             if ctx.options.get(PTX_OPTION):
                 members.insert(1, (PTX, "ptx", portable_ptx(cubin)))
-            texts["log"], min_driver = cubin.log, cubin.min_driver
+            texts, min_driver = {"cuda": source, "log": cubin.log}, cubin.min_driver
         entries = {
             launch.index: launch.entry(
                 members[0][0],
@@ -172,20 +174,26 @@ class CudaTarget:
 
 
 def spills_for_company(launch: KernelLaunch, used: Mapping[str, int], arch: CudaArch) -> bool:
-    """Whether ptxas spills registers that a thread could have, so that more blocks run on a multiprocessor: what it does as
-    long as __launch_bounds__ leaves the number of blocks open."""
+    """Whether ptxas keeps in memory what registers that a thread could have would hold, so that more blocks run on a
+    multiprocessor: what it does as long as __launch_bounds__ leaves the number of blocks open.
+
+    It calls them spills, or a stack frame where they are saved for a call, as that of a division's rare cases.
+    """
     most = min(MAX_REGISTERS, arch.registers_per_multiprocessor // launch.kernel.num_threads)
-    return bool(used.get("spills")) and used["registers"] < most and launch.kernel.min_blocks is None
+    return bool(in_memory(launch, used)) and used["registers"] < most and launch.kernel.min_blocks is None
 
 
 def alone(launch: KernelLaunch, used: Mapping[str, int], arch: CudaArch, ctx: CompileContext) -> KernelLaunch:
     """A kernel that spills for company with as many registers as it wants; others as they are."""
     if not spills_for_company(launch, used, arch):
         return launch
-    ctx.report.note(
-        None, f"{launch.kernel.symbol}: compiled again, as ptxas spilled {used['spills']} bytes for more blocks at once"
-    )
+    kept = f"spilled {used['spills']} bytes" if used["spills"] else f"kept {used['stack']} bytes in memory"
+    ctx.report.note(None, f"{launch.kernel.symbol}: compiled again, as ptxas {kept} for more blocks at once")
     return replace(launch, kernel=replace(launch.kernel, min_blocks=1))
+
+
+def _all_in_memory(launches: Sequence[KernelLaunch], cubin: Any) -> int:
+    return sum(in_memory(n, cubin.resources.get(n.kernel.symbol, {})) for n in launches)
 
 
 def compile_flags(options: Mapping[str, Any]) -> tuple[str, ...]:

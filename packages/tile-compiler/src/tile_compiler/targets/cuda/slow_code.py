@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tvm import ir
@@ -49,11 +49,17 @@ def _faults(launch: KernelLaunch, cubin: Any, debug: bytes) -> Iterator[tuple[st
     used = cubin.resources.get(symbol, {})
     if used.get("spills"):
         yield "", f"ptxas spills {used['spills']} bytes of registers to memory", REPAIR["spills"]
-    elif used.get("stack") and not _prints(launch):
+    elif in_memory(launch, used):
         yield "", f"ptxas keeps {used['stack']} bytes of local arrays in memory", REPAIR["stack"]
     for note in cubin.notes:
         if note.symbol in ("", symbol):
             yield _users_line(debug, note.line), f"ptxas ({note.code}): {note.text}", REPAIR.get(note.code, OTHER)
+
+
+def in_memory(launch: KernelLaunch, used: Mapping[str, int]) -> int:
+    """Bytes of a thread's values that ptxas has in memory: spilled registers, else its stack frame."""
+    spills, stack = used.get("spills", 0), used.get("stack", 0)
+    return spills or (stack if stack and not _prints(launch) else 0)
 
 
 def _prints(launch: KernelLaunch) -> bool:
