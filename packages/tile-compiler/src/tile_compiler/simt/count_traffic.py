@@ -41,9 +41,10 @@ _SHAPE = re.compile(r"_m?(\d+)[nx](\d+)[kx](\d+)_")
 
 
 def count_traffic(func: tir.PrimFunc, kernel: tile_ir.Kernel, warp: int = 32, cluster: int = 1) -> Traffic:
-    """The traffic of one kernel of a lowered function; `cluster`: blocks that run together."""
+    """The traffic of one kernel of a lowered function; `cluster`: blocks that run together. Without blocks there is none."""
     counter = _Counter(func, kernel, warp, cluster)
-    counter.statement(kernel.body)
+    if counter.blocks:
+        counter.statement(kernel.body)
     return counter.finished()
 
 
@@ -84,9 +85,9 @@ class _Counter(ThreadValues):
                 self.maps[stmt.var] = stmt.value
             elif isinstance(stmt, tir.Bind):
                 self._bind(stmt)
-        blocks = math.prod(self._extent(extent) for _, extent in kernel.grid)
+        self.blocks = math.prod(self._extent(extent) for _, extent in kernel.grid)
         for var, extent in kernel.grid:
-            self._push(var, np.asarray(0), self._extent(extent), 2 if blocks > MANY_BLOCKS else MANY_BLOCKS)
+            self._push(var, np.asarray(0), self._extent(extent), 2 if self.blocks > MANY_BLOCKS else MANY_BLOCKS)
 
     def finished(self) -> Traffic:
         self.traffic.accesses = list(self.found.values())

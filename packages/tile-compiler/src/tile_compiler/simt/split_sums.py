@@ -50,6 +50,7 @@ class _Site:
 
     kernel: tile_ir.Kernel
     work: LaunchWork
+    tiles: int
     before: list[Any]
     loop: tir.For
     behind: list[Any]
@@ -115,6 +116,8 @@ def _site(
         return f"{WHOLE} asks for it"
     if work.blocks is None:
         return "how many tiles there are is known at the call alone"
+    if not work.blocks:
+        return "there are no tiles"
     if 2 * work.blocks > machine.multiprocessors:
         return _last_wave(work.blocks, machine)
     if wished(kernel) is not None:
@@ -135,7 +138,7 @@ def _site(
     if any(is_global(roots.get(b, b)) for s in before for b in touched(s)[1]):
         return "global memory is written before the loop"
     found: Carried = carried_state(before, loop, behind, roots)
-    return found.fault or _Site(kernel, work, before, loop, behind, found.sums, steps)
+    return found.fault or _Site(kernel, work, work.blocks, before, loop, behind, found.sums, steps)
 
 
 def _last_wave(blocks: int, machine: Machine) -> str:
@@ -150,10 +153,9 @@ def _last_wave(blocks: int, machine: Machine) -> str:
 
 def _sizes(site: _Site, machine: Machine) -> list[int]:
     """The clusters that the chip has room for at once, with enough steps for each block."""
-    blocks = site.work.blocks or 1
     resident = max(1, blocks_per_multiprocessor(site.work, machine))
     room = {s: min(resident * count, machine.multiprocessors // s) for s, count in SIZES.items()}
-    return [s for s, count in room.items() if blocks <= count and s * LEAST_STEPS <= site.steps]
+    return [s for s, count in room.items() if site.tiles <= count and s * LEAST_STEPS <= site.steps]
 
 
 def _seconds(site: _Site, blocks: int, machine: Machine) -> float | None:
@@ -162,12 +164,12 @@ def _seconds(site: _Site, blocks: int, machine: Machine) -> float | None:
     share = math.ceil(site.steps / blocks) / site.steps
     part = dataclasses.replace(
         work,
-        blocks=(work.blocks or 1) * blocks,
+        blocks=site.tiles * blocks,
         products=[dataclasses.replace(p, times=max(1, math.ceil(p.times * share))) for p in work.products],
         steps=math.ceil(work.steps * share),
         read_bytes=math.ceil(work.read_bytes * share),
     )
-    asking = min(part.blocks or 1, machine.multiprocessors)
+    asking = min(site.tiles * blocks, machine.multiprocessors)
     rate = min(ALONE_BYTES_PER_CLOCK, TOGETHER_BYTES_PER_CLOCK / asking)
     more = part.read_bytes * (L2_BYTES_PER_CLOCK / rate - 1)  # the model's rate is that of all multiprocessors
     part = dataclasses.replace(part, written_bytes=part.written_bytes + round(more))

@@ -216,6 +216,7 @@ class _Planner:
         _need(tensor not in self.ranges.any_address, f"any address and any row length of {self.name} are allowed for")
         _need(not (self.loads and any(tensor.same_as(s) for s in self.safe)), f"{self.name} has a safe value")
         _need(1 <= rank <= RANK, f"{self.name} has {rank} dimensions, a tensor map at most {RANK}")
+        _need(all(tile_ir.static(n) != 0 for n in tensor.ty.shape), f"{self.name} has no elements")
         _need(all(tile_ir.static(e) is not None for e, _, _ in axes), "the tile's extents are not constant")
         _need(bool(axes), "it is a single element")
         _need(axes[-1][1] == rank - 1, f"it takes one element of each row of {self.name}")
