@@ -27,7 +27,7 @@ from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of
 
 ASYNC_PIECES = (4, 8, 16)  # bytes that one cp.async moves
-ADDRESSES = 40  # registers that a loop of products takes beside its tiles
+ADDRESSES = 48  # registers that a loop of products takes beside its tiles
 
 
 def plan_pipeline(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:

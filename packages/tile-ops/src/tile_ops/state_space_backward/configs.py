@@ -61,7 +61,9 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
 
 
 def _products(function: str, model: Model, target: Target, **flags: bool) -> KernelSpec:
-    """64 tokens to a block: a warpgroup of Hopper."""
+    """64 tokens to a block: a warpgroup of Hopper. Without wgmma a thread that has two results of `factors_backward`, all
+    columns of some rows, has no registers left: two warps share the columns."""
+    paired = function == "factors_backward" and target.kind == "cuda" and not forward.hopper(target)
     return KernelSpec.of(
         FAMILY,
         function,
@@ -72,6 +74,6 @@ def _products(function: str, model: Model, target: Target, **flags: bool) -> Ker
         dstate=model.dstate,
         block=64,
         stages=2 if forward.hopper(target) else 0,
-        threads=128,
+        threads=256 if paired else 128,
         **flags,
     )

@@ -130,6 +130,9 @@ def factors_backward(dtype, chunk_size, headdim, dstate, block, stages, threads,
     batch, seqlen, nheads, ngroups, nchunks = T.dynamic("batch, seqlen, nheads, ngroups, nchunks")
     columns, depth = -(-headdim // 16) * 16, -(-dstate // 16) * 16
     tiles = chunk_size // block
+    shared = (
+        threads > 2 * block
+    )  # warps side by side have some columns of the scores each, and need all weights of a row
 
     @T.prim_func
     def factors_backward(
@@ -151,7 +154,7 @@ def factors_backward(dtype, chunk_size, headdim, dstate, block, stages, threads,
             r_tile = T.alloc_shared((block, depth), dtype)
             state_tile = T.alloc_shared((columns, depth), dtype)
             scores = T.alloc_fragment((block, block), "float32")
-            weights = T.alloc_fragment((block, block), dtype)
+            weights = (T.alloc_shared if shared else T.alloc_fragment)((block, block), dtype)
             row_sum = T.alloc_fragment((block,), "float32")
             column_sum = T.alloc_fragment((block,), "float32")
             acc = T.alloc_fragment((block, depth), "float32")
