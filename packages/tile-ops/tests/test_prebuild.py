@@ -169,6 +169,24 @@ def test_a_slow_kernel_fails_the_run_and_every_later_one(tmp_path, capsys, monke
     assert "1 of 1 kernels are there" in said
 
 
+def test_what_is_slow_is_said_of_cached_kernels_too(monkeypatch):
+    """What is in the cache was warned of when it was compiled: a run compiles it again."""
+    import tilelang
+    from tile_compiler.errors import SlowDeviceCode
+    from tile_compiler.targets.cuda import plugin
+    from tile_ops.kernel import kernels
+
+    def says(*_):
+        warnings.warn("[TL210] hold_kernel: ptxas spills 8 bytes of registers", SlowDeviceCode, stacklevel=2)
+
+    monkeypatch.setattr(kernels, "_function", lambda family, name: needs_120_kib)
+    monkeypatch.setattr(plugin, "warn_of_slow_code", says)
+    spec = KernelSpec.of("normalization", "hold", block_rows=1)
+    with pytest.warns(SlowDeviceCode):
+        tilelang.compile(needs_120_kib(1), target="cuda -arch=sm_80", execution="device")
+    assert prebuild.make(prebuild.Job(spec, "cuda", "sm_80")).slow
+
+
 def counted(monkeypatch) -> list[prebuild.Job]:
     """The jobs that are made from now on, each with a content of its own."""
     made: list[prebuild.Job] = []

@@ -16,6 +16,7 @@ import tilelang.kernel
 import tilelang.target
 from tile_runtime.artifact import Artifact
 from tilelang.autotuner.machine import machine_of
+from tilelang.cache_control import without_cache
 from tilelang.errors import TileLangError
 from tilelang.options import make_options
 
@@ -43,13 +44,14 @@ class Unsupported(Exception):
 def build(spec: KernelSpec, kind: str, arch: str, *, ptx: bool = False) -> Artifact:
     """The kernel with all its variants, for an architecture that need not be here; with `ptx`, for newer ones too.
 
-    Raises Unsupported.
+    Compiled anew, that warnings of slow code come: those of what the kernel cache holds came before. Raises Unsupported.
     """
     configs = {**dict(spec.pass_configs), **({"tl.embed_ptx": True} if ptx else {})}
     options = make_options(execution="device", pass_configs=configs)
     func = _function(spec.family, spec.function)(**dict(spec.arguments))
     try:
-        return tilelang.kernel.build(func, tilelang.target.Target(kind, arch), options)
+        with without_cache():
+            return tilelang.kernel.build(func, tilelang.target.Target(kind, arch), options)
     except TileLangError as error:
         if error.code in _REFUSALS:
             raise Unsupported(error.message) from error

@@ -82,6 +82,7 @@ def gated(dtype, gate_dtype, dim_k, dim_v, block_v, block, threads, initial, pac
                     state[i, c] = T.if_then_else(inside, start[sequence, head, bx * block_v + i, c], 0.0)
                 else:
                     state[i, c] = 0.0
+            T.copy(state, state_tile)
             for step in T.serial(T.ceildiv(end - begin, block)):
                 token = begin + step * block
                 for i, c in T.Parallel(block, depth):
@@ -103,7 +104,6 @@ def gated(dtype, gate_dtype, dim_k, dim_v, block_v, block, threads, initial, pac
                             pair = T.cast(q_tile[i, c], "float32") * k_tile[j, c]
                             dot += pair * T.exp(sums[i, c] - sums[j, c])
                     scores[i, j] = dot
-                T.copy(state, state_tile)
                 T.gemm(decayed_q, state_tile, acc, transpose_B=True, clear_accum=True)
                 T.gemm(scores, v_tile, acc)
                 for i, j in T.Parallel(block, block_v):
@@ -112,6 +112,7 @@ def gated(dtype, gate_dtype, dim_k, dim_v, block_v, block, threads, initial, pac
                 for i, c in T.Parallel(block_v, depth):
                     state[i, c] *= T.exp(sums[block - 1, c])
                 T.gemm(v_tile, decayed_k, state, transpose_A=True)
+                T.copy(state, state_tile)
             for i, c in T.Parallel(block_v, depth):
                 if bx * block_v + i < dim_v and c < dim_k:
                     final[sequence, head, bx * block_v + i, c] = state[i, c]
