@@ -169,22 +169,24 @@ def test_a_slow_kernel_fails_the_run_and_every_later_one(tmp_path, capsys, monke
     assert "1 of 1 kernels are there" in said
 
 
-def test_what_is_slow_is_said_of_cached_kernels_too(monkeypatch):
-    """What is in the cache was warned of when it was compiled: a run compiles it again."""
-    import tilelang
-    from tile_compiler.errors import SlowDeviceCode
-    from tile_compiler.targets.cuda import plugin
+def test_what_is_cached_is_compiled_again(monkeypatch):
+    """Its warnings came when it was compiled: found in the cache it would pass for fast."""
+    import tilelang.kernel
     from tile_ops.kernel import kernels
+    from tilelang import cache_control
 
-    def says(*_):
-        warnings.warn("[TL210] hold_kernel: ptxas spills 8 bytes of registers", SlowDeviceCode, stacklevel=2)
+    def build(*given):
+        asked.append(cache_control.is_cache_enabled())
+        return plain(*given)
 
+    asked: list[bool] = []
+    plain = tilelang.kernel.build
+    monkeypatch.setattr(cache_control, "_enabled", True)
+    monkeypatch.setattr(tilelang.kernel, "build", build)
     monkeypatch.setattr(kernels, "_function", lambda family, name: needs_120_kib)
-    monkeypatch.setattr(plugin, "warn_of_slow_code", says)
-    spec = KernelSpec.of("normalization", "hold", block_rows=1)
-    with pytest.warns(SlowDeviceCode):
-        tilelang.compile(needs_120_kib(1), target="cuda -arch=sm_80", execution="device")
-    assert prebuild.make(prebuild.Job(spec, "cuda", "sm_80")).slow
+    assert prebuild.make(prebuild.Job(KernelSpec.of("normalization", "hold", block_rows=1), "cuda", "sm_80")).content
+    assert asked == [False]
+    assert cache_control.is_cache_enabled()
 
 
 def counted(monkeypatch) -> list[prebuild.Job]:
