@@ -11,6 +11,7 @@ from tvm import tirx as tir
 from tilelang.ir import tile_ir
 
 RELEASE = "tl.release"  # attribute of a call: a barrier or an arrival that the user wrote
+UNROLL = "tl.unroll"  # annotation of an unrolled loop: how many of its steps are written out, where not all are
 
 
 class Rewriter:

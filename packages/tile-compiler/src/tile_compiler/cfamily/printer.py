@@ -29,7 +29,7 @@ from tile_compiler.cfamily.names import Names
 from tile_compiler.cfamily.vectors import Vectors
 from tile_compiler.errors import where
 from tile_compiler.ranges import conjuncts, reads_memory
-from tile_compiler.rewrite import is_call
+from tile_compiler.rewrite import UNROLL, is_call
 from tilelang.ir import tile_ir
 
 INDENT = "  "
@@ -335,7 +335,8 @@ class Printer(Vectors):
         (first, _), (_, longest) = self.intervals(node.min), self.intervals(node.extent)
         self.intervals.set(node.loop_var, (first, self.intervals(node.min)[1] + longest - 1))
         if node.kind == tir.ForKind.UNROLLED:
-            self.put("#pragma unroll")
+            by = (node.annotations or {}).get(UNROLL)
+            self.put("#pragma unroll" if by is None else f"#pragma unroll {int(by)}")
         self.identifiers.enter()
         name = self.names[node.loop_var] = self.identifiers.new(node.loop_var.name)
         with self._block(f"for ({kind.text} {name} = {start}; {name} < {end}; ++{name}) {{"):

@@ -63,10 +63,12 @@ def _load(X, batch, row, column, transposed, tile):
 
 @T.macro
 def _add(total, added, column):
-    """total += the bias of its columns, the first of which is `column`."""
+    """total += the bias of its columns, the first of which is `column`: each number is loaded once for all rows of a thread."""
     if added.shape[0] > 0:
+        row = T.alloc_fragment((total.shape[1],), added.dtype)
+        T.copy(added[column], row)
         for i, j in T.Parallel(*total.shape):
-            total[i, j] += T.cast(added[column + j], "float32")
+            total[i, j] += T.cast(row[j], "float32")
 
 
 @T.macro
@@ -97,6 +99,15 @@ def _slopes(total, activation):
         for i, j in T.Parallel(*total.shape):
             share = T.sigmoid(total[i, j])
             total[i, j] = share * (1.0 + total[i, j] * (1.0 - share))
+
+
+@T.macro
+def _multiply(total, G, z, row, column):
+    """total *= its tile of G."""
+    factor = T.alloc_fragment(total.shape, G.dtype)
+    T.copy(G[z, row, column], factor, eviction_policy="evict_first")
+    for i, j in T.Parallel(*total.shape):
+        total[i, j] *= T.cast(factor[i, j], "float32")
 
 
 def matmul(
@@ -167,8 +178,7 @@ def matmul(
                 _add(total, added, bn * block_n)
                 if gradient:
                     _slopes(total, activation)
-                    for i, j in T.Parallel(block_m, block_n):
-                        total[i, j] *= T.cast(G[z, bm * block_m + i, bn * block_n + j], kept)
+                    _multiply(total, G, z, bm * block_m, bn * block_n)
                 else:
                     _activate(total, activation)
             T.copy(total, C[z, bm * block_m, bn * block_n])

@@ -19,6 +19,7 @@ from tile_compiler.simt.lowering import Lowering
 from tile_compiler.simt.operators.ask_once import asked_once
 from tile_compiler.simt.operators.exchange_lanes import QuadStore
 from tile_compiler.simt.operators.interior import interior
+from tile_compiler.simt.operators.limit_loads import limit_loads
 from tile_compiler.simt.operators.load_to_lds import straight_to_lds
 from tile_compiler.simt.operators.neighbour_atomics import NestAdditions
 from tile_compiler.simt.operators.nests import (
@@ -124,7 +125,7 @@ class _Nest:
         together = self._together()
         if together is not None:
             return together
-        return unrolled("c", self.loop.steps // self.width, self._group, self.low.span)
+        return limit_loads(unrolled("c", self.loop.steps // self.width, self._group, self.low.span))
 
     def _together(self) -> Any | None:
         """By lanes that work together, if all that the nest does is to store values of registers to memory."""
