@@ -28,10 +28,32 @@ HEADS = torch.randn(1, 3, 2, 16)
 )
 def test_an_equal_call_is_checked_once(call, monkeypatch):
     expected = call()
+    call()  # the second one of a product prepares the next ones
     for operator in (MATMUL, RMS_NORM):
         monkeypatch.setattr(operator, "problem", lambda *_, **__: pytest.fail("the problem was made again"))
     monkeypatch.setattr(Binder, "bind", lambda *_: pytest.fail("a launcher did not recognise the call"))
     assert torch.equal(call(), expected)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"bias": WEIGHT[:4], "activation": "relu"}, {"out_dtype": torch.float16}],
+    ids=["plain", "bias", "float16"],
+)
+def test_calls_that_come_again_make_no_views(options, monkeypatch):
+    bare = bytearray(4 * X.numel() + 64)  # torch's own memory begins at multiples of 64 bytes
+    begin = -torch.frombuffer(bare, dtype=torch.uint8).data_ptr() % 64 + 4
+    odd = torch.frombuffer(bare, dtype=torch.float32, count=X.numel(), offset=begin).view(X.shape).copy_(X)
+    operands = [(X, X.T), (X, X.T), (X.clone() + 1, torch.randn(4, 64).T), (odd, X.T), (X, odd.T)]
+    for a, b in operands:
+        expected = a.double() @ b.double() + options.get("bias", torch.zeros(4))
+        expected = expected.relu() if "activation" in options else expected
+        found = tile_ops.matmul(a, b, **options)
+        torch.testing.assert_close(found.double(), expected, atol=1e-2 if "out_dtype" in options else 1e-4, rtol=1e-3)
+    launches = tile_ops.explain(tile_ops.matmul, X, X.T, **options).launches
+    monkeypatch.setattr("tile_ops.gemm.operands.Views.of", lambda *_: pytest.fail("views were made"))
+    tile_ops.matmul(X, X.T, **options)
+    assert tile_ops.explain(tile_ops.matmul, X, X.T, **options).launches == launches + 1
 
 
 def test_every_difference_makes_another_call():

@@ -138,10 +138,10 @@ class Operator(Generic[P]):
         a tensor. Raises what `problem` and `target` raise."""
         facts: list[Any] = []
         for x in (*args, *kwargs.values()):
-            if isinstance(x, torch.Tensor):  # everything but its content and its address
-                facts += (x.dtype, x.shape, x.stride(), x.storage_offset() % ALIGNMENT, x.device)
-            else:
+            if x is None or not isinstance(x, torch.Tensor):
                 facts.append(x)
+            else:  # everything but its content and its address
+                facts += (x.dtype, x.shape, x.stride(), x.storage_offset() % ALIGNMENT, x.device)
         if args[0].is_cpu:
             facts.append(settings())
         if self.depends is not None:

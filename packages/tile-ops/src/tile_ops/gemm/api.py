@@ -15,6 +15,7 @@ from .gradients import backward, setup_context
 from .operands import Views, operands, result_shape
 from .padding import Padded, has_whole_rows, pays
 from .panels import multiply as multiply_by_panels
+from .prepared import Prepared
 from .problem import ACTIVATIONS, FLOAT8, GemmProblem, allows_tf32, check
 
 MATMUL = Operator(
@@ -78,7 +79,8 @@ def _matmul(
     activation: str | None,
     out_dtype: torch.dtype | None,
 ) -> torch.Tensor:
-    return _run(a, b, bias=bias, activation=activation, out_dtype=out_dtype)
+    call = MATMUL.call(a, b, bias=bias, activation=activation, out_dtype=out_dtype)
+    return _run(call, a, b, bias)
 
 
 @_matmul.register_fake
@@ -102,7 +104,10 @@ def _scaled_matmul(
     scale_a: torch.Tensor | None,
     scale_b: torch.Tensor | None,
 ) -> torch.Tensor:
-    return _run(a, b, bias=bias, activation=activation, out_dtype=out_dtype, scale_a=scale_a, scale_b=scale_b)
+    call = MATMUL.call(
+        a, b, bias=bias, activation=activation, out_dtype=out_dtype, scale_a=scale_a, scale_b=scale_b
+    )
+    return _run(call, a, b, bias, scale_a, scale_b)
 
 
 @_scaled_matmul.register_fake
@@ -130,7 +135,10 @@ def _matmul_out(
     scale_b: torch.Tensor | None,
     out: torch.Tensor,
 ) -> None:
-    _run(a, b, bias=bias, activation=activation, out_dtype=out_dtype, scale_a=scale_a, scale_b=scale_b, out=out)
+    call = MATMUL.call(
+        a, b, bias=bias, activation=activation, out_dtype=out_dtype, scale_a=scale_a, scale_b=scale_b, out=out
+    )
+    _run(call, a, b, bias, scale_a, scale_b, out=out)
 
 
 @_matmul_out.register_fake
@@ -152,7 +160,8 @@ def _matmul_gradient(
     a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str, grad: torch.Tensor
 ) -> torch.Tensor:
     """grad * activation'(a @ b + bias); `grad` is of the operands' type."""
-    return _run(a, b, bias=bias, activation=activation, grad=grad)
+    call = MATMUL.call(a, b, bias=bias, activation=activation, grad=grad)
+    return _run(call, a, b, bias, grad=grad)
 
 
 @_matmul_gradient.register_fake
@@ -161,36 +170,28 @@ def _(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: s
 
 
 def _run(
+    call: Call[GemmProblem],
     a: torch.Tensor,
     b: torch.Tensor,
-    *,
     bias: torch.Tensor | None,
-    activation: str | None,
-    out_dtype: torch.dtype | None = None,
     scale_a: torch.Tensor | None = None,
     scale_b: torch.Tensor | None = None,
+    *,
     out: torch.Tensor | None = None,
     grad: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """The product, in `out` if it is given."""
-    call = MATMUL.call(
-        a,
-        b,
-        bias=bias,
-        activation=activation,
-        out_dtype=out_dtype,
-        scale_a=scale_a,
-        scale_b=scale_b,
-        out=out,
-        grad=grad,
-    )
-    problem = call.problem
-    if not call.kept:
-        call.kept.update(shape=result_shape("matmul", a, b), dtype=getattr(torch, problem.out_dtype))
+    problem, kept = call.problem, call.kept
+    if not kept:
+        kept.update(shape=result_shape("matmul", a, b), dtype=getattr(torch, problem.out_dtype))
     if out is None:
-        out = a.new_empty(call.kept["shape"], dtype=call.kept["dtype"])
+        out = a.new_empty(kept["shape"], dtype=kept["dtype"])
     if not out.numel():
         return out
+    known: Prepared | None = kept.get("prepared")
+    if known is not None and known.run(a, b, bias, out):
+        return out
+    again = kept.get("views") is not None and "prepared" not in kept
     left, right, repeat = _operands(call, a, b)
     whole = out.view(problem.batch, problem.m, problem.n)
     added = None if bias is None else bias.contiguous()
@@ -204,6 +205,8 @@ def _run(
     of_b = _scales(scale_b, problem.scales, problem.n)
     slopes_of = None if grad is None else grad.reshape(whole.shape).contiguous()
     _multiply(call, left, right, added, whole, of_a, of_b, slopes_of, repeat)
+    if again:
+        kept["prepared"] = Prepared.of(call, left, right, _added(bias, whole), whole, repeat) if added is bias else None
     return out
 
 
@@ -221,8 +224,7 @@ def _multiply(
     """c = the product, by the kernels of the call's plan."""
     numbers = call.numbers
     activation = ACTIVATIONS.index(call.problem.activation)
-    if bias is None and c.dtype != torch.int32:
-        bias = _no_bias(c.dtype, c.device)
+    bias = _added(bias, c)
     if "pack" in call:
         sums = c.new_empty(c.shape, dtype=torch.float32) if "combine" in call else c
         multiply_by_panels(call, a, b, sums)
@@ -243,6 +245,11 @@ def _multiply(
         call["finish"](partial, bias, c, whole, parts, activation)
     else:
         call["product"](a, b, scale_a, scale_b, bias, grad, c, repeat, activation)
+
+
+def _added(bias: torch.Tensor | None, c: torch.Tensor) -> torch.Tensor | None:
+    """What kernels take as the bias of a result like `c`."""
+    return _no_bias(c.dtype, c.device) if bias is None and c.dtype != torch.int32 else bias
 
 
 @cache

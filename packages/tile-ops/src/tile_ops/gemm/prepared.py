@@ -1,0 +1,63 @@
+"""Calls of one kernel that come again: it takes the operands as they are given, without the views that describe them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from tile_ops.kernel import Resolved
+from tile_ops.operator import Call
+
+from .problem import ACTIVATIONS, GemmProblem
+
+#: Bytes: what addresses must be multiples of, so that the kernel's variant is the one of the first call.
+ALIGNMENT = 16
+#: Roles of kernels that are all of a plan, with what their tensors are beside a, b, the bias and the result.
+_TENSORS = {"product": (2, 1), "staying": (2, 0), "gemv": (0, 0)}
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The kernel of a call, its shapes, strides and numbers fixed. It is given `before` unused tensors before the bias and
+    `after` of them behind it; `no_bias` stands for a bias where there is none."""
+
+    kernel: Resolved
+    before: tuple[None, ...]
+    after: tuple[None, ...]
+    no_bias: torch.Tensor | None
+
+    @classmethod
+    def of(
+        cls,
+        call: Call[GemmProblem],
+        a: torch.Tensor,
+        b: torch.Tensor,
+        bias: torch.Tensor | None,
+        c: torch.Tensor,
+        repeat: int,
+    ) -> Prepared | None:
+        """For operands as the kernel takes them; None for calls of several kernels, with scales or of gradients, and where
+        an address is no multiple of ALIGNMENT."""
+        role = next((role for role in _TENSORS if role in call), None)
+        if role is None or call.problem.scales or call.problem.gradient or not _aligned(a, b, c, bias):
+            return None
+        before, after = ((None,) * count for count in _TENSORS[role])
+        numbers = (*([repeat] if role == "product" else []), ACTIVATIONS.index(call.problem.activation))
+        kernel = call[role].prepared(a, b, *before, bias, *after, c, *numbers)
+        return cls(kernel, before, after, None if call.problem.bias else bias)
+
+    def run(self, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, c: torch.Tensor) -> bool:
+        """Whether it could: computes c for operands of the first call's shapes, strides and types at any such address."""
+        if bias is None:
+            bias = self.no_bias
+            if (a.data_ptr() | b.data_ptr() | c.data_ptr()) % ALIGNMENT:
+                return False
+        elif not _aligned(a, b, c, bias):
+            return False
+        self.kernel(a, b, *self.before, bias, *self.after, c)
+        return True
+
+
+def _aligned(*tensors: torch.Tensor | None) -> bool:
+    return not any(x.data_ptr() % ALIGNMENT for x in tensors if x is not None)
