@@ -71,6 +71,8 @@ CPU_TOKENS = 16
 #: Tokens from which W is decoded into memory and multiplied by the dense kernel: on the H200 decoding 16384 x 16384 took
 #: 205 us, and 128 tokens more 117 us by `product`, 90 us by the dense kernel.
 MANY = 1024
+#: Rows of W that a block decodes, by kind.
+ROWS = {"cpu": 1, "cuda": 4, "hip": 4}
 #: Bytes of decoded rows that are held at a time: large enough to keep the dense kernel's tiles many.
 PANEL = 128 << 20
 SOURCE = "rule in dequantize/configs.py"
@@ -126,7 +128,7 @@ def _in_two(problem: DequantProblem, target: Target) -> Plan:
     )
     chosen = dense(product, target)
     why = f"{MANY} tokens and more: W decoded in panels of {panel} rows, then {chosen.why}"
-    return Plan.of({"decode": _decode(problem), **dict(chosen.kernels)}, why, SOURCE, panel=panel)
+    return Plan.of({"decode": _decode(problem, target), **dict(chosen.kernels)}, why, SOURCE, panel=panel)
 
 
 def _tokens(m: int, target: Target) -> int:
@@ -191,8 +193,8 @@ def _common(problem: DequantProblem) -> dict[str, Scalar]:
     }
 
 
-def _decode(problem: DequantProblem) -> KernelSpec:
-    return KernelSpec.of("dequantize", "decode", None, **_common(problem), block_W=256, threads=256)
+def _decode(problem: DequantProblem, target: Target) -> KernelSpec:
+    return KernelSpec.of("dequantize", "decode", None, **_common(problem), rows=ROWS[target.kind], block_W=256)
 
 
 def _product(problem: DequantProblem, target: Target, tokens: int, split: bool, dealt: bool) -> KernelSpec:

@@ -145,11 +145,16 @@ def deal(block, threads):
     return deal
 
 
-def decode(dtype, scale_dtype, bits, signed, group, zeros, table, block_W, threads):
-    """weights[i] = W[first + i]: rows of W as numbers, for so many tokens that decoding is little beside the product."""
+def decode(dtype, scale_dtype, bits, signed, group, zeros, table, rows, block_W):
+    """weights[i] = W[first + i]: rows of W as numbers, for so many tokens that decoding is little beside the product.
+
+    A thread has a word of each of `rows` rows, all of which are on their way before it decodes the first; rows that are
+    neighbours have their scales in one line of memory.
+    """
     per = 32 // bits
     n, panel, words, groups = (T.dynamic(name) for name in ("n", "panel", "words", "groups"))
     unused = [T.dynamic(name) for name in ("zero_groups", "zero_n", "codes")]
+    places = tuple(range(rows))
     pairs = _pairs(dtype, bits, signed, table)
 
     @T.prim_func
@@ -161,21 +166,30 @@ def decode(dtype, scale_dtype, bits, signed, group, zeros, table, block_W, threa
         weights: T.Tensor((panel, words, per), dtype),
         first: T.int32,
     ):
-        with T.Kernel(T.ceildiv(words, block_W), panel, threads=threads) as (bw, row):
+        with T.Kernel(T.ceildiv(words, block_W), T.ceildiv(panel, rows), threads=block_W) as (bw, br):
+            held = [T.alloc_fragment((block_W,), "uint32") for _ in places]
+            scale_of = [T.alloc_fragment((block_W,), dtype) for _ in places]
+            zero_of = [T.alloc_fragment((block_W,), "uint8") for _ in places]
             decoded = T.alloc_fragment((block_W, per), dtype)
             if table:
                 value_of = T.alloc_shared((2**bits,), dtype)
                 T.copy(values, value_of)
             for w in T.Parallel(block_W):
                 part = (bw * block_W + w) * per // group if group else 0
-                word = W[first + row, bw * block_W + w]
-                scale = T.cast(scales[part, first + row], dtype)
-                for c in T.serial(per // 2):
-                    code = (word >> T.cast(2 * c * bits, "uint32")) & T.uint32(2 ** (2 * bits) - 1)
-                    low, high = pairs(code, zero_points[part, first + row] if zeros else 0, value_of if table else None)
-                    decoded[w, 2 * c] = low * scale
-                    decoded[w, 2 * c + 1] = high * scale
-            T.copy(decoded, weights[row, bw * block_W : (bw + 1) * block_W, 0:per])
+                for r in places:
+                    row = first + br * rows + r
+                    held[r][w] = W[row, bw * block_W + w]
+                    scale_of[r][w] = T.cast(scales[part, row], dtype)
+                    if zeros:
+                        zero_of[r][w] = zero_points[part, row]
+            for r in places:
+                for w in T.Parallel(block_W):
+                    for c in T.serial(per // 2):
+                        code = (held[r][w] >> T.cast(2 * c * bits, "uint32")) & T.uint32(2 ** (2 * bits) - 1)
+                        low, high = pairs(code, zero_of[r][w] if zeros else 0, value_of if table else None)
+                        decoded[w, 2 * c] = low * scale_of[r][w]
+                        decoded[w, 2 * c + 1] = high * scale_of[r][w]
+                T.copy(decoded, weights[br * rows + r, bw * block_W : (bw + 1) * block_W, 0:per])
 
     return decode
 
