@@ -104,9 +104,7 @@ def _scaled_matmul(
     scale_a: torch.Tensor | None,
     scale_b: torch.Tensor | None,
 ) -> torch.Tensor:
-    call = MATMUL.call(
-        a, b, bias=bias, activation=activation, out_dtype=out_dtype, scale_a=scale_a, scale_b=scale_b
-    )
+    call = MATMUL.call(a, b, bias=bias, activation=activation, out_dtype=out_dtype, scale_a=scale_a, scale_b=scale_b)
     return _run(call, a, b, bias, scale_a, scale_b)
 
 
