@@ -133,17 +133,32 @@ def _multiply_panels(
     bias: torch.Tensor | None,
     out: torch.Tensor,
 ) -> None:
-    """out = x @ W.T + bias, by `panel` rows of W that are decoded to x's type. codes: scales, zeros, values."""
+    """out = x @ W.T + bias, by `panel` rows of W that are decoded to x's type. codes: scales, zeros, values.
+
+    On a GPU a panel is decoded beside the product of the one before: a product's last tiles leave multiprocessors idle.
+    """
     words = weight.view(torch.uint32)
     n, k = len(weight), x.shape[1]
     if bias is not None and bias.dtype != out.dtype:
         bias = bias.float()
-    decoded = x.new_empty((min(panel, n), words.shape[1], k // words.shape[1]))
-    for first in range(0, n, panel):
-        some = decoded[: n - first]
-        decode(words, *codes, some, first)
+    beside = x.is_cuda and n > panel
+    shape = (min(panel, n), words.shape[1], k // words.shape[1])
+    buffers = [x.new_empty(shape) for _ in range(1 + beside)]
+    side = torch.cuda.Stream(x.device) if beside else None
+    decode(words, *codes, buffers[0], 0)
+    for number, first in enumerate(range(0, n, panel)):
+        some = buffers[number % len(buffers)][: n - first]
+        following = buffers[(number + 1) % len(buffers)][: max(0, n - first - panel)]
+        free = torch.cuda.current_stream(x.device).record_event() if side is not None else None
         span = slice(first, first + len(some))
         matmul(x, some.view(-1, k).mT, bias=None if bias is None else bias[span], out_dtype=out.dtype, out=out[:, span])
+        if len(following) and side is None:
+            decode(words, *codes, following, first + panel)
+        elif len(following):
+            side.wait_event(free)  # the products before this one, which have read that buffer
+            with torch.cuda.stream(side):
+                decode(words, *codes, following, first + panel)
+            torch.cuda.current_stream(x.device).wait_stream(side)
 
 
 @cache
