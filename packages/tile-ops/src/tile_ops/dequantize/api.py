@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cache
 
 import torch
@@ -55,9 +57,9 @@ def dequant_matmul(
     in int32, and the result is float32 unless `out_dtype` says otherwise.
 
     Products on matrix instructions round W to x's type, others do not (`explain` tells which run); for 1024 tokens and
-    more W is decoded before, by rows that take at most 128 MB. Sums are in float32, the result is rounded once. Results
-    repeat bit for bit; a token's result may depend on how many there are, as the kernel does. Empty tensors give an empty
-    result, or the bias where k is 0. Raises WrongShape, WrongDtype, WrongStride, WrongValue, WrongDevice.
+    more W is decoded before, by rows that take at most 128 MB, on a GPU twice that. Sums are in float32, the result is
+    rounded once. Results repeat bit for bit; a token's result may depend on how many there are, as the kernel does. Empty
+    tensors give an empty result, or the bias where k is 0. Raises WrongShape, WrongDtype, WrongStride, WrongValue, WrongDevice.
 
     Sources: Frantar et al., GPTQ, 2022; Dettmers et al., QLoRA, 2023; OCP Microscaling Formats 1.0.
     """
@@ -144,21 +146,26 @@ def _multiply_panels(
     beside = x.is_cuda and n > panel
     shape = (min(panel, n), words.shape[1], k // words.shape[1])
     buffers = [x.new_empty(shape) for _ in range(1 + beside)]
-    side = torch.cuda.Stream(x.device) if beside else None
     decode(words, *codes, buffers[0], 0)
     for number, first in enumerate(range(0, n, panel)):
         some = buffers[number % len(buffers)][: n - first]
-        following = buffers[(number + 1) % len(buffers)][: max(0, n - first - panel)]
-        free = torch.cuda.current_stream(x.device).record_event() if side is not None else None
+        read = torch.cuda.current_stream(x.device).record_event() if beside else None  # the other buffer has been
         span = slice(first, first + len(some))
         matmul(x, some.view(-1, k).mT, bias=None if bias is None else bias[span], out_dtype=out.dtype, out=out[:, span])
-        if len(following) and side is None:
-            decode(words, *codes, following, first + panel)
-        elif len(following):
-            side.wait_event(free)  # the products before this one, which have read that buffer
-            with torch.cuda.stream(side):
+        following = buffers[(number + 1) % len(buffers)][: max(0, n - first - panel)]
+        if len(following):
+            with nullcontext() if read is None else _after(read, x.device):
                 decode(words, *codes, following, first + panel)
-            torch.cuda.current_stream(x.device).wait_stream(side)
+
+
+@contextmanager
+def _after(event: torch.cuda.Event, device: torch.device) -> Iterator[None]:
+    """What is launched inside waits for nothing but `event`; what the current stream gets later waits for it."""
+    current, side = torch.cuda.current_stream(device), torch.cuda.Stream(device)
+    side.wait_event(event)
+    with torch.cuda.stream(side):
+        yield
+    current.wait_stream(side)
 
 
 @cache
