@@ -20,7 +20,7 @@ from tile_compiler.simt.checker.refutations import Site, race
 from tile_compiler.simt.checker.remote import REMOTE_SUM
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.shadow import MANY, Meeting, Shadow
-from tile_compiler.simt.thread_values import Array, ThreadValues, Unknown
+from tile_compiler.simt.thread_values import Array, ThreadValues, Unknown, can_be_followed
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of
 
@@ -85,6 +85,7 @@ class BlockMemory(ThreadValues):
         self.lanes = Lanes.of(kernel, self.produces, ctx, ranks)
         self.count = self.lanes.count
         super().__init__(self.lanes.total)
+        self._active: tuple[Array, Array, bool, Array] | None = None  # mask, lanes, `producing`, and `active` of these
         self.producing = False  # whether the statement at hand is the producer's
         self.kernel, self.ctx = kernel, ctx
         self.roots = alias_roots(kernel.body)
@@ -111,7 +112,12 @@ class BlockMemory(ThreadValues):
     @property
     def active(self) -> Array:
         """The threads that execute the statement at hand, and not only its scalars."""
-        return np.asarray(self.mask & (self.consumers != self.producing) & ~self.lanes.nobody[self.lane])
+        # Masks and lanes are replaced, never changed.
+        asked = self._active
+        if asked is None or asked[0] is not self.mask or asked[1] is not self.lane or asked[2] != self.producing:
+            found = self.mask & (self.consumers != self.producing) & ~self.lanes.nobody[self.lane]
+            asked = self._active = self.mask, self.lane, self.producing, found
+        return asked[3]
 
     def _place_shared(self) -> int:
         """Lay the shadow over the block's shared memory, so that buffers that share bytes meet; how many places."""
@@ -143,7 +149,7 @@ class BlockMemory(ThreadValues):
                 (isinstance(n, ir.Var) and (n in self.memories or n in self.followed))
                 or (is_call(n, "tirx.call_extern") and orders(str(n.args[0].value)))
                 or is_call(n, "tirx.break_loop", "tirx.continue_loop")
-                or isinstance(n, tir.AllocBuffer)
+                or (isinstance(n, tir.AllocBuffer) and _is_kept(n.buffer))
                 for n in tile_ir.walk(node, ir.Var, ir.Call, tir.AllocBuffer)
             )
             self.quiet[hash(node)] = (node, quiet)
@@ -423,6 +429,11 @@ def is_role(node: Any) -> bool:
 def orders(name: str) -> bool:
     """Whether a function of the device header orders accesses, makes some that are not its caller's, or waits for others."""
     return "sync" in name or name.startswith(("tl::wait_loads", "tl::arrive_", REGISTER_LIMIT, *ASYNCHRONOUS))
+
+
+def _is_kept(buffer: Any) -> bool:
+    """Whether a walk keeps what a buffer has, or who touches it."""
+    return can_be_followed(buffer) or str(buffer.scope()) not in tile_ir.PRIVATE
 
 
 def _buffer_at(address: Any) -> Any:

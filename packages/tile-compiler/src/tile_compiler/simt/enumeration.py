@@ -100,8 +100,16 @@ class Block(HeldState):
             method(self, node)
 
     def _sequence(self, node: Any) -> None:
+        if self.recalls and self.is_asynchronous and self.recall.has_loops(node):
+            self._in_parts(node)
+            return
         for part in node.seq:
             self._statement(part)
+
+    def _in_parts(self, body: Any) -> None:
+        """Statements, of which those that do again what they did are not walked again."""
+        for part in self.recall.parts(body):
+            self.recall.walk(part, functools.partial(self._statement, part))
 
     def _scope(self, node: Any) -> None:
         outer = self.producing, self.span
@@ -110,8 +118,7 @@ class Block(HeldState):
         self.producing, self.span = outer
 
     def _alloc(self, node: Any) -> None:
-        if str(node.buffer.scope()) in tile_ir.PRIVATE:
-            self.follow(node.buffer)
+        self.follow(node.buffer)
 
     def _bind(self, node: Any) -> None:
         try:
@@ -275,8 +282,10 @@ class Block(HeldState):
             before = {b: self.private[b].copy() for b in repetition.counters if b in self.private}
             outer_trace, self.trace = self.trace, []
             self.values[node.loop_var] = np.asarray([low + number])
-            for part in (node.body,) if repetition.regular else self.recall.parts(node.body):
-                self.recall.walk(part, functools.partial(self._statement, part))
+            if repetition.regular:
+                self.recall.walk(node.body, functools.partial(self._statement, node.body))
+            else:
+                self._in_parts(node.body)
             self.trace, trace = outer_trace, hash(tuple(self.trace))
             outer_trace.append(trace)
             seen.append((key, trace))
@@ -399,7 +408,7 @@ class Block(HeldState):
         self._joined(self.loops.pop().exits)
 
     def _branch(self, node: Any) -> None:
-        if any(not self._is_quiet(n) for n in tile_ir.walk(node, tir.For)):
+        if self.recall.has_loops(node, unrolled=True):
             self.recall.walk(node, functools.partial(self._if, node))
         else:
             self._if(node)

@@ -13,7 +13,7 @@ from tile_compiler.rewrite import is_call
 from tile_compiler.simt.block_memory import orders
 from tile_compiler.simt.checker.remote import is_remote
 from tile_compiler.simt.held_state import Left, Runs, Walk
-from tile_compiler.simt.thread_values import Unknown
+from tile_compiler.simt.thread_values import Unknown, can_be_followed
 from tilelang.ir import tile_ir
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class Recall:
         self.walks: dict[Any, Walk] = {}
         self.terms: dict[int, tuple[Any, list[Any] | None]] = {}  # by identity: == of IR nodes is slow
         self.bodies: dict[int, tuple[Any, list[Any]]] = {}
+        self.loops: dict[tuple[int, bool], tuple[Any, bool]] = {}
 
     def walk(self, node: Any, go: Callable[[], None]) -> None:
         """`go` walks `node`."""
@@ -104,7 +105,7 @@ class Recall:
         for stmt in tile_ir.statements(body):
             if isinstance(stmt, tir.Bind) and self.block._is_quiet(stmt):
                 yield stmt  # before its neighbours, which change nothing that it names
-            elif self._leaves_more(stmt) or any(self._is_walked(n) for n in tile_ir.walk(stmt, tir.For)):
+            elif isinstance(stmt, tir.Bind) or self._leaves_more(stmt) or self.has_loops(stmt):
                 if together:
                     yield tile_ir.sequence(together)
                 yield stmt
@@ -114,14 +115,20 @@ class Recall:
         if together:
             yield tile_ir.sequence(together)
 
-    def _is_walked(self, loop: tir.For) -> bool:
-        return bool(loop.kind == tir.ForKind.SERIAL) and not self.block._is_quiet(loop)
+    def has_loops(self, node: Any, unrolled: bool = False) -> bool:
+        """Whether loops below are walked: those that repeat, or `unrolled` ones too."""
+        name = hash(node), unrolled
+        if name not in self.loops:
+            found = (n for n in tile_ir.walk(node, tir.For) if unrolled or n.kind == tir.ForKind.SERIAL)
+            self.loops[name] = node, any(not self.block._is_quiet(n) for n in found)
+        return self.loops[name][1]
 
     def _leaves_more(self, node: Any) -> bool:
         return any(
             isinstance(n, tir.While)
             or is_call(n, "tirx.break_loop", "tirx.continue_loop")
-            or (isinstance(n, (tir.BufferStore, tir.AllocBuffer)) and n.buffer in self.block.followed)
+            or (isinstance(n, tir.BufferStore) and n.buffer in self.block.followed)
+            or (isinstance(n, tir.AllocBuffer) and can_be_followed(n.buffer))
             for n in tile_ir.walk(node, tir.While, tir.BufferStore, tir.AllocBuffer, ir.Call)
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any
 
@@ -69,8 +68,9 @@ def scenarios(func: tir.PrimFunc, kernel: tile_ir.Kernel) -> tuple[list[dict[Any
         asked = work[rows]
         rows = rows[np.argsort(np.where(asked <= ENOUGH, ENOUGH - asked, asked), kind="stable")]
     first: dict[tuple[int, ...], int] = {}
-    for row in rows:
-        first.setdefault(tuple(int(d[row]) for d in decisions), int(row))
+    ways = np.stack([d[rows] for d in decisions], axis=1) if decisions else np.zeros((len(rows), 0), np.int64)
+    for row, way in zip(rows.tolist(), map(tuple, ways.tolist())):
+        first.setdefault(way, row)
     chosen = sorted(first.values()) if len(first) <= LIMIT else _most_different(first, work)
     fixings = [{v: np.asarray([table[row, n]]) for n, v in enumerate(names)} for row in chosen]
     return [fixed | fixing for fixing in fixings], len(first) <= LIMIT
@@ -80,7 +80,7 @@ def _combinations(choices: list[list[int]]) -> np.ndarray[Any, Any]:
     """A value of each list in every row: all combinations, or as many as `COMBINATIONS` drawn from them."""
     count = math.prod(map(len, choices))
     if count <= COMBINATIONS:
-        return np.asarray(list(itertools.product(*choices)), np.int64)
+        return np.stack(np.meshgrid(*choices, indexing="ij"), axis=-1).reshape(count, len(choices))
     drawn = np.random.default_rng(0)  # always the same ones
     return np.stack([drawn.choice(np.asarray(c, np.int64), COMBINATIONS) for c in choices], axis=1)
 

@@ -47,10 +47,8 @@ class ThreadValues:
 
     def follow(self, buffer: Any) -> None:
         """Keep the content of a private array, if it is small and of integers."""
-        kind = dtype_of(tile_ir.dtype_name(buffer))
-        size = tile_ir.static(buffer.ty.shape[0]) if len(buffer.ty.shape) == 1 else None
-        if size is not None and size <= SMALL and (kind.is_integer or kind.kind == "bool"):
-            self.private[buffer] = np.zeros((self.threads, size), np.int64)
+        if can_be_followed(buffer):
+            self.private[buffer] = np.zeros((self.threads, int(buffer.ty.shape[0])), np.int64)
             self.unknown[buffer] = True
             self.followed.add(buffer)
 
@@ -118,7 +116,7 @@ class ThreadValues:
         if operation is None or not hasattr(node, "a"):
             return lambda: _raise(self._varies(node))
         a, b = self._closure(node.a), self._closure(node.b)
-        if type(node).__name__ in ("FloorDiv", "FloorMod", "Div", "Mod"):
+        if type(node).__name__ in ("FloorDiv", "FloorMod", "Div", "Mod") and not tile_ir.static(node.b):
             return lambda: np.asarray(operation(a(), _not_zero(b())))
         return lambda: np.asarray(operation(a(), b()))
 
@@ -134,9 +132,9 @@ class ThreadValues:
         buffer = node.source
         if buffer not in self.private or buffer in self.unknown:
             raise Unknown(self.unknown.get(buffer, self._varies(node)))
-        content = self.private[buffer][self.lane, np.broadcast_to(self.value(node.indices[0]), (self.threads,))]
+        content = self.private[buffer][self.lane, self.value(node.indices[0])]
         active = content[self.mask]
-        return content[self.mask][:1] if len(active) and (active == active[0]).all() else content
+        return active[:1] if len(active) and (active == active[0]).all() else content
 
     def _varies(self, node: Any) -> bool:
         """Whether threads may disagree on a value that is not known."""
@@ -153,6 +151,15 @@ class ThreadValues:
                 if found is None or (found.varying if isinstance(found, Unknown) else len(found) > 1):
                     return True
         return False
+
+
+def can_be_followed(buffer: Any) -> bool:
+    """Whether an array is a thread's own, small and of integers."""
+    if str(buffer.scope()) not in tile_ir.PRIVATE:
+        return False
+    kind = dtype_of(tile_ir.dtype_name(buffer))
+    size = tile_ir.static(buffer.ty.shape[0]) if len(buffer.ty.shape) == 1 else None
+    return size is not None and size <= SMALL and (kind.is_integer or kind.kind == "bool")
 
 
 def _raise(varying: bool) -> Array:

@@ -397,8 +397,8 @@ class Asynchronous(Products):
             queue.open |= Batch(self.now, operands=frozenset({("stores", site)}))
 
     def _groups_of_stores(self, name: str, threads: Array, engines: Engines) -> None:
-        for thread in map(int, np.flatnonzero(threads)):
-            queue = engines.queue(engines.stores, thread)
+        for thread in (t for t in engines.stores if threads[t]):  # others have nothing to wait for
+            queue = engines.stores[thread]
             if name == "tl::bulk_commit":
                 queue.commit()
             elif name.startswith(("tl::bulk_wait_read<", "tl::bulk_wait<")):

@@ -60,6 +60,12 @@ class Queue:
     def under_way(self) -> list[Batch]:
         return [b for b in (*self.batches, self.open) if b.time]
 
+    def facts(self) -> tuple[Any, ...]:
+        """What tells two queues apart beside times: what is over at the front is as good as nothing."""
+        batches = [*self.batches, self.open]
+        first = next((n for n, batch in enumerate(batches) if batch.time), len(batches))
+        return tuple(batch.facts() for batch in batches[first:])
+
     def merge(self, other: Queue) -> None:
         """A batch counts as young as it is in either: waits end the oldest first."""
         count = max(len(self.batches), len(other.batches))

@@ -61,6 +61,12 @@ class Track:
         self.agent[place] = NOBODY
         self.members[place] = 0
 
+    def put(self, place: Array, agent: int, members: int, time: int, site: int) -> None:
+        """In place of all that was there: one agent, or MANY."""
+        self.used = True
+        self.agent[place], self.members[place] = agent, np.uint64(members)
+        self.time[place], self.site[place], self.fence[place] = time, site, 0
+
     def add(
         self, place: Array, agent: Array, groups: Sequence[tuple[Array | slice, int]], time: int, site: int
     ) -> None:
@@ -178,6 +184,9 @@ class Footprints:
     def note(self, kind: str, place: Array, agent: int, members: int, time: int, site: int, known: Array) -> None:
         """An asynchronous access by `agent`, or by MANY: the groups of the bits `members`."""
         track = self.tracks[kind]
+        if known.all():
+            track.put(place, agent, members, time, site)
+            return
         track.forget(place[known])
         track.add(place, np.asarray([agent]), [(slice(None), members)], time, site)
 

@@ -57,6 +57,19 @@ class Agents:
         return [range(w * WARP, min(self.lanes, (w + 1) * WARP)) for w in range(self.warps)]
 
 
+    def slowest(self, kind: str, rows: Clock) -> Clock:
+        """Of rows of clocks the slowest agent of each group, which are neighbours but for copies of many barriers."""
+        first, last, size = 0, self.lanes, WARP
+        if kind == "fetch":
+            first, last, size = self.lanes, self.copies(0), 1
+        elif kind == "fill":
+            if self.barriers > 64:
+                return np.stack([rows[:, list(g)].min(axis=1) for g in self.groups(kind)], axis=1)
+            first, last, size = self.copies(0), self.copies(self.barriers), 1
+        held = rows[:, first:last]
+        return held if size == 1 else np.minimum.reduceat(held, range(0, last, size), axis=1)
+
+
 @dataclass
 class Knowledge:
     """`known[t, a]`: thread t knows everything that agent a had done by this time.
@@ -117,10 +130,10 @@ class Knowledge:
         if self.came is not None:
             self.came[threads] = np.maximum(self.came[threads], started)
 
-    def so_far(self, threads: Array) -> Clock:
-        """How far all threads have come for certain, for each of `threads`."""
-        known = self.known[threads, : self.agents.lanes]
-        return known if self.came is None else np.maximum(known, self.came[threads])
+    def so_far(self, mine: Array, others: Array) -> Clock:
+        """How far `others` have come for certain, for each of the threads `mine` (a column)."""
+        known = self.known[mine, others]
+        return known if self.came is None else np.maximum(known, self.came[mine, others])
 
     def learn(self, threads: Array, agent: int, time: int) -> None:
         self.known[threads, agent] = np.maximum(self.known[threads, agent], time)
@@ -138,6 +151,9 @@ class Knowledge:
     def by_thread(self, kind: str, thread: Array, agent: Array, members: Array, time: Array) -> Array:
         """Whether each thread (or one, for all) knows of the access of `agent` (MANY: the groups in `members`) at its
         time."""
+        if len(thread) == 1 and thread[0] >= 0:
+            one = int(thread[0])
+            return self._knows(self._one(one), ("one", one), kind, np.zeros(1, np.intp), agent, members, time)
         own = self._own()
         row = np.where(thread < 0, self.agents.lanes, thread)
         return self._knows(own, "own", kind, row, agent, members, time)
@@ -145,8 +161,21 @@ class Knowledge:
     def by_warpgroup(self, kind: str, group: int, agent: Array, members: Array, time: Array) -> Array:
         """The same for all threads of a warpgroup."""
         if group not in self._made:
-            self._made[group] = self._own()[group * 4 * WARP : (group + 1) * 4 * WARP].min(axis=0)[None]
+            first = group * 4 * WARP
+            own = self.known[first : first + 4 * WARP].copy()
+            if self.now:
+                np.fill_diagonal(own[:, first:], ALWAYS)
+            self._made[group] = own.min(axis=0)[None]
         return self._knows(self._made[group], group, kind, np.zeros(1, np.intp), agent, members, time)
+
+    def _one(self, thread: int) -> Clock:
+        """`known` of one thread, where it knows itself."""
+        if ("one", thread) not in self._made:
+            own = self.known[thread : thread + 1].copy()
+            if self.now:
+                own[0, thread] = ALWAYS
+            self._made["one", thread] = own
+        return np.asarray(self._made["one", thread])
 
     def _own(self) -> Clock:
         """`known`, where a thread knows itself; in a row more what all threads know, for any of them."""
@@ -174,8 +203,7 @@ class Knowledge:
         """What is known of the slowest agent of each group."""
         kind = kind if kind in ("fetch", "fill") else "thread"
         if (name, kind) not in self._made:
-            groups = self.agents.groups(kind)
-            self._made[name, kind] = np.stack([rows[:, list(g)].min(axis=1) for g in groups], axis=1)
+            self._made[name, kind] = self.agents.slowest(kind, rows)
         return np.asarray(self._made[name, kind])
 
 

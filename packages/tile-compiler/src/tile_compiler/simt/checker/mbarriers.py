@@ -45,13 +45,15 @@ class Phase:
 
         They know someone who has waited for it, or they know all its arrivals and copies.
         """
-        known = knowledge.known[threads]
-        mine = np.flatnonzero(threads)
-        lanes = len(self.waited)
-        waited = (self.waited > 0) & ((self.waited <= knowledge.so_far(threads)) | (np.arange(lanes) == mine[:, None]))
-        came = self.arrived <= known
-        came[np.arange(len(mine)), mine] = True
-        return np.asarray(waited.any(axis=1) | (came.all(axis=1) & bool(self.arrived.any())))
+        mine = np.flatnonzero(threads)[:, None]
+        agents = np.flatnonzero(self.arrived)
+        came = (self.arrived[agents] <= knowledge.known[mine, agents]) | (agents == mine)
+        over = came.all(axis=1) & (len(agents) > 0)
+        if not over.all():
+            others = np.flatnonzero(self.waited > 0)
+            waited = (self.waited[others] <= knowledge.so_far(mine, others)) | (others == mine)
+            over |= waited.any(axis=1)
+        return np.asarray(over)
 
 
 @dataclass

@@ -34,6 +34,11 @@ class Products(BlockMemory):
     def _value_of(self, node: Any) -> Array:
         return np.broadcast_to(self.value(node), (self.threads,))
 
+    def _value_at(self, node: Any, threads: list[int]) -> list[int]:
+        """What an expression is for some threads."""
+        value = self.value(node)
+        return [int(value[0])] * len(threads) if len(value) == 1 else value[threads].tolist()
+
     def _warpgroups(self, threads: Array) -> list[int]:
         return [int(g) for g in np.flatnonzero(np.bincount(self.lane[threads] // WARPGROUP))]
 
@@ -132,18 +137,19 @@ class Products(BlockMemory):
         memory = self.memories[start.args[0].source]
         assert memory.base is not None
         swizzle = int(str(node.args[0].value).removeprefix("tl::wgmma_descriptor<").rstrip(">"))
+        leaders = [group * WARPGROUP for group in groups]
         try:
-            element = self._value_of(start.args[0].indices[0])
-            advance = self._value_of(node.args[4]) if len(node.args) > 4 else np.zeros(self.threads, np.int64)
+            element = self._value_at(start.args[0].indices[0], leaders)
+            advance = self._value_at(node.args[4], leaders) if len(node.args) > 4 else [0] * len(leaders)
             strides = (int(self.value(leading)[0]), int(self.value(stride)[0]))
         except Unknown:
             whole = memory.base + np.arange(memory.places)
             each = [whole + self.lanes.block[g * WARPGROUP] * self.span_places for g in groups]
             return [Matrix(memory, place, hash(place.tobytes())) for place in each]
         found = []
-        for thread in (g * WARPGROUP for g in groups):
+        for thread, number, further in zip(leaders, element, advance):
             base = memory.base + int(self.lanes.block[thread]) * self.span_places
-            first = base * memory.unit + int(element[thread]) * memory.bits // 8 + int(advance[thread])
+            first = base * memory.unit + number * memory.bits // 8 + further
             form = (extent, k, k_major, swizzle, *strides)
             found.append(Matrix(memory, *places(form, first, memory.unit, self.shared_places)))
         return found

@@ -44,7 +44,8 @@ class Remote:
     def unseen(self, knowledge: Knowledge, own: Array) -> int | None:
         """The statement of an access that a block may not live to see: none of its threads knows of it at its end."""
         for block in range(len(self.last)):
-            known = knowledge.so_far(own == block).max(axis=0)
+            threads = np.flatnonzero(own == block)[:, None]
+            known = knowledge.so_far(threads, np.arange(knowledge.agents.lanes)).max(axis=0)
             late = np.flatnonzero(self.last[block] > known)
             if len(late):
                 return int(self.site[block, late[0]])

@@ -20,45 +20,57 @@ from tile_compiler.simt.thread_values import Array
 if TYPE_CHECKING:
     from tile_compiler.simt.checker.engines import Engines
 
+SMALL = 1 << 20  # numbers that tables are made for
 WRITES = ("write", "atomic")
 
 
 class Order:
     """The order of times in columns, one for each agent, among `known` ones: rows of a table. Times before `oldest` of
-    their column are as old as that."""
+    their column are as old as that. Neighbours have mostly the same column: `column` numbers the different ones."""
 
     def __init__(self, known: Array, oldest: Array) -> None:
-        self.oldest = oldest.astype(np.int64)
-        table = np.maximum(known, self.oldest)
-        self.first = runs(table.T)  # neighbours have mostly the same column
-        self.column = np.cumsum(np.isin(np.arange(known.shape[1]), self.first)) - 1
-        self.offset = np.arange(len(self.first), dtype=np.int64) << 32
-        self.times = np.unique(table[:, self.first] + self.offset)
-        self.start = np.searchsorted(self.times, self.offset)
-        self.parts = [self.first.tobytes(), self.of(table[:, self.first], self.first).tobytes()]
+        self.oldest = oldest
+        table = np.maximum(known, oldest)
+        self.first = runs(table.T)
+        begins = np.zeros(known.shape[1], np.intp)
+        begins[self.first] = 1
+        self.column = np.cumsum(begins) - 1
+        own, every = table[:, self.first], np.arange(len(self.first))
+        self.times, number = _numbered(own)  # of all columns
+        stands = np.zeros((len(self.first), len(self.times) + 1), np.int32)  # whether a column has a time
+        stands[every, number + 1] = 1
+        self.earlier = np.cumsum(stands, axis=1, dtype=np.int32)  # how many of a column's are earlier than each time
+        self.parts = [self.first.tobytes(), self.earlier[every, number].tobytes()]
 
     def of(self, times: Array, agents: Any) -> Array:
         """How many known times are earlier than each of these, of their agents."""
-        column = self.column[agents]
-        clipped = np.maximum(times, self.oldest[agents]) + self.offset[column]
-        return np.asarray(np.searchsorted(self.times, clipped) - self.start[column], np.int32)
+        return self._ranks(times, self.oldest[agents], self.column[agents])
+
+    def table(self, times: Array) -> Array:
+        """The same of each time (rows) in each column."""
+        return self._ranks(times[:, None], self.oldest[self.first], np.arange(len(self.first)))
+
+    def each(self, agents: Array, times: Array, number: Array) -> Array:
+        """As `of`, of times that are given as numbers of these, which are few if columns are."""
+        if len(times) * len(self.first) > len(agents):
+            return self.of(times[number], agents)
+        return np.asarray(self.table(times)[number, self.column[agents]])
+
+    def _ranks(self, times: Array, oldest: Array, column: Array) -> Array:
+        return np.asarray(self.earlier[column, np.searchsorted(self.times, np.maximum(times, oldest))])
 
 
 def state_key(engines: Engines) -> int:
     """A number that is equal for states that nothing which follows can tell apart."""
     agents, knowledge = engines.agents, engines.knowledge
-    known, lanes = knowledge.known, agents.lanes
-    others = known.copy()
-    np.fill_diagonal(others, ALWAYS)  # whoever acts knows of it
-    oldest = others.min(axis=0)
-    known = np.maximum(known, oldest)
-    rows = runs(known)
+    lanes = agents.lanes
+    rows, known, oldest = _known(knowledge.known)
     phases = [p for b in engines.barriers for p in (b.now, b.last, b.before)]
     under_way = _under_way(engines)
     told = np.zeros((len(under_way), agents.count), np.int32)  # what will be known when they are waited for
     for n, (which, time) in enumerate(under_way):
         told[n, which] = time
-    tables = [known[rows], *(p.clock[None] for p in phases), told]
+    tables = [known, *(p.clock[None] for p in phases), told]
     if knowledge.came is not None:
         tables.append(np.pad(knowledge.came, ((0, 0), (0, agents.count - lanes))))
     order = Order(np.concatenate(tables), oldest)
@@ -75,17 +87,30 @@ def state_key(engines: Engines) -> int:
     made += [(agents.copies(number), time) for number, (time, _) in sorted(engines.copies.items())]
     actors = np.asarray([a for a, _ in made], int)
     parts += [actors.tobytes(), order.of(np.asarray([t for _, t in made], int), actors).tobytes()]
-    fences = Order(engines.fences.known[runs(engines.fences.known)], np.zeros(agents.count))
-    parts += [runs(engines.fences.known).tobytes(), *fences.parts]
+    fenced = runs(engines.fences.known)
+    fences = Order(engines.fences.known[fenced], np.zeros(agents.count, np.int32))
+    parts += [fenced.tobytes(), *fences.parts]
     for kind, track in engines.footprints.tracks.items():
         if track.used:
             parts += [kind, *_accesses(kind, track, agents, order, fences)]
     for queues in (engines.products, engines.stores):
-        for number, queue in sorted(queues.items()):
-            parts.append((number, tuple(b.facts() for b in (*queue.batches, queue.open))))
+        parts.append(tuple((number, facts) for number, queue in sorted(queues.items()) if (facts := queue.facts())))
     parts += [b.facts() for b in engines.barriers]
     parts.append(tuple(sorted(map(hash, engines.touched))))
     return hash(tuple(parts))
+
+
+def _known(known: Array) -> tuple[Array, Array, Array]:
+    """(the first of neighbouring threads that know the same, what each of these knows, what all others know of an agent)."""
+    rows = runs(known)
+    few = known[rows]
+    others = few.copy()
+    alone = np.flatnonzero(np.diff(np.append(rows, len(known))) == 1)
+    others[alone, rows[alone]] = ALWAYS  # whoever acts knows of it
+    oldest = others.min(axis=0)
+    few = np.maximum(few, oldest)
+    again = runs(few)
+    return rows[again], few[again], oldest
 
 
 def _under_way(engines: Engines) -> list[tuple[Any, int]]:
@@ -94,9 +119,9 @@ def _under_way(engines: Engines) -> list[tuple[Any, int]]:
     found: list[tuple[Any, int]] = []
     for number, queue in sorted(engines.products.items()):
         which = agents.products(np.arange(4 * number, 4 * number + 4))
-        found += [(which, b.time) for b in (*queue.batches, queue.open)]
+        found += [(which, b.time) for b in queue.under_way()]
     for number, queue in sorted(engines.stores.items()):
-        found += [(agents.stores(number // WARP), b.time) for b in (*queue.batches, queue.open)]
+        found += [(agents.stores(number // WARP), b.time) for b in queue.under_way()]
     return found
 
 
@@ -104,27 +129,20 @@ def _accesses(kind: str, track: Track, agents: Agents, order: Order, fences: Ord
     """What counts of a track."""
     first = runs(track.agent, track.members, track.time, track.fence)
     agent, members, time, fence = (t[first] for t in (track.agent, track.members, track.time, track.fence))
+    reads = kind == "read"
     rank = np.zeros((3, len(first)), np.int64)  # of the time among what is known, and among fences; of the fence
     old = np.ones(len(first), bool)  # whether all threads know of it, and of its fence if it is a read
-    reads = kind == "read"
-    one = np.flatnonzero(agent >= 0)
-    which = agent[one]
-    old[one] = (time[one] <= order.oldest[which]) & (_fenced(fence[one], order.oldest[which]) if reads else True)
-    rank[:, one] = order.of(time[one], which), fences.of(time[one], which), order.of(fence[one], which)
-    several = np.flatnonzero(agent == MANY)
-    forms, form = np.unique(
-        np.stack([members.view(np.int64), time, fence], axis=1)[several], axis=0, return_inverse=True
-    )
-    found = np.zeros((4, len(forms)), np.int64)  # of each form, whether it is old, and its ranks
-    for n, (bits, *times) in enumerate(forms.tolist()):
-        groups = [list(g) for bit, g in enumerate(agents.groups(kind)) if bits >> bit & 1]
-        all_of_them = np.concatenate([np.asarray(g, int) for g in groups]) if groups else np.zeros(0, int)
-        same = [np.full(len(all_of_them), t) for t in times]
-        ranks = (order.of(same[0], all_of_them), fences.of(same[0], all_of_them), order.of(same[1], all_of_them))
-        oldest = order.oldest[all_of_them]
-        known = bool((times[0] <= oldest).all()) and (not reads or bool(_fenced(same[1], oldest).all()))
-        found[:, n] = known, *(hash(r.tobytes()) for r in ranks)
-    old[several], rank[:, several] = found[0, form], found[1:, form]
+    one, several = np.flatnonzero(agent >= 0), np.flatnonzero(agent == MANY)
+    if len(one):
+        which, oldest = agent[one], order.oldest[agent[one]]
+        old[one] = (time[one] <= oldest) & (_fenced(fence[one], oldest) if reads else True)
+        left = one if kind in WRITES else one[~old[one]]
+        if len(left):
+            held = (agent[left], *_numbered(time[left])), (agent[left], *_numbered(fence[left]))
+            rank[:, left] = order.each(*held[0]), fences.each(*held[0]), order.each(*held[1])
+    if len(several):
+        held = members[several], time[several], fence[several]
+        old[several], rank[:, several] = _by_groups(kind, *held, agents, order, fences)
     if kind not in WRITES:
         agent, members = np.where(old, NOBODY, agent), np.where(old, 0, members)
         rank[:, old] = rank[1] = 0
@@ -134,6 +152,39 @@ def _accesses(kind: str, track: Track, agents: Agents, order: Order, fences: Ord
     unfenced = (fence > 0) & (agent != NOBODY)
     again = runs(agent, members, *rank, unfenced)  # of those that were told apart
     return [first[again].tobytes(), *(t[again].tobytes() for t in (agent, members, *rank, unfenced))]
+
+
+def _by_groups(
+    kind: str, members: Array, time: Array, fence: Array, agents: Agents, order: Order, fences: Order
+) -> tuple[Array, Array]:
+    """(whether they are old, their ranks) of accesses by several agents each. Sets, times, and fences are few."""
+    old, rank = np.zeros(len(time), bool), np.zeros((3, len(time)), np.int64)
+    groups = agents.groups(kind)
+    (times, time_of), (fenced, fence_of) = _numbered(time), _numbered(fence)
+    tables = order.table(times), fences.table(times), order.table(fenced)
+    left = np.arange(len(members))
+    while len(left):
+        bits = int(members[left[0]])
+        here = members[left] == members[left[0]]
+        these, left = left[here], left[~here]
+        those = np.concatenate([np.zeros(0, int), *(np.asarray(g) for n, g in enumerate(groups) if bits >> n & 1)])
+        oldest = order.oldest[those].min(initial=ALWAYS)
+        old[these] = (time[these] <= oldest) & (_fenced(fence[these], oldest) if kind == "read" else True)
+        known, told = np.unique(order.column[those]), np.unique(fences.column[those])
+        for n, (table, columns, number) in enumerate(zip(tables, (known, told, known), (time_of, time_of, fence_of))):
+            hashes = [hash(row.tobytes()) for row in table[:, columns]]
+            rank[n, these] = np.asarray(hashes, np.int64)[number[these]]
+    return old, rank
+
+
+def _numbered(values: Array) -> tuple[Array, Array]:
+    """(the different values, which of them each one is)."""
+    if values.max(initial=0) > SMALL:
+        found, number = np.unique(values, return_inverse=True)
+        return found, number.reshape(values.shape)
+    found = np.zeros(int(values.max(initial=0)) + 1, bool)
+    found[values] = True
+    return np.flatnonzero(found), (np.cumsum(found) - 1)[values]
 
 
 def _fenced(fence: Array, oldest: Array) -> Array:
