@@ -9,7 +9,7 @@ from device_texts import lowered
 from mutants import all_needed
 
 import tilelang.language as T
-from tile_compiler.simt.enumeration import Block
+from tile_compiler.simt.repetition import Repetition
 from tile_compiler.simt.scenarios import scenarios
 from tilelang.ir import tile_ir
 
@@ -35,15 +35,15 @@ def turned_tiles() -> Any:
 
 @pytest.fixture
 def walked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The iterations that the checker walks."""
+    """The iterations that the checker walks, of loops that may repeat."""
     found: list[Any] = []
-    whole = Block._iteration
+    skip = Repetition.skip
 
-    def iteration(self: Block, node: Any, value: Any) -> None:
-        found.append(value)
-        whole(self, node, value)
+    def skipped(self: Repetition, seen: Any, number: int, *args: Any) -> int:
+        found.append(number)
+        return skip(self, seen, number, *args)
 
-    monkeypatch.setattr(Block, "_iteration", iteration)
+    monkeypatch.setattr(Repetition, "skip", skipped)
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -40,19 +41,19 @@ class Memory:
     base: int | None
     unit: int
 
-    @property
+    @cached_property
     def bits(self) -> int:
         return dtype_of(tile_ir.dtype_name(self.buffer)).bits
 
-    @property
+    @cached_property
     def width(self) -> int:
         return max(1, self.bits // 8)
 
-    @property
+    @cached_property
     def elements(self) -> int:
         return int(math.prod(int(s) for s in self.buffer.ty.shape))
 
-    @property
+    @cached_property
     def places(self) -> int:
         """How many places it has."""
         return -(-self.elements * self.bits // 8 // self.unit)
@@ -166,6 +167,26 @@ class BlockMemory(ThreadValues):
                 for n in tile_ir.walk(node, tir.BufferStore, tir.While, tir.AllocBuffer, ir.Call)
             )
         return self.readers[node]
+
+    def _in_any_order(self, node: Any) -> bool:
+        """Whether all that happens below to memory that threads share are reads and writes between which nothing is ordered:
+        whom they meet does not depend on which comes first. Conditions that memory has a part in say more than that."""
+        name = "order", node
+        if name not in self.readers:
+            self.readers[name] = not any(
+                (isinstance(n, tir.BufferStore) and n.buffer in self.followed)
+                or (isinstance(n, tir.AllocBuffer) and _is_kept(n.buffer))
+                or isinstance(n, tir.While)
+                or (isinstance(n, tir.IfThenElse) and any(True for _ in tile_ir.walk(n.condition, ir.TensorLoad, ir.Call)))
+                or is_call(n, "tirx.break_loop", "tirx.continue_loop", "tl.atomic_elem")
+                or (is_call(n, "tirx.call_extern") and not self._moves(n))
+                for n in tile_ir.walk(node, tir.BufferStore, tir.While, tir.AllocBuffer, tir.IfThenElse, ir.Call)
+            )
+        return self.readers[name]
+
+    def _moves(self, call: Any) -> bool:
+        """Whether a function is one of those that move matrices, or gets nothing of what threads share."""
+        return self._only_reads_by(call) or str(call.args[0].value).startswith("tl::stmatrix_x")
 
     def _only_reads_by(self, call: Any) -> bool:
         """Whether a function gets no address by which it could change what threads share, and does not synchronize."""

@@ -64,6 +64,8 @@ class Block(HeldState):
         self.loops: list[_Loop] = []
         self.repetitions: dict[Any, Repetition] = {}
         self.either: set[Any] = set()
+        self.barriers: dict[int, tuple[Any, bool]] = {}  # by identity: whether one stands below
+        self.sequences: dict[int, tuple[Any, list[Any]]] = {}
         self.recall = Recall(self)
 
     def run(self, chosen: dict[Any, Any], host: list[Any]) -> None:
@@ -103,7 +105,9 @@ class Block(HeldState):
         if self.recalls and self.is_asynchronous and self.recall.has_loops(node):
             self._in_parts(node)
             return
-        for part in node.seq:
+        if hash(node) not in self.sequences:
+            self.sequences[hash(node)] = node, list(node.seq)
+        for part in self.sequences[hash(node)][1]:
             self._statement(part)
 
     def _in_parts(self, body: Any) -> None:
@@ -137,9 +141,13 @@ class Block(HeldState):
             self._touch("write", memory, node.indices, 1, node, self._same(node.value))
 
     def _same(self, value: Any) -> bool:
-        """Whether all threads have this value."""
+        """Whether all threads have this value, in each of the iterations that are evaluated together."""
         try:
-            return len(self.value(value)) == 1
+            found = self.value(value)
+            if len(found) == 1 or self.threads == self.lanes.total:
+                return len(found) == 1
+            table = found.reshape(-1, self.lanes.total)
+            return bool((table == table[:, :1]).all())
         except Unknown as unknown:
             return not unknown.varying
 
@@ -230,13 +238,20 @@ class Block(HeldState):
         except Unknown as unknown:
             self._unknown_for(node, unknown.varying)
             return
-        if len(extent) == len(low) == 1 and self._only_reads(node):
+        if len(extent) == len(low) == 1 and (self._only_reads(node) or (self.depth and self._in_any_order(node))):
             self._at_once(node, int(low[0]), int(extent[0]))
             return
         if node.kind == tir.ForKind.UNROLLED or len(extent) > 1 or len(low) > 1:
             self._unrolled(node, low, extent)
             return
         self._repeated(node, int(low[0]), int(extent[0]), self._repetition(node))
+
+    def _has_barrier(self, node: Any) -> bool:
+        if hash(node) not in self.barriers:
+            calls = (str(n.args[0].value) for n in tile_ir.walk(node, ir.Call) if is_call(n, "tirx.call_extern"))
+            found = any(name in BLOCK_BARRIERS or "sync_threads" in name for name in calls)
+            self.barriers[hash(node)] = node, found
+        return self.barriers[hash(node)][1]
 
     def _repetition(self, node: Any) -> Repetition:
         found = self.repetitions.get(node)
@@ -247,7 +262,7 @@ class Block(HeldState):
         return found
 
     def _at_once(self, node: Any, low: int, extent: int) -> None:
-        """A loop that only reads: its iterations meet nothing of each other, so many are evaluated together."""
+        """A loop whose iterations meet of each other whatever their order is, or nothing: many are evaluated together."""
         step = max(1, AT_ONCE // self.threads)
         for first in range(0, extent, step):
             with self.all_iterations(node.loop_var, low + np.arange(first, min(first + step, extent))):
@@ -256,7 +271,7 @@ class Block(HeldState):
     def _unrolled(self, node: Any, low: Array, extent: Array) -> None:
         """Every iteration; threads may have numbers of their own."""
         outer = self.mask
-        self.loops.append(_Loop([], _has_barrier(node)))
+        self.loops.append(_Loop([], self._has_barrier(node)))
         for number in range(int(extent.max(initial=0))):
             self.mask = outer & (number < extent)
             self._iteration(node, low + number)
@@ -303,7 +318,7 @@ class Block(HeldState):
 
     def _unknown_for(self, node: Any, varying: bool) -> None:
         """A trip count that memory decides: left after any number of iterations, until nothing new happens."""
-        if varying and _has_barrier(node):
+        if varying and self._has_barrier(node):
             raise SharedMemoryRace("a barrier in a loop that threads may leave apart", at=node.span)
         try:
             low = self.value(node.min)
@@ -380,7 +395,7 @@ class Block(HeldState):
             self.value(node.condition)
         except Unknown as unknown:
             known = False
-            if unknown.varying and _has_barrier(node):
+            if unknown.varying and self._has_barrier(node):
                 raise SharedMemoryRace("a barrier in a loop that threads may leave apart", at=node.span) from None
         if not known:
 
@@ -391,7 +406,7 @@ class Block(HeldState):
 
             self._until_fixed(node, turn)
             return
-        self.loops.append(_Loop([], _has_barrier(node)))
+        self.loops.append(_Loop([], self._has_barrier(node)))
         for _ in range(LONGEST):
             try:
                 condition = np.broadcast_to(self.value(node.condition), (self.threads,)).astype(bool)
@@ -426,7 +441,7 @@ class Block(HeldState):
             if not unknown.varying:
                 self._either(node)
                 return
-            if _has_barrier(node):
+            if self._has_barrier(node):
                 raise SharedMemoryRace(
                     "a barrier under a condition that threads may disagree on", at=node.span
                 ) from None
@@ -459,11 +474,6 @@ class Block(HeldState):
                 self.unknown[buffer] = True
         if after is not None:
             self._joined([after])
-
-
-def _has_barrier(node: Any) -> bool:
-    calls = (str(n.args[0].value) for n in tile_ir.walk(node, ir.Call) if is_call(n, "tirx.call_extern"))
-    return any(name in BLOCK_BARRIERS or "sync_threads" in name for name in calls)
 
 
 def _moduli(node: Any) -> list[int]:
