@@ -8,6 +8,7 @@ from typing import Any
 from tvm import ir
 from tvm import tirx as tir
 
+from tile_compiler.simt.operators.nests import REGISTERS
 from tilelang.ir import tile_ir
 
 KERNEL_LINES = 10  # lines are numbered from here on, so that messages can be looked at
@@ -96,6 +97,14 @@ def loop(name: str, extent: Any, body: Any) -> Any:
     return tir.For(var, tir.const(0, "int32"), extent, tir.ForKind.SERIAL, seq(body(var)))
 
 
+def unrolled(name: str, extent: int, body: Any) -> Any:
+    """A loop over registers."""
+    var = tir.Var(name, "int32")
+    notes = {REGISTERS: 1}
+    zero, end = (tir.const(n, "int32") for n in (0, extent))
+    return tir.For(var, zero, end, tir.ForKind.UNROLLED, seq(body(var)), annotations=notes)
+
+
 def when(condition: Any, *stmts: Any) -> Any:
     return tir.IfThenElse(condition, seq(stmts), None)
 
@@ -133,5 +142,6 @@ class _Lines:
         if isinstance(node, tir.AttrStmt):
             return tir.AttrStmt(node.node, node.attr_key, node.value, self.numbered(node.body), span=span)
         if isinstance(node, tir.For):
-            return tir.For(node.loop_var, node.min, node.extent, node.kind, self.numbered(node.body), span=span)
+            notes, body = node.annotations, self.numbered(node.body)
+            return tir.For(node.loop_var, node.min, node.extent, node.kind, body, annotations=notes, span=span)
         return node

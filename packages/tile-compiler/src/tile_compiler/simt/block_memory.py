@@ -177,7 +177,10 @@ class BlockMemory(ThreadValues):
                 (isinstance(n, tir.BufferStore) and n.buffer in self.followed)
                 or (isinstance(n, tir.AllocBuffer) and _is_kept(n.buffer))
                 or isinstance(n, tir.While)
-                or (isinstance(n, tir.IfThenElse) and any(True for _ in tile_ir.walk(n.condition, ir.TensorLoad, ir.Call)))
+                or (
+                    isinstance(n, tir.IfThenElse)
+                    and any(True for _ in tile_ir.walk(n.condition, ir.TensorLoad, ir.Call))
+                )
                 or is_call(n, "tirx.break_loop", "tirx.continue_loop", "tl.atomic_elem")
                 or (is_call(n, "tirx.call_extern") and not self._moves(n))
                 for n in tile_ir.walk(node, tir.BufferStore, tir.While, tir.AllocBuffer, tir.IfThenElse, ir.Call)

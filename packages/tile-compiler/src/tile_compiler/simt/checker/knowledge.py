@@ -56,7 +56,6 @@ class Agents:
             return [range(self.copies(b), self.copies(self.barriers), 64) for b in range(min(self.barriers, 64))]
         return [range(w * WARP, min(self.lanes, (w + 1) * WARP)) for w in range(self.warps)]
 
-
     def slowest(self, kind: str, rows: Clock) -> Clock:
         """Of rows of clocks the slowest agent of each group, which are neighbours but for copies of many barriers."""
         first, last, size = 0, self.lanes, WARP
