@@ -134,12 +134,12 @@ def _accesses(kind: str, track: Track, agents: Agents, order: Order, fences: Ord
     old = np.ones(len(first), bool)  # whether all threads know of it, and of its fence if it is a read
     one, several = np.flatnonzero(agent >= 0), np.flatnonzero(agent == MANY)
     if len(one):
-        which, oldest = agent[one], order.oldest[agent[one]]
+        oldest = order.oldest[agent[one]]
         old[one] = (time[one] <= oldest) & (_fenced(fence[one], oldest) if reads else True)
         left = one if kind in WRITES else one[~old[one]]
         if len(left):
-            held = (agent[left], *_numbered(time[left])), (agent[left], *_numbered(fence[left]))
-            rank[:, left] = order.each(*held[0]), fences.each(*held[0]), order.each(*held[1])
+            when, told = (agent[left], *_numbered(time[left])), (agent[left], *_numbered(fence[left]))
+            rank[:, left] = order.each(*when), fences.each(*when), order.each(*told)
     if len(several):
         held = members[several], time[several], fence[several]
         old[several], rank[:, several] = _by_groups(kind, *held, agents, order, fences)
