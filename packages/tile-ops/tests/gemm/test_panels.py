@@ -44,6 +44,28 @@ def test_bias_activation_and_type_of_the_result(ran, close):
     close(narrow, reference.matmul(a, b), reference.TOLERANCES["bfloat16"])
 
 
+@pytest.mark.cpu("its kernels")
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("matrices", [1, 2, 3])
+def test_several_matrices(ran, close, monkeypatch, turned, matrices):
+    """Three, of which some are packed at once."""
+    n = 256 + 2 * matrices  # a call of its own: plans are remembered
+    a, b = torch.randn(3, 300, 500), torch.randn(3, n, 500).mT if turned else torch.randn(3, 500, n)
+    of_one = configs.numbers(CPU, n, 500)
+    of_one = of_one["panels"] * of_one["width"] * of_one["steps"] * configs.BLOCK_K * 4
+    monkeypatch.setattr(configs, "AT_ONCE", matrices * of_one)
+    assert configs.numbers(CPU, n, 500, 3)["matrices"] == matrices
+    assert roles(a, b) == ["pack", "multiply"]
+    close(ran(tile_ops.matmul, a, b), reference.matmul(a, b), reference.TOLERANCES["float32"])
+
+
+@pytest.mark.cpu("its kernels")
+def test_of_several_matrices_those_with_operands_of_their_own(close):
+    a, b = torch.randn(2, 256, 256), torch.randn(2, 256, 256)
+    assert "pack" not in roles(a, b, activation="relu")
+    assert "pack" not in roles(a[:1].expand(2, -1, -1)[:, None], b.view(1, 2, 256, 256))
+
+
 def test_rows_of_any_pitch(close):
     """Of all three; what lies between the rows of the result stays."""
     a, b = torch.randn(300, 600)[:, 10:500], torch.randn(490, 400)[:, 3:303]
@@ -69,6 +91,7 @@ def test_blocks_for_all_threads():
     assert configs.panels_of_a_block(1024, 16, 4) == 8
     assert configs.panels_of_a_block(1024, 16, 64) == 4
     assert configs.panels_of_a_block(256, 3, 8) == 3
+    assert configs.panels_of_a_block(1024, 16, 4, batch=2) == 16
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ def plan(problem: GemmProblem, target: Target) -> Plan:
         return Plan.of({"product": _spec(problem, target, thin)}, f"{problem.m} rows", source)
     if _by_panels(problem, target):
         why = f"{problem.m} rows by panels of b, which all share"
-        numbers = panels.numbers(target, problem.n, problem.k)
+        numbers = panels.numbers(target, problem.n, problem.k, problem.batch)
         return Plan.of(_panel_kernels(problem, target), why, "rule: gemm_panels/configs.py", **numbers)
     large = _tiles(target, "large")
     blocks = problem.batch * (problem.m // large.block_m) * (problem.n // large.block_n)
@@ -182,16 +182,22 @@ def _few_rows(problem: GemmProblem, target: Target) -> dict[str, KernelSpec] | N
 
 
 def _by_panels(problem: GemmProblem, target: Target) -> bool:
-    plain = problem.batch == 1 and not (problem.scales or problem.gradient)
+    """Of several matrices where each has its own operands, and the sums are the result."""
+    own = problem.batch_a == problem.batch_b == "each" and not _combines(problem)
+    plain = (problem.batch == 1 or own) and not (problem.scales or problem.gradient)
     return plain and panels.pays(target, problem.dtype, problem.m, problem.n, problem.k)
 
 
 def _panel_kernels(problem: GemmProblem, target: Target) -> dict[str, KernelSpec]:
     """Bias and activation, and another type of the result, take a kernel of their own."""
     found = panels.kernels(target, problem.transpose_a, problem.transpose_b)
-    if problem.bias or problem.activation or problem.out_dtype != "float32":
+    if _combines(problem):
         found["combine"] = _combine_spec(problem)
     return found
+
+
+def _combines(problem: GemmProblem) -> bool:
+    return bool(problem.bias or problem.activation) or problem.out_dtype != "float32"
 
 
 def _cpu_parts(problem: GemmProblem, steps: int) -> int:

@@ -11,12 +11,15 @@ from .problem import GemmProblem
 
 
 def multiply(call: Call[GemmProblem], a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
-    """c = a @ b, (1, m, k) @ (1, k, n) of float32: parts of k one after the other, of each the panels of b first."""
+    """c = a @ b, (batch, m, k) @ (batch, k, n) of float32: some matrices and parts of k one after the other, of each the
+    panels of b first."""
     has = call.numbers
-    steps, at_once = has["steps"], has["at_once"]
-    each = panels_of_a_block(call.problem.m, has["panels"], torch.get_num_threads())
-    panels = c.new_empty((at_once, has["panels"], has["depth"], has["width"]))
-    for first in range(0, steps, at_once):
-        part = panels[: steps - first]
-        call["pack"](b, part, first)
-        call["multiply"](a, part, c, first, each)
+    batch, steps, at_once, matrices = c.shape[0], has["steps"], has["at_once"], has["matrices"]
+    each = panels_of_a_block(call.problem.m, has["panels"], torch.get_num_threads(), matrices)
+    panels = c.new_empty((matrices, at_once, has["panels"], has["depth"], has["width"]))
+    for begin in range(0, batch, matrices):
+        some = slice(begin, begin + matrices)
+        for first in range(0, steps, at_once):
+            part = panels[: batch - begin, : steps - first]
+            call["pack"](b[some], part, first)
+            call["multiply"](a[some], part, c[some], first, each)

@@ -37,17 +37,19 @@ def kernels(target: Target, transpose_a: bool, transpose_b: bool) -> dict[str, K
     }
 
 
-def numbers(target: Target, n: int, k: int) -> dict[str, int]:
-    """Of a call: columns and rows of a panel, panels, steps along k, and steps that are packed at once."""
+def numbers(target: Target, n: int, k: int, batch: int = 1) -> dict[str, int]:
+    """Of a call: columns and rows of a panel, panels, steps along k, and steps and matrices that are packed at once."""
     width = PANEL["amx" in target.arch]
     panels, steps = -(-n // width), -(-k // BLOCK_K)
     at_once = max(1, AT_ONCE // (panels * width * BLOCK_K * 4))
-    return {"width": width, "depth": BLOCK_K, "panels": panels, "steps": steps, "at_once": min(steps, at_once)}
+    matrices = min(batch, max(1, at_once // steps))
+    found = {"width": width, "depth": BLOCK_K, "panels": panels, "steps": steps}
+    return {**found, "at_once": min(steps, at_once), "matrices": matrices}
 
 
-def panels_of_a_block(m: int, panels: int, threads: int) -> int:
+def panels_of_a_block(m: int, panels: int, threads: int, batch: int = 1) -> int:
     """So many that there are two blocks for each thread, where there are panels enough."""
-    groups = min(-(-panels // PANELS), -(-2 * threads // -(-m // BLOCK_M)))
+    groups = min(-(-panels // PANELS), -(-2 * threads // (batch * -(-m // BLOCK_M))))
     return -(-panels // groups)
 
 

@@ -1,44 +1,46 @@
 """Products by panels in tile language: B as panels (`pack`), and C = A @ B by them (`multiply`).
 
-Panels: (steps, panels, block_k, block_n) float32; [s, p] is the part of B from row s * block_k and column p * block_n on,
-with zeros where that leaves B. A call may pack a part of k only: `first` is its first step. All extents and pitches are
-dynamic.
+Panels: (batch, steps, panels, block_k, block_n) float32; [z, s, p] is the part of matrix z of B from row s * block_k and
+column p * block_n on, with zeros where that leaves B. A call may pack a part of k only: `first` is its first step. All
+extents and pitches are dynamic.
 """
 
 import tilelang.language as T
 
 
-def _matrix(rows, columns, name):
-    return T.StridedTensor((1, rows, columns), (T.dynamic(f"plane_{name}"), T.dynamic(f"pitch_{name}"), 1), "float32")
+def _matrix(batch, rows, columns, name):
+    plane, pitch = T.dynamic(f"plane_{name}"), T.dynamic(f"pitch_{name}")
+    return T.StridedTensor((batch, rows, columns), (plane, pitch, 1), "float32")
 
 
 def pack(transpose_b, block_n, block_k, together=8):
-    """The panels of B: (1, k, n), or (1, n, k) if transposed.
+    """The panels of B: (batch, k, n), or (batch, n, k) if transposed.
 
     A block packs one panel, or of rows that lie in one piece `together` side by side: long reads are faster.
     """
-    n, k, steps, panels = T.dynamic("n"), T.dynamic("k"), T.dynamic("steps"), T.dynamic("panels")
+    batch, n, k, steps, panels = (T.dynamic(name) for name in ("batch", "n", "k", "steps", "panels"))
 
     @T.prim_func
     def pack(
-        B: _matrix(n, k, "b") if transpose_b else _matrix(k, n, "b"),
-        P: T.Tensor((steps, panels, block_k, block_n), "float32"),
+        B: _matrix(batch, n, k, "b") if transpose_b else _matrix(batch, k, n, "b"),
+        P: T.Tensor((batch, steps, panels, block_k, block_n), "float32"),
         first: T.int32,
     ):
-        with T.Kernel(T.ceildiv(panels, 1 if transpose_b else together), steps, threads=128) as (group, step):
+        groups = T.ceildiv(panels, 1 if transpose_b else together)
+        with T.Kernel(groups, steps, batch, threads=128) as (group, step, z):
             row = (first + step) * block_k
             if transpose_b:
                 tile = T.alloc_shared((block_n, block_k), "float32")
-                T.copy(B[0, group * block_n, row], tile)
+                T.copy(B[z, group * block_n, row], tile)
                 for i, j in T.Parallel(block_k, block_n):
-                    P[step, group, i, j] = tile[j, i]
+                    P[z, step, group, i, j] = tile[j, i]
             else:
                 for i in T.serial(block_k):
                     for p, j in T.Parallel(together, block_n):
                         panel = group * together + p
                         if panel < panels:
                             inside = (row + i < k) & (panel * block_n + j < n)
-                            P[step, panel, i, j] = T.if_then_else(inside, B[0, row + i, panel * block_n + j], 0.0)
+                            P[z, step, panel, i, j] = T.if_then_else(inside, B[z, row + i, panel * block_n + j], 0.0)
 
     return pack
 
@@ -46,48 +48,48 @@ def pack(transpose_b, block_n, block_k, together=8):
 def multiply(transpose_a, block_m, block_n, block_k):
     """C = A @ B for step 0 and those after it, C += A @ B for others: `first` is the step of the first panels.
 
-    A is (1, m, k), or (1, k, m) if transposed. A block makes `block_m` rows by `each` panels. Sums are in float32, each in the
-    order of k, by `block_k` at a time.
+    A is (batch, m, k), or (batch, k, m) if transposed. A block makes `block_m` rows by `each` panels. Sums are in float32, each
+    in the order of k, by `block_k` at a time.
     """
-    m, n, k, steps, panels = (T.dynamic(name) for name in ("m", "n", "k", "steps", "panels"))
+    batch, m, n, k, steps, panels = (T.dynamic(name) for name in ("batch", "m", "n", "k", "steps", "panels"))
 
     @T.prim_func
     def multiply(
-        A: _matrix(k, m, "a") if transpose_a else _matrix(m, k, "a"),
-        P: T.Tensor((steps, panels, block_k, block_n), "float32"),
-        C: _matrix(m, n, "c"),
+        A: _matrix(batch, k, m, "a") if transpose_a else _matrix(batch, m, k, "a"),
+        P: T.Tensor((batch, steps, panels, block_k, block_n), "float32"),
+        C: _matrix(batch, m, n, "c"),
         first: T.int32,
         each: T.int32,
     ):
-        with T.Kernel(T.ceildiv(panels, each), T.ceildiv(m, block_m), threads=128) as (group, bm):
+        with T.Kernel(T.ceildiv(panels, each), T.ceildiv(m, block_m), batch, threads=128) as (group, bm, z):
             A_tile = T.alloc_shared((block_k, block_m) if transpose_a else (block_m, block_k), "float32")
             row = bm * block_m
             for step in T.serial(steps):
                 if transpose_a:
-                    T.copy(A[0, (first + step) * block_k, row], A_tile)
+                    T.copy(A[z, (first + step) * block_k, row], A_tile)
                 else:
-                    T.copy(A[0, row, (first + step) * block_k], A_tile)
+                    T.copy(A[z, row, (first + step) * block_k], A_tile)
                 for number in T.serial(T.min(each, panels - group * each)):
                     panel = group * each + number
                     column = panel * block_n
                     T.assume((panel >= 0) & (panel < panels))
                     # Inside of C products go straight to it; at its edges by a tile.
                     if (row + block_m <= m) & (column + block_n <= n):
-                        _product(A_tile, transpose_a, P, C, step, panel, row, column, first + step == 0)
+                        _product(A_tile, transpose_a, P, C, z, step, panel, row, column, first + step == 0)
                     else:
-                        _product(A_tile, transpose_a, P, C, step, panel, row, column, first + step == 0)
+                        _product(A_tile, transpose_a, P, C, z, step, panel, row, column, first + step == 0)
 
     return multiply
 
 
 @T.macro
-def _product(A_tile, transpose_a, P, C, step, panel, row, column, clear):
-    """The block of C from (row, column) on (+)= op(A_tile) @ a panel."""
+def _product(A_tile, transpose_a, P, C, z, step, panel, row, column, clear):
+    """The block of matrix z of C from (row, column) on (+)= op(A_tile) @ a panel."""
     height = A_tile.shape[1 if transpose_a else 0]
     T.gemm(
         A_tile,
-        P[step, panel, 0 : P.shape[2], 0 : P.shape[3]],
-        C[0, row : row + height, column : column + P.shape[3]],
+        P[z, step, panel, 0 : P.shape[3], 0 : P.shape[4]],
+        C[z, row : row + height, column : column + P.shape[4]],
         transpose_A=transpose_a,
         clear_accum=clear,
     )
