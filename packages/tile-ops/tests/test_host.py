@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import tile_ops
+from tile_ops.errors import WrongDevice
 from tile_ops.gemm.api import MATMUL
 from tile_ops.normalization.api import RMS_NORM
 from tile_runtime.binding import Binder
@@ -73,6 +74,17 @@ def test_every_difference_makes_another_call():
     ):
         made.append(MATMUL.call(*args, **kwargs))
     assert len({id(call) for call in (first, *made)}) == len(made) + 1
+
+
+@pytest.mark.parametrize("mixed", ["first", "last"])
+def test_operands_on_several_devices_are_refused(mixed):
+    """torch takes a call on "meta" and another device for one on "meta" and returns memory of the other that nothing wrote."""
+    there = {"first": (X.to("meta"), X.T), "last": (X, X.T.to("meta"))}[mixed]
+    with pytest.raises(WrongDevice, match=r"^matmul: the operands lie on (cpu and meta|meta and cpu)"):
+        tile_ops.matmul(*there)
+    with pytest.raises(WrongDevice, match=r"^matmul: the operands lie on"):
+        tile_ops.explain(tile_ops.matmul, *there)
+    assert tile_ops.matmul(X.to("meta"), X.T.to("meta")).shape == (4, 4)
 
 
 def test_settings_outside_of_the_arguments_count(monkeypatch):

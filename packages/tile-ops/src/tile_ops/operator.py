@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
+from .errors import WrongDevice
 from .kernel import KernelSpec, Resolved, Target, resolve
 from .kernel.resolve import loaded, origin
 from .kernel.target import settings
@@ -149,15 +150,21 @@ class Operator(Generic[P]):
         key = (*facts, *kwargs)
         found = self._calls.get(key)
         if found is None:
-            found = Call(self, self.problem(*args, **kwargs), self.target(*args, **kwargs))
+            found = Call(self, self.problem(*args, **kwargs), self._target(*args, **kwargs))
             if len(self._calls) >= CALLS:
                 self._calls.clear()
             self._calls[key] = found
         return found
 
+    def _target(self, *args: Any, **kwargs: Any) -> Target:
+        try:
+            return self.target(*args, **kwargs)
+        except WrongDevice as error:
+            raise WrongDevice(f"{self.name}: {error}") from None
+
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """What the call would run; launches and compiles nothing."""
-        problem, target = self.problem(*args, **kwargs), self.target(*args, **kwargs)
+        problem, target = self.problem(*args, **kwargs), self._target(*args, **kwargs)
         plan = self.plan(problem, target)
         kernels = []
         for role, spec in plan.kernels:

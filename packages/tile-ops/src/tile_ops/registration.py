@@ -13,6 +13,9 @@ from typing import Any
 import torch
 from torch.amp.autocast_mode import _cast
 
+from .errors import WrongDevice
+from .kernel.target import device_of
+
 _LIBRARY = torch.library.Library("tile_ops", "FRAGMENT")
 #: torch's dispatch keys of autocast, by device.
 _AUTOCAST = {"cuda": "AutocastCUDA", "cpu": "AutocastCPU"}
@@ -60,8 +63,17 @@ class Operation:
             return self._overload(*arguments)
 
     def register_fake(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function` gives empty results of the right shapes, types and strides."""
-        torch.library.register_fake(self._name, function, lib=_LIBRARY)
+        """`function` gives empty results of the right shapes, types and strides. Operands on several devices are refused:
+        torch sends a call on a tensor of the CPU and one of "meta" here, and would return memory that nothing wrote."""
+
+        def fake(*arguments: Any) -> Any:
+            try:
+                device_of(*(x for x in arguments if isinstance(x, torch.Tensor)))
+            except WrongDevice as error:
+                raise WrongDevice(f"{self._name.removeprefix('tile_ops::')}: {error}") from None
+            return function(*arguments)
+
+        torch.library.register_fake(self._name, fake, lib=_LIBRARY)
         return function
 
     def register_autocast(self) -> None:

@@ -87,6 +87,7 @@ TABLE, LENGTHS = torch.zeros(2, 3).int(), torch.ones(2).int()
         ((Q, CACHE.half(), CACHE, TABLE, LENGTHS), {}, WrongDtype, "q is torch.float32, k torch.float16"),
         ((Q[:, :3], CACHE, CACHE, TABLE, LENGTHS), {}, WrongShape, "q has 3 heads"),
         ((Q, CACHE, CACHE, TABLE, LENGTHS), {"splits": 0}, WrongValue, "splits is 0"),
+        ((Q, CACHE, CACHE, TABLE, LENGTHS), {"window": 4}, WrongValue, "window is 4; (left, right)"),
     ],
 )
 def test_refuses(arguments, options, error, text):

@@ -93,7 +93,7 @@ X = torch.ones(2, 64)
         (lambda: tile_ops.layer_norm(X, torch.ones(63)), WrongShape, "weight has shape (63,), x has 64 channels"),
         (lambda: tile_ops.layer_norm(X, None, torch.ones(63)), WrongShape, "bias has shape (63,)"),
         (lambda: tile_ops.layer_norm(X, torch.ones(64).half()), WrongDtype, "x is torch.float32, weight torch.float16"),
-        (lambda: tile_ops.layer_norm(X.int()), WrongDtype, "x is torch.int32"),
+        (lambda: tile_ops.layer_norm(X.int(), X[0]), WrongDtype, "x is torch.int32; expected one of"),
         (lambda: tile_ops.layer_norm(X, eps=-1.0), WrongValue, "eps is -1.0"),
         (lambda: tile_ops.layer_norm(X[0, 0]), WrongShape, "x has no dimension"),
         (lambda: tile_ops.softmax(X, dim=2), WrongShape, "dim is 2 of 2 dimensions"),

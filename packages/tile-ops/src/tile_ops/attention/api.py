@@ -11,7 +11,7 @@ from tile_ops.operator import Operator
 from tile_ops.registration import operation
 
 from .configs import plan, plan_packed
-from .problem import AttentionProblem, PackedProblem
+from .problem import AttentionProblem, PackedProblem, pair
 
 FLASH_ATTENTION = Operator(
     "flash_attention",
@@ -78,7 +78,7 @@ def flash_attention(
 
     Source: Dao, FlashAttention-2, 2023, algorithm 1; sinks: Xiao et al., Streaming Language Models, 2023.
     """
-    left, right = (-1, -1) if window is None else window
+    left, right = pair("flash_attention", window)
     out, lse = forward_operation(q, k, v, sinks, causal, left, right, scale, softcap)
     return (out, lse) if return_lse else out
 
@@ -175,7 +175,7 @@ def flash_attention_varlen(
     A NaN or infinity in v of one sequence may turn results of the sequence before it into NaN. Raises WrongShape,
     WrongDtype, WrongValue, WrongDevice.
     """
-    left, right = (-1, -1) if window is None else window
+    left, right = pair("flash_attention_varlen", window)
     longest = max_seqlen_k
     if longest is None:
         longest = max_seqlen_q if cu_seqlens_k is cu_seqlens_q else len(k)

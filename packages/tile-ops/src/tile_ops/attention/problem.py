@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tile_ops.dtypes import name_of
+from tile_ops.dtypes import name_of, repair
 from tile_ops.errors import WrongDtype, WrongShape, WrongValue
 
 DTYPES = ("float16", "bfloat16", "float32")
@@ -167,7 +167,8 @@ def check_dtypes(name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -
     dtype = name_of(q.dtype)
     if dtype not in DTYPES or k.dtype != q.dtype or v.dtype != q.dtype:
         raise WrongDtype(
-            f"{name}: q is {q.dtype}, k {k.dtype}, v {v.dtype}; all must be one of {', '.join(DTYPES)}: k.to(q.dtype)"
+            f"{name}: q is {q.dtype}, k {k.dtype}, v {v.dtype}; all must be one of {', '.join(DTYPES)}: "
+            f"{repair('q', q.dtype, 'k' if k.dtype != q.dtype else 'v', DTYPES)}"
         )
     return dtype
 
@@ -184,9 +185,21 @@ def check_sinks(name: str, sinks: torch.Tensor | None, heads: int) -> None:
         raise WrongDtype(f"{name}: sinks is {sinks.dtype}; a floating point type is expected: sinks.float()")
 
 
+def pair(name: str, window: tuple[int, int] | None) -> tuple[int, int]:
+    """A window as it is passed, (-1, -1) for None. Raises WrongValue for what is no pair, such as a single number."""
+    if window is None:
+        return -1, -1
+    if not isinstance(window, (tuple, list)) or len(window) != 2:
+        raise WrongValue(
+            f"{name}: window is {window!r}; (left, right), two numbers of keys, is expected: (127, 0) is a query's own key "
+            "and 127 before it"
+        )
+    return window[0], window[1]
+
+
 def sides(name: str, causal: bool, window: tuple[int, int] | None) -> tuple[int, int]:
     """How many keys a query sees to its left and right, at most UNLIMITED. Raises WrongValue."""
-    left, right = (-1, -1) if window is None else window
+    left, right = pair(name, window)
     if left < -1 or right < -1:
         raise WrongValue(
             f"{name}: window is {window}; two numbers of keys, to the left and to the right, are expected: -1 for all"

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tile_ops.attention.api import forward_operation, packed_operation
-from tile_ops.attention.problem import AttentionProblem
+from tile_ops.attention.problem import AttentionProblem, pair
 from tile_ops.kernel import target_of
 from tile_ops.operator import Call, Operator
 from tile_ops.registration import operation
@@ -51,7 +51,7 @@ def flash_attention_backward(
 
     Source: Dao, FlashAttention-2, 2023, algorithm 2.
     """
-    left, right = (-1, -1) if window is None else window
+    left, right = pair("flash_attention_backward", window)
     dq, dk, dv, dsinks = _backward(dout, dlse, q, k, v, out, lse, sinks, causal, left, right, scale, softcap)
     return dq, dk, dv, None if sinks is None else dsinks
 
@@ -208,7 +208,7 @@ def flash_attention_varlen_backward(
     Source: Dao, FlashAttention-2, 2023, algorithm 2.
     """
     starts = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
-    left, right = (-1, -1) if window is None else window
+    left, right = pair("flash_attention_varlen_backward", window)
     options = (causal, left, right, scale, softcap)
     dq, dk, dv, dsinks = _packed_backward(dout, dlse, q, k, v, out, lse, *starts, sinks, *options)
     return dq, dk, dv, None if sinks is None else dsinks

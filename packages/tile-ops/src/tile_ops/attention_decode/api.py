@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from tile_ops.attention.problem import pair
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
 from tile_ops.registration import operation
@@ -55,7 +56,7 @@ def flash_decode(
 
     Source: Dao et al., Flash-Decoding, 2023; pages: Kwon et al., PagedAttention, 2023.
     """
-    left = -1 if window is None else window[0]
+    left, _ = pair("flash_decode", window)
     out, lse = _decode(q, k_cache, v_cache, block_table, lengths, sinks, left, scale, softcap, splits)
     return (out, lse) if return_lse else out
 

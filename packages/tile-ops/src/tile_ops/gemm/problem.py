@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tile_ops.dtypes import name_of
+from tile_ops.dtypes import name_of, repair
 from tile_ops.errors import WrongDtype, WrongShape, WrongStride, WrongValue
 
 from .operands import operands, result_shape
@@ -103,7 +103,8 @@ def check(
     dtype = name_of(a.dtype)
     if dtype not in RESULTS or b.dtype != a.dtype:
         raise WrongDtype(
-            f"matmul: a is {a.dtype}, b {b.dtype}; both must be one of {', '.join(RESULTS)}: b.to(a.dtype)"
+            f"matmul: a is {a.dtype}, b {b.dtype}; both must be one of {', '.join(RESULTS)}: "
+            f"{repair('a', a.dtype, 'b', RESULTS)}"
         )
     if activation not in ACTIVATIONS:
         raise WrongValue(f"matmul: activation is {activation!r}; expected None, 'relu', 'gelu' or 'silu'")

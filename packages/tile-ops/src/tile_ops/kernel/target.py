@@ -58,8 +58,8 @@ def settings() -> tuple[str, str]:
     return execution, os.environ.get("TILELANG_DEFAULT_TARGET", "") if execution == "emulate" else ""
 
 
-def target_of(*tensors: torch.Tensor | None) -> Target:
-    """The target of a call on these tensors. Raises WrongDevice if they lie on several devices."""
+def device_of(*tensors: torch.Tensor | None) -> torch.device:
+    """Where these tensors lie. Raises WrongDevice if that is on several devices."""
     device: torch.device | None = None
     for tensor in tensors:
         if tensor is None:
@@ -71,6 +71,12 @@ def target_of(*tensors: torch.Tensor | None) -> Target:
                 f"the operands lie on {device} and {tensor.device}; move them to one device: .to('{device}')"
             )
     assert device is not None
+    return device
+
+
+def target_of(*tensors: torch.Tensor | None) -> Target:
+    """The target of a call on these tensors. Raises WrongDevice if they lie on several devices."""
+    device = device_of(*tensors)
     execution, named = settings() if device.type == "cpu" else ("device", "")
     return _target(device.type, device.index, execution, named)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tile_ops.dtypes import name_of
+from tile_ops.dtypes import name_of, repair
 from tile_ops.errors import WrongDtype, WrongShape, WrongStride, WrongValue
 
 DTYPES = ("float16", "bfloat16", "float32")
@@ -75,7 +75,7 @@ class DecodeProblem:
         if dtype not in DTYPES or q_rope.dtype != q_nope.dtype or cache.dtype != q_nope.dtype:
             raise WrongDtype(
                 f"mla_decode: q_nope is {q_nope.dtype}, q_rope {q_rope.dtype}, cache {cache.dtype}; all must be "
-                f"one of {', '.join(DTYPES)}: q_nope.to(cache.dtype)"
+                f"one of {', '.join(DTYPES)}: {repair('cache', cache.dtype, 'q_nope', DTYPES)}"
             )
         if block_table.dtype != torch.int32 or lengths.dtype != torch.int32:
             raise WrongDtype(

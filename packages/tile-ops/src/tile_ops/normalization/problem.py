@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tile_ops.dtypes import name_of
+from tile_ops.dtypes import name_of, repair
 from tile_ops.errors import WrongDtype, WrongShape, WrongValue
 
 DTYPES = ("float16", "bfloat16", "float32")
@@ -39,7 +39,7 @@ class NormProblem:
         if dtype not in DTYPES or weight.dtype != x.dtype:
             raise WrongDtype(
                 f"rms_norm: x is {x.dtype}, weight {weight.dtype}; both must be one of {', '.join(DTYPES)}: "
-                "weight.to(x.dtype)"
+                f"{repair('x', x.dtype, 'weight', DTYPES)}"
             )
         if activation not in ACTIVATIONS:
             raise WrongValue(f"rms_norm: activation is {activation!r}; expected None or 'silu'")
@@ -61,6 +61,8 @@ class NormProblem:
         if x.ndim < 1:
             raise WrongShape("layer_norm: x has no dimension; it needs at least the one that is normalized")
         dtype, columns = name_of(x.dtype), x.shape[-1]
+        if dtype not in DTYPES:
+            raise WrongDtype(f"layer_norm: x is {x.dtype}; expected one of {', '.join(DTYPES)}: x.float()")
         for name, given in (("weight", weight), ("bias", bias)):
             if given is not None and given.shape != x.shape[-1:]:
                 raise WrongShape(
@@ -69,8 +71,6 @@ class NormProblem:
                 )
             if given is not None and given.dtype != x.dtype:
                 raise WrongDtype(f"layer_norm: x is {x.dtype}, {name} {given.dtype}: {name}.to(x.dtype)")
-        if dtype not in DTYPES:
-            raise WrongDtype(f"layer_norm: x is {x.dtype}; expected one of {', '.join(DTYPES)}")
         if not eps >= 0:
             raise WrongValue(f"layer_norm: eps is {eps}; expected 0 or more")
         return cls(x.numel() // columns if columns else 0, columns, dtype, None, "layer_norm")
@@ -82,5 +82,5 @@ class NormProblem:
             raise WrongShape(f"softmax: dim is {dim} of {x.ndim} dimensions; expected {-x.ndim} to {x.ndim - 1}")
         dtype, columns = name_of(x.dtype), x.shape[dim]
         if dtype not in DTYPES:
-            raise WrongDtype(f"softmax: x is {x.dtype}; expected one of {', '.join(DTYPES)}")
+            raise WrongDtype(f"softmax: x is {x.dtype}; expected one of {', '.join(DTYPES)}: x.float()")
         return cls(x.numel() // columns if columns else 0, columns, dtype, None, "softmax")
