@@ -87,6 +87,17 @@ def of_a_layer():
     return found
 
 
+def test_gradients_of_4_bytes_take_smaller_tiles(of_a_layer):
+    """Sums and gradients of 128 x 256 are more than the registers of a Hopper block; of 2 bytes they are not."""
+    slopes = replace(next(p for p in of_a_layer if p.gradient), m=8192, n=8192, k=8192)
+    tiles = {}
+    for dtype, tf32 in (("float16", False), ("float32", True), ("float32", False)):
+        asked = replace(slopes, dtype=dtype, out_dtype=dtype, bias=slopes.bias and dtype, tf32=tf32)
+        ((_, spec),) = plan(asked, Target("cuda", "sm_90a")).kernels
+        tiles[dtype, tf32] = (dict(spec.arguments)["block_m"], dict(spec.arguments)["block_n"])
+    assert tiles == {("float16", False): (128, 256), ("float32", True): (128, 128), ("float32", False): (64, 64)}
+
+
 @pytest.mark.parametrize(("kind", "arch"), [(kind, arch) for kind, archs in ARCHS.items() for arch in archs])
 def test_shipped_kernels_train_a_layer(of_a_layer, kind, arch):
     target = Target(kind, arch)

@@ -208,7 +208,8 @@ def _cpu_parts(problem: GemmProblem, steps: int) -> int:
 def _by_model(problem: GemmProblem, target: Target) -> Plan:
     """The tiles, and for plain products of one matrix their parts along k, that take least time by the model."""
     known = {size: rates for (arch, size), rates in RATES.items() if arch == _row(target)}
-    long = _count(problem, _tiles(target, "large")) >= LONG * known["large"].slots
+    large = _suits(problem, target, "large")
+    long = large and _count(problem, _tiles(target, "large")) >= LONG * known["large"].slots
     found: dict[str, Division] = {}
     for size, rates in known.items():
         tiles = _tiles(target, size)
@@ -260,14 +261,22 @@ def _row(target: Target) -> str:
 def _suits(problem: GemmProblem, target: Target, size: str) -> bool:
     """Whether a tile is for these types, and rows of B's are whole units of bulk copies: 128 bytes, of a B that is read
     row by row any number. Thin tiles of a CPU are for one order of B."""
-    if problem.gradient and size not in SLOPES:
+    if problem.gradient and size not in _slopes(problem, target):
         return False
     if target.kind == "cpu":
         return not size.startswith("thin") or problem.transpose_b == size.endswith("transposed")
-    if size in ("large", "small", "thin"):
+    if size in ("large", "small", "thin") or problem.gradient:
         return True
     itemsize = ITEMSIZE[problem.dtype]
     return itemsize <= 2 and (problem.transpose_b or _tiles(target, size).block_n * itemsize % 128 == 0)
+
+
+def _slopes(problem: GemmProblem, target: Target) -> tuple[str, ...]:
+    """The tiles of SLOPES. The gradient that multiplies them lies in registers beside the sums: on NVIDIA two large tiles of
+    4 bytes are too many, and where no matrix instruction makes the sums, each row of a thread has an address too."""
+    if target.kind != "cuda" or ITEMSIZE[problem.out_dtype] <= 2:
+        return SLOPES
+    return SLOPES[1:] if problem.tf32 else ("small",)
 
 
 def _stays(problem: GemmProblem, target: Target, size: str) -> bool:

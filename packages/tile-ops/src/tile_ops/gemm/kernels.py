@@ -202,8 +202,7 @@ def split_matmul(dtype, out_dtype, transpose_a, transpose_b, bias, block_m, bloc
     where `cut` tiles are in parts: blocks that are neighbours work on the same part of k and share operands.
     For products with a remainder of tiles that fills a part of the chip.
     """
-    m, n, k = T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
-    batch = T.dynamic("batch")
+    batch, m, n, k = T.dynamic("batch"), T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
 
     @T.prim_func
     def split_matmul(
@@ -250,8 +249,7 @@ def finish(out_dtype, bias, block_m, block_n, panel, rows=4, together=4):
 
     On sm_90a it is launched before that has ended, and waits. The loads of `together` parts are on their way at once.
     """
-    m, n = T.dynamic("m"), T.dynamic("n")
-    batch = T.dynamic("batch")
+    batch, m, n = T.dynamic("batch"), T.dynamic("m"), T.dynamic("n")
 
     @T.prim_func
     def finish(
@@ -302,8 +300,7 @@ def staying_matmul(
 ):
     """`blocks` blocks that work through all tiles of C: the loads of a tile begin while the one before is stored, with
     `staged` through shared memory and in bulk. `scales`: None or "rows", as in `matmul`."""
-    m, n, k = T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
-    batch = T.dynamic("batch")
+    batch, m, n, k = T.dynamic("batch"), T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
 
     @T.prim_func
     def staying_matmul(
