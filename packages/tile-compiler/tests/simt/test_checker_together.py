@@ -80,20 +80,41 @@ def turns(count: int, parity: Any) -> Any:
     return program.function([*begin, loop("turn", tir.const(count, "int32"), turn)])
 
 
-def test_parts_of_a_turn_do_as_those_of_earlier_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are not walked again, and leave their values behind nevertheless."""
-    walked: list[str] = []
+@pytest.fixture
+def walked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The calls of mbarriers that the checker walks."""
+    found: list[str] = []
     whole = Asynchronous._at_barrier
 
     def at_barrier(self: Any, name: str, *args: Any) -> None:
-        walked.append(name)
+        found.append(name)
         whole(self, name, *args)
 
     monkeypatch.setattr(Asynchronous, "_at_barrier", at_barrier)
+    return found
+
+
+def test_parts_of_a_turn_do_as_those_of_earlier_ones(walked: list[str]) -> None:
+    """They are not walked again, and leave their values behind nevertheless."""
     assert not refuted(turns(40, lambda x: x))
     assert 1 < walked.count("tl::mbarrier_arrive") < 10
     assert 1 < walked.count("tl::mbarrier_wait") < 10
     assert refuted(turns(40, lambda x: 0 * x))
+
+
+def test_what_grows_in_a_loop_of_known_length_repeats(walked: list[str]) -> None:
+    """As a count of uses in a loop inside that of the tiles of a block that stays."""
+    program = Program(THREADS)
+    b, uses = program.mbarrier([THREADS], "b"), program.private(1, "uses", "int32")
+
+    def step(_: Any) -> list[Any]:
+        wait = call("mbarrier_wait", at(b, 0), load(uses, 0) % 2)
+        return [call("mbarrier_arrive", at(b, 0)), wait, store(uses, 0, load(uses, 0) + 1)]
+
+    begin = [*program.setup(), store(uses, 0, tir.const(0, "int32"))]
+    tiles = loop("tile", tir.const(100, "int32"), lambda tile: [loop("j", tir.const(3, "int32"), step)])
+    assert not refuted(program.function([*begin, tiles]))
+    assert 1 < walked.count("tl::mbarrier_wait") < 40
 
 
 def test_stores_that_are_over_are_as_good_as_none() -> None:

@@ -270,7 +270,7 @@ def _counters(loop: tir.For, guards: Sequence[Any]) -> list[Any]:
     conditional = {
         n.buffer
         for c in tile_ir.walk(loop.body, tir.IfThenElse, tir.For, tir.While)
-        if c not in guards
+        if c not in guards and not (isinstance(c, tir.For) and tile_ir.static(c.extent) is not None)
         for n in tile_ir.walk(c, tir.BufferStore)
     }
     return [
