@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 
 import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tile_ops
 from tile_ops.kernel import Target
@@ -12,6 +14,12 @@ from tile_ops.operator import _OPERATORS
 from tile_ops.prebuild import ARCHS
 
 from .calls import Call, calls
+
+#: Operators that take part in autocast: those that write an operand, take scales, or are a gradient do not.
+AUTOCAST = """
+    chunk_scan dequant_matmul flash_attention flash_attention_varlen flash_decode grouped_matmul layer_norm linear_attention
+    matmul mla_decode mla_prefill rms_norm softmax ssd_scan ssd_step
+""".split()
 
 
 @functools.cache
@@ -36,3 +44,20 @@ def test_plans_choose_among_the_shipped_kernels(kind, arch):
         plan = operator.plan(operator.problem(**bound.arguments), target)
         missing = [str(spec) for _, spec in plan.kernels if spec not in shipped]
         assert not missing, f"{call.name} on {arch}"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", AUTOCAST)
+def test_autocast_gives_the_type_that_it_asks_for(name, dtype):
+    """Operands of float32 and no kernel: what is tested is what operators make of types."""
+    call = next(call for call in calls_for("cpu") if call.operator is getattr(tile_ops, name))
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.autocast("cpu", dtype):
+
+        def operand(value):
+            if not isinstance(value, torch.Tensor):
+                return value
+            fake = mode.from_tensor(value)
+            return fake.float() if value.is_floating_point() else fake
+
+        found = call.operator(*map(operand, call.args), **{key: operand(x) for key, x in call.kwargs.items()})
+    assert (found[0] if isinstance(found, tuple) else found).dtype == dtype
