@@ -27,7 +27,10 @@ def scale(n):
                 B[bx * 8 + i] = helper(A[bx * 8 + i])
     return main
 
-print(scale({n})(np.ones({n}, np.float32)).sum(), "traced" if "tvm" in sys.modules else "found")
+if scale.origin({n}) == "compile" and {ask}:
+    print("to be compiled")
+else:
+    print(scale({n})(np.ones({n}, np.float32)).sum(), "traced" if "tvm" in sys.modules else "found")
 """
 EAGER = """
 import sys
@@ -54,11 +57,12 @@ def run(program):
 
 
 def test_warm_process_finds_a_lazy_kernel_without_tvm(run):
-    text = LAZY.format(factor=2, n=10)
-    assert run(text) == "20.0 traced"
+    assert run(LAZY.format(factor=2, n=10, ask=False)) == "20.0 traced"
+    text = LAZY.format(factor=2, n=10, ask=True)
     assert run("# moved down\n\n" + text) == "20.0 found"
-    assert run(LAZY.format(factor=3, n=10)) == "30.0 traced"
-    assert run(text.replace("return x * FACTOR", "return x * FACTOR + 1")) == "30.0 traced"
+    # To ask takes no compiler: what is not found is not made, which takes seconds.
+    assert run(LAZY.format(factor=3, n=10, ask=True)) == "to be compiled"
+    assert run(text.replace("return x * FACTOR", "return x * FACTOR + 1")) == "to be compiled"
 
 
 @pytest.mark.full
@@ -71,7 +75,7 @@ def test_warm_process_finds_an_eager_kernel_without_tvm(run):
 
 @pytest.mark.full
 def test_cache_can_be_switched_off(run):
-    text = LAZY.format(factor=2, n=10)
+    text = LAZY.format(factor=2, n=10, ask=False)
     assert run(text) == "20.0 traced"
     assert run(text, TILELANG_DISABLE_CACHE="1") == "20.0 traced"
 
