@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import tile_ops
-from tile_ops.errors import WrongShape
+from tile_ops.errors import WrongShape, WrongValue
 from tile_ops.linear_attention import reference
 
 
@@ -86,3 +86,12 @@ def test_refuses(change, text):
     arguments = dict(zip("qkv", operands(8)[0]))
     with pytest.raises(WrongShape, match=re.escape(text)):
         tile_ops.linear_attention(**{**arguments, **change})
+
+
+@pytest.mark.cpu("a GPU's values are not read, as that would wait for it")
+def test_lengths_are_looked_at_in_every_call():
+    (q, k, v), _ = operands(90, dim_k=24, dim_v=40, dtype=torch.float32)
+    lengths = torch.tensor([0, 20, 20, 90], dtype=torch.int32)
+    tile_ops.linear_attention(q, k, v, cu_seqlens=lengths)
+    with pytest.raises(WrongValue, match="from 0 to seqlen, 90"):
+        tile_ops.linear_attention(q, k, v, cu_seqlens=lengths + 1)

@@ -90,6 +90,14 @@ def test_two_kernels_alone(ran, close):
     close(ran(tile_ops.chunk_scan, *operands), reference.chunk_scan(*operands), TOLERANCE["float16"])
 
 
+@pytest.mark.cpu("a GPU's values are not read, as that would wait for it")
+def test_lengths_are_looked_at_in_every_call():
+    operands, _ = model(8)
+    tile_ops.ssd_scan(*operands, cu_seqlens=torch.tensor([0, 8], dtype=torch.int32))
+    with pytest.raises(WrongValue, match="from 0 to seqlen, 8"):
+        tile_ops.ssd_scan(*operands, cu_seqlens=torch.tensor([0, 9], dtype=torch.int32))
+
+
 def test_empty():
     (x, dt, A, B, C), _ = model(0)
     start = torch.ones(1, 2, 64, 32)
@@ -141,7 +149,7 @@ def test_autocast_leaves_steps_and_decays(close, device):
             "from 0 to seqlen, 8",
             marks=pytest.mark.cpu("a GPU's values are not read, as that would wait for it"),
         ),
-        ({"cu_seqlens": torch.tensor([0, 8])}, WrongShape, "cu_seqlens is torch.int64"),
+        ({"cu_seqlens": torch.tensor([0, 8])}, WrongDtype, "cu_seqlens is torch.int64"),
     ],
 )
 def test_refuses(change, error, text):

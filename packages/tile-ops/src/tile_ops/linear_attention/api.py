@@ -8,6 +8,7 @@ from torch import Tensor
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
 from tile_ops.registration import operation
+from tile_ops.state_space.problem import check_lengths
 
 from .configs import plan
 from .problem import AttentionProblem
@@ -69,6 +70,8 @@ def _linear_attention(
     cu_seqlens: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     run = LINEAR_ATTENTION.call(q, k, v, decay=decay, initial_state=initial_state, cu_seqlens=cu_seqlens)
+    if cu_seqlens is not None:
+        check_lengths(LINEAR_ATTENTION.name, cu_seqlens, v.shape[1])  # their values are new in each call
     problem = run.problem
     o, final = _fake(q, k, v, decay, scale, initial_state, cu_seqlens)
     batch, seqlen, heads, dim_v = v.shape

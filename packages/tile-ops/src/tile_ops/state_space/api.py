@@ -13,7 +13,7 @@ from tile_ops.registration import operation
 from tile_ops.state_space_backward import api as _gradients  # noqa: F401  # registers the operator
 
 from .configs import plan_chunk_scan, plan_chunk_state, plan_scan, plan_step
-from .problem import ChunkScanProblem, ChunkStateProblem, ScanProblem, StepProblem
+from .problem import ChunkScanProblem, ChunkStateProblem, ScanProblem, StepProblem, check_lengths
 
 CHUNK_STATE = Operator(
     "chunk_state",
@@ -223,6 +223,7 @@ def _ssd_scan(
     x, B, C = _flat(x), B.contiguous(), C.contiguous()
     table, first, nchunks = _no_chunks(x), _no_chunks(x).view(-1), -(-seqlen // chunk_size)
     if cu_seqlens is not None:
+        check_lengths("ssd_scan", cu_seqlens, seqlen)  # their values are new in each call
         nchunks = (seqlen + len(final) * (chunk_size - 1)) // chunk_size  # enough for any lengths
         table, first = (x.new_empty(shape, dtype=torch.int32) for shape in ((nchunks, 2), (len(final) + 1,)))
         chosen["table"](cu_seqlens.contiguous(), first, table)

@@ -234,16 +234,22 @@ def lengths(name: str, cu_seqlens: torch.Tensor, batch: int, seqlen: int) -> int
     """How many sequences lie in a packed batch. Values are looked at on the CPU only: on a GPU that would wait for it."""
     if batch != 1:
         raise WrongShape(f"{name}: cu_seqlens is given and batch is {batch}; packed sequences lie in a batch of 1")
-    if cu_seqlens.ndim != 1 or not len(cu_seqlens) or cu_seqlens.dtype != torch.int32:
+    if cu_seqlens.ndim != 1 or not len(cu_seqlens):
         raise WrongShape(
-            f"{name}: cu_seqlens is {cu_seqlens.dtype} of shape {tuple(cu_seqlens.shape)}; expected int32 of shape "
-            "(sequences + 1,): cumulative lengths from 0 on"
+            f"{name}: cu_seqlens has shape {tuple(cu_seqlens.shape)}; expected (sequences + 1,): cumulative lengths from 0 on"
         )
+    if cu_seqlens.dtype != torch.int32:
+        raise WrongDtype(f"{name}: cu_seqlens is {cu_seqlens.dtype}; torch.int32 is expected: cu_seqlens.int()")
+    check_lengths(name, cu_seqlens, seqlen)
+    return len(cu_seqlens) - 1
+
+
+def check_lengths(name: str, cu_seqlens: torch.Tensor, seqlen: int) -> None:
+    """Raises WrongValue where the lengths of a CPU's sequences are not those of the batch."""
     if type(cu_seqlens) is torch.Tensor and cu_seqlens.device.type == "cpu":
         values = cu_seqlens.tolist()
         if values[0] != 0 or values[-1] != seqlen or sorted(values) != values:
             raise WrongValue(f"{name}: cu_seqlens is {values}; expected an increasing row from 0 to seqlen, {seqlen}")
-    return len(cu_seqlens) - 1
 
 
 def _steps(name: str, dt: torch.Tensor, dA_cumsum: torch.Tensor, shape: tuple[int, ...]) -> None:
