@@ -61,3 +61,13 @@ def test_autocast_gives_the_type_that_it_asks_for(name, dtype):
 
         found = call.operator(*map(operand, call.args), **{key: operand(x) for key, x in call.kwargs.items()})
     assert (found[0] if isinstance(found, tuple) else found).dtype == dtype
+
+
+@pytest.mark.parametrize("name", [name for name in tile_ops.__all__ if getattr(tile_ops, name) in _OPERATORS])
+def test_a_graph_holds_an_operator_whole(name):
+    """As torch.compile(fullgraph=True) traces it, without a kernel: a break of the graph raises."""
+    call = next(call for call in calls_for("cpu") if call.operator is getattr(tile_ops, name))
+    graph, _ = torch._dynamo.export(lambda *operands, **named: call.operator(*operands, **named))(
+        *call.args, **call.kwargs
+    )
+    assert any(str(node.target).startswith("tile_ops.") for node in graph.graph.nodes if node.op == "call_function")

@@ -52,7 +52,8 @@ def test_decays_of_chunks(ran, close, kind):
 def test_packed_sequences_start_from_their_own_states(ran, close, kind):
     qkv, decays = operands(90, dim_k=24, dim_v=40, dtype=torch.float32)
     initial = torch.randn(3, 2, 40, 24, generator=torch.Generator().manual_seed(1))
-    options = {"initial_state": initial, "cu_seqlens": torch.tensor([0, 20, 20, 90], dtype=torch.int32)}
+    ends = torch.tensor([0, 20, 20, 90])  # int64 is converted
+    options = {"initial_state": initial, "cu_seqlens": ends}
     found = ran(tile_ops.linear_attention, *qkv, decay=decays[kind], **options, return_final_state=True)
     agree(found, qkv, close, decay=decays[kind], **options)
 

@@ -149,7 +149,7 @@ def test_autocast_leaves_steps_and_decays(close, device):
             "from 0 to seqlen, 8",
             marks=pytest.mark.cpu("a GPU's values are not read, as that would wait for it"),
         ),
-        ({"cu_seqlens": torch.tensor([0, 8])}, WrongDtype, "cu_seqlens is torch.int64"),
+        ({"cu_seqlens": torch.tensor([0.0, 8.0])}, WrongDtype, "cu_seqlens is torch.float32"),
     ],
 )
 def test_refuses(change, error, text):

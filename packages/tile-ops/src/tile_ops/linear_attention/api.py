@@ -40,8 +40,9 @@ def linear_attention(
     or float32: None for 1, (heads,) for retention, (batch, seqlen, heads) for a gate per token, (batch, seqlen, heads,
     dim_k) for gated linear attention (then heads_k = heads). scale: dim_k ** -0.5 unless given.
 
-    `initial_state`: (batch, heads, dim_v, dim_k). `cu_seqlens`, int32 of shape (sequences + 1,), are cumulative lengths
-    of sequences that lie one after the other in a batch of 1, each with its own state; lengths may be 0.
+    `initial_state`: (batch, heads, dim_v, dim_k). `cu_seqlens`, int32 (int64 is converted) of shape (sequences + 1,), are
+    cumulative lengths of sequences that lie one after the other in a batch of 1, each with its own state; lengths may be
+    0.
 
     Result: o, as v; with `return_final_state` also the last states, float32 of shape (batch or sequences, heads, dim_v,
     dim_k). Products are summed in float32 from operands rounded to the type of v; the state stays in float32. The result
@@ -82,7 +83,7 @@ def _linear_attention(
         return o, final.zero_() if initial_state is None else final.copy_(initial_state)
     q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
     start = final[:0] if initial_state is None else initial_state.float().contiguous()
-    lengths = v.new_empty(0, dtype=torch.int32) if cu_seqlens is None else cu_seqlens.contiguous()
+    lengths = v.new_empty(0, dtype=torch.int32) if cu_seqlens is None else cu_seqlens.to(torch.int32).contiguous()
     if problem.decay == "channel":
         assert decay is not None
         run["gated"](q, k, v, decay.contiguous(), start, lengths, o, final, scale)

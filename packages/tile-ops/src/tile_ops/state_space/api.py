@@ -112,8 +112,9 @@ def ssd_scan(
     initial_states: (batch, nheads, headdim, dstate). dt + dt_bias goes through softplus or, without it, max(., 0).
     headdim and dstate are multiples of 8 up to 256, chunk_size is 64, 128 or 256; A is not positive.
 
-    `cu_seqlens`, int32 of shape (sequences + 1,), are cumulative lengths of sequences that lie one after the other in a
-    batch of 1: each starts from its own state, (sequences, nheads, headdim, dstate). Lengths may be 0.
+    `cu_seqlens`, int32 (int64 is converted) of shape (sequences + 1,), are cumulative lengths of sequences that lie one
+    after the other in a batch of 1: each starts from its own state, (sequences, nheads, headdim, dstate). Lengths may be
+    0.
 
     Result: y, as x; with `return_final_states` also the last states, float32 of shape (batch or sequences, nheads,
     headdim, dstate). Within a chunk products are summed in float32 from operands rounded to the type of x; from chunk
@@ -226,7 +227,7 @@ def _ssd_scan(
         check_lengths("ssd_scan", cu_seqlens, seqlen)  # their values are new in each call
         nchunks = (seqlen + len(final) * (chunk_size - 1)) // chunk_size  # enough for any lengths
         table, first = (x.new_empty(shape, dtype=torch.int32) for shape in ((nchunks, 2), (len(final) + 1,)))
-        chosen["table"](cu_seqlens.contiguous(), first, table)
+        chosen["table"](cu_seqlens.to(torch.int32).contiguous(), first, table)
     dt_out, dA_cumsum = x.new_empty((2, batch, nheads, nchunks, chunk_size), dtype=torch.float32)
     bias = A.new_zeros(nheads, dtype=torch.float32) if dt_bias is None else dt_bias.float().contiguous()
     chosen["steps"](dt.contiguous(), A.float().contiguous(), bias, table, dt_out, dA_cumsum)

@@ -238,7 +238,7 @@ def lengths(name: str, cu_seqlens: torch.Tensor, batch: int, seqlen: int) -> int
         raise WrongShape(
             f"{name}: cu_seqlens has shape {tuple(cu_seqlens.shape)}; expected (sequences + 1,): cumulative lengths from 0 on"
         )
-    if cu_seqlens.dtype != torch.int32:
+    if cu_seqlens.dtype not in (torch.int32, torch.int64):
         raise WrongDtype(f"{name}: cu_seqlens is {cu_seqlens.dtype}; torch.int32 is expected: cu_seqlens.int()")
     check_lengths(name, cu_seqlens, seqlen)
     return len(cu_seqlens) - 1

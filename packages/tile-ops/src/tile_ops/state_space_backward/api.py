@@ -66,7 +66,7 @@ def ssd_scan_backward(
     if cu_seqlens is not None:
         nchunks = (seqlen + sequences * (chunk_size - 1)) // chunk_size
         table, first = new(nchunks, 2, dtype=torch.int32), new(sequences + 1, dtype=torch.int32)
-        run["table"](cu_seqlens.contiguous(), first, table)
+        run["table"](cu_seqlens.to(torch.int32).contiguous(), first, table)
     per_token, per_group = (batch, nheads, nchunks, chunk_size), nheads // ngroups
     step, sums = new(*per_token), new(*per_token)
     decay = A.float().contiguous()
