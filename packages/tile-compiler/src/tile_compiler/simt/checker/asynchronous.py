@@ -91,9 +91,6 @@ class Asynchronous(Products):
         self.box_bytes: dict[Any, int] = {}
         self.joint = _setup(kernel.body)
         self.replay = Replay()
-        self.left_out: list[
-            tuple[int, int]
-        ] = []  # barriers of the cluster that wait for producers to end: site, threads
         self.undecided = 0  # branches around here that memory decides
         self.trusted = False  # whether the kernel's barriers are assumed to order what they are meant to order
 
@@ -106,7 +103,7 @@ class Asynchronous(Products):
 
     def _engines(self) -> Engines | None:
         """The state of asynchronous work at the kernel's start, if there is any."""
-        self.trusted, self.replay, self.undecided, self.left_out = False, Replay(), 0, []
+        self.trusted, self.replay, self.undecided = False, Replay(), 0
         if not self.is_asynchronous:
             return None
         allocated = self.allocated * self.lanes.blocks
@@ -183,7 +180,6 @@ class Asynchronous(Products):
             return
         size += WARP * self.lanes.blocks
         self.replay.hardware(self.consumers, self.lane, WITHOUT_PRODUCERS, size, True, site)
-        self.left_out.append((site, size))
 
     def _barriers(self, argument: Any, threads: Array, block: Array | None = None) -> Iterator[tuple[Mbarrier, Array]]:
         """The mbarriers that threads name, and which threads do: in their own blocks, or in `block` of the cluster."""
@@ -415,8 +411,8 @@ class Asynchronous(Products):
         engines = None if self.state is None else self.state.engines
         if engines is None or self.trusted:
             return
-        for site, size in self.left_out:
-            self.replay.hardware(self.lanes.producers, self.lane, WITHOUT_PRODUCERS, size, False, site)
+        for told in self.replay.left_to_consumers():
+            self.replay.hardware(self.lanes.producers, self.lane, WITHOUT_PRODUCERS, told.amount, False, told.site)
         stuck = self.replay.stuck() if self.replay.turns else []
         if stuck:
             raise stuck_warps([self.sites[event.site] for event in stuck])

@@ -62,6 +62,10 @@ class Replay:
         go on."""
         self.told.append(Told(_warps(threads, lane), (HARDWARE, (number, block)), size, waits, site))
 
+    def left_to_consumers(self) -> list[Told]:
+        """The barriers of the cluster at which the ends of producers count for them, those of repeated walks too."""
+        return [t for t in self.told if t.barrier == (HARDWARE, (WITHOUT_PRODUCERS, 0))]
+
     def again(self, told: Sequence[Told], later: Mapping[int, int]) -> None:
         """The same once more, where each mbarrier has had so many more arrivals than it had then."""
         for t in told:
