@@ -117,6 +117,9 @@ LONG = 8
 CUT = 128 * 128
 #: Tiles of products that an activation's gradient is made of: few, as they are kernels of their own.
 SLOPES = ("large", "128x128", "small")
+#: Those of sm_90a where B is read row by row: with "large" ones, registers do not hold the gradient beside the sums and the
+#: addresses of the variant for operands at any address.
+SLOPES_BY_ROWS = ("128x192", "128x128", "small")
 #: Rows that kernels of multiplications are written for; the least that holds all is taken. More are for matrix instructions.
 GEMV_ROWS = (1, 2, 4, 8)
 #: Most rows of them by kind. Measured on an H200, 16384 x 16384, float16: 1 row 0.133 ms against 0.175 by split matrix
@@ -275,7 +278,7 @@ def _slopes(problem: GemmProblem, target: Target) -> tuple[str, ...]:
     """The tiles of SLOPES. The gradient that multiplies them lies in registers beside the sums: on NVIDIA two large tiles of
     4 bytes are too many, and where no matrix instruction makes the sums, each row of a thread has an address too."""
     if target.kind != "cuda" or ITEMSIZE[problem.out_dtype] <= 2:
-        return SLOPES
+        return SLOPES_BY_ROWS if target.arch == "sm_90a" and not problem.transpose_b else SLOPES
     return SLOPES[1:] if problem.tf32 else ("small",)
 
 

@@ -65,7 +65,7 @@ def _load(X, batch, row, column, transposed, tile):
 def _add(total, added, column):
     """total += the bias of its columns, the first of which is `column`: each number is loaded once for all rows of a thread."""
     if added.shape[0] > 0:
-        row = T.alloc_fragment((total.shape[1],), added.dtype)
+        row = T.alloc_shared((total.shape[1],), added.dtype)
         T.copy(added[column], row)
         for i, j in T.Parallel(*total.shape):
             total[i, j] += T.cast(row[j], "float32")
@@ -244,11 +244,12 @@ def split_matmul(dtype, out_dtype, transpose_a, transpose_b, bias, block_m, bloc
     return split_matmul
 
 
-def finish(out_dtype, bias, block_m, block_n, panel, rows=4, together=4):
+def finish(out_dtype, bias, block_m, block_n, panel, together=4):
     """C = activation(bias + the parts, added in their order), for the tiles that `split_matmul` left in parts.
 
     On sm_90a it is launched before that has ended, and waits. The loads of `together` parts are on their way at once.
     """
+    rows, threads = (4, 128) if block_n % 32 == 0 else (8, 2 * block_n)  # each thread as many numbers as the others
     batch, m, n = T.dynamic("batch"), T.dynamic("m"), T.dynamic("n")
 
     @T.prim_func
@@ -260,7 +261,7 @@ def finish(out_dtype, bias, block_m, block_n, panel, rows=4, together=4):
         parts: T.int32,
         activation: T.int32,
     ):
-        with T.Kernel(block_m // rows, partial.shape[0] // parts, threads=128) as (strip, tile):
+        with T.Kernel(block_m // rows, partial.shape[0] // parts, threads=threads) as (strip, tile):
             total = T.alloc_fragment((rows, block_n), "float32")
             bm, bn = _tile_at(whole + tile, T.ceildiv(m, block_m), T.ceildiv(n, block_n), panel)
             row = bm * block_m + strip * rows

@@ -153,6 +153,7 @@ def factors_backward(dtype, chunk_size, headdim, dstate, block, stages, threads,
             q_tile = T.alloc_shared((block, columns), dtype)
             r_tile = T.alloc_shared((block, depth), dtype)
             state_tile = T.alloc_shared((columns, depth), dtype)
+            factor_tile = T.alloc_shared((block, depth), dtype)
             scores = T.alloc_fragment((block, block), "float32")
             weights = (T.alloc_shared if shared else T.alloc_fragment)((block, block), dtype)
             row_sum = T.alloc_fragment((block,), "float32")
@@ -167,6 +168,7 @@ def factors_backward(dtype, chunk_size, headdim, dstate, block, stages, threads,
             begin, end = tokens_of(chunks, chunk, chunk_size, seqlen, packed)
             token = begin + row
             if token < end:
+                T.copy(factor[b, token : token + block, group, 0:depth], factor_tile)
                 T.clear(total)
                 for h in T.serial(per_group):
                     head = group * per_group + h
@@ -201,7 +203,7 @@ def factors_backward(dtype, chunk_size, headdim, dstate, block, stages, threads,
                             weights[i, j] = T.if_then_else(seen, w, 0.0)
                         T.gemm(weights, r_tile, acc, policy=T.GemmWarpPolicy.FullRow)
                     for i, j in T.Parallel(block, depth):
-                        products[i, j] = acc[i, j] * factor[b, token + i, group, j]
+                        products[i, j] = acc[i, j] * factor_tile[i, j]
                     T.reduce_sum(products, dot, dim=1)
                     T.copy(dot, dots[b, head, chunk, row : row + block])
                     for i, j in T.Parallel(block, depth):
