@@ -8,7 +8,7 @@ import torch
 import tile_ops
 from tile_ops.gemm import configs, padding, reference
 from tile_ops.gemm.api import MATMUL
-from tile_ops.gemm.model import Rates, best, divisions, whole
+from tile_ops.gemm.model import Division, Rates, best, divisions, whole
 from tile_ops.gemm.problem import GemmProblem
 from tile_ops.kernel import Target
 from tile_ops.kernel.resolve import loaded
@@ -115,6 +115,55 @@ def test_blocks_that_stay(monkeypatch, emulated, ran, close, dtype):
     close(found, reference.matmul(a, w.T, **scales), reference.TOLERANCES["bfloat16" if scales else "float16"])
     text = loaded(explained.kernels[0].spec, explained.target).kernel.get_kernel_source()
     assert ("tma_store(" in text) == (dtype == torch.float16)
+
+
+@pytest.mark.parametrize(
+    ("size", "m", "n", "k", "dtype", "turned", "division"),
+    [
+        ("large", 50, 200, 144, torch.float16, True, (0, 2, 3)),
+        ("large", 100, 200, 144, torch.bfloat16, False, (3, 3, 2)),
+        ("large", 100, 440, 144, torch.float16, True, (12, 5, 1)),
+        pytest.param("large", 100, 203, 147, torch.float16, True, (6, 2, 4), marks=pytest.mark.full),
+        ("256x160", 100, 200, 144, torch.float16, True, (3, 2, 3)),
+    ],
+)
+def test_blocks_that_stay_for_parts(monkeypatch, emulated, ran, close, size, m, n, k, dtype, turned, division):
+    """No wave of whole tiles, one and several, then parts: three blocks, all shapes ragged."""
+    rates = {("sm_90a", name): Rates(step=1.0, start=1.0, slots=3) for name in (size, "large")}
+    monkeypatch.setattr(configs, "RATES", rates)
+    for name in (size, "large", "staying"):
+        monkeypatch.setitem(configs.TILES, ("sm_90a", name), configs.Tiles(64, 64, 64, 2, 128, 2))
+    monkeypatch.setattr(configs, "least", lambda *_: Division(*division, microseconds=0.0))
+    generator = torch.Generator().manual_seed(0)
+    a, w = (torch.randn(shape, generator=generator).to(dtype) for shape in ((m, k), (n, k)))
+    b = w.T if turned else w.T.contiguous()
+    given = {"bias": torch.linspace(-2, 2, n), "activation": "gelu"}
+    explained = tile_ops.explain(tile_ops.matmul, a, b, **given)
+    assert [kernel.role for kernel in explained.kernels] == ["parts", "finish"]
+    assert "by blocks that stay" in explained.why
+    found = ran(tile_ops.matmul, a, b, **given)
+    close(found, reference.matmul(a, b, **given), reference.TOLERANCES[str(dtype).removeprefix("torch.")])
+    assert torch.equal(found, tile_ops.matmul(a, b, **given))
+    parts = explained.kernels[0]
+    assert all(launch.grid[0] == 3 for v in manifest(parts, explained).variants for launch in v.launches)
+    text = loaded(parts.spec, explained.target).kernel.get_kernel_source()
+    assert ("tma_store(" in text) == (size == "large")  # the others leave no room for a tile of C
+
+
+def test_parts_of_the_last_tiles_of_blocks_that_stay():
+    """12.1 and 8.3 waves of large tiles; 15.5, and scales, which parts do not take, are left whole."""
+    for m, n, k, full in ((5000, 10000, 4096, 12), (4224, 8448, 4096, 8)):
+        chosen = configs.plan(problem(m, n, k), H200)
+        numbers, arguments = dict(chosen.numbers), dict(chosen.kernels[0][1].arguments)
+        assert [role for role, _ in chosen.kernels] == ["parts", "finish"]
+        assert (numbers["whole"], arguments["blocks"], arguments["staged"]) == (full * 132, 132, True)
+        assert dict(chosen.kernels[1][1].arguments)["panel"] == arguments["panel"]
+        assert {spec for _, spec in chosen.kernels} <= set(configs.shipped(H200))
+    chosen = configs.plan(problem(8192, 8192, 8192), H200)
+    assert [role for role, _ in chosen.kernels] == ["staying"]
+    assert "parts along k" in chosen.why  # weighed
+    scaled = problem(5000, 10000, 4096, dtype="float8_e4m3fn", out_dtype="bfloat16", scales="rows")
+    assert [role for role, _ in configs.plan(scaled, H200).kernels] == ["staying"]
 
 
 def test_blocks_stay_for_many_tiles_of_narrow_results():

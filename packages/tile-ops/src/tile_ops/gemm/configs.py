@@ -11,7 +11,7 @@ from tile_ops.kernel import KernelSpec, Target
 from tile_ops.kernel.spec import Scalar
 from tile_ops.operator import Plan
 
-from .model import Division, Rates, best, whole
+from .model import Division, Rates, best, least, whole
 from .problem import BLOCK, FLOAT8, GemmProblem
 
 
@@ -111,6 +111,9 @@ RATES = {
 STAYING = 1
 #: Tiles by which blocks stay, and the tiles that take the place of them there.
 STAYERS = {"large": "staying8", "256x160": "256x160"}
+#: Of the time of whole tiles: what blocks that stay must come below with their last tiles in parts. Not measured yet, so it
+#: has to be a clear gain.
+CLEAR = 0.96
 #: Waves of large tiles from which on no others are weighed: the last wave counts for little, the tiles' rate for all.
 LONG = 8
 #: Elements of a tile that is cut along k at most: the parts of larger ones cost more than they bring.
@@ -214,6 +217,7 @@ def _by_model(problem: GemmProblem, target: Target) -> Plan:
     large = _suits(problem, target, "large")
     long = large and _count(problem, _tiles(target, "large")) >= LONG * known["large"].slots
     found: dict[str, Division] = {}
+    cut: dict[str, Division] = {}  # of blocks that stay
     for size, rates in known.items():
         tiles = _tiles(target, size)
         if (long and size != "large") or not _suits(problem, target, size):
@@ -224,27 +228,40 @@ def _by_model(problem: GemmProblem, target: Target) -> Plan:
             found[size] = best(count, steps, area, rates, bytes_read)
         else:
             found[size] = whole(count, steps, rates, bytes_read)
+        if count > STAYING * rates.slots and _divisible(problem) and _stays(problem, target, size):
+            division = least(count, steps, area, rates, bytes_read)
+            cut |= {size: division} if division is not None else {}
     size, chosen = min(found.items(), key=lambda item: item[1].microseconds)
+    other, division = min(cut.items(), key=lambda item: item[1].microseconds, default=(size, chosen))
+    stays = division.microseconds < CLEAR * chosen.microseconds
+    if stays:
+        size, chosen = other, division
     source = "model: RATES in gemm/configs.py"
     tiles, rates = _tiles(target, size), known[size]
     count, steps = _count(problem, tiles), _steps(problem, tiles)
     waves = f"{count} {size} tiles where {rates.slots} run at once"
-    if chosen.whole == count > STAYING * rates.slots and _stays(problem, target, size):
-        why = f"{waves}, by blocks that stay: {chosen.microseconds:.0f} us"
-        return Plan.of({"staying": _staying_spec(problem, target, size)}, why, source)
     if chosen.whole == count:
-        return Plan.of({"product": _spec(problem, target, size)}, f"{waves}: {chosen.microseconds:.0f} us", source)
+        why = f": {chosen.microseconds:.0f} us"
+        if cut:
+            why += f" ({other} ones, the last in {division.parts} parts along k: {division.microseconds:.0f})"
+        if count > STAYING * rates.slots and _stays(problem, target, size):
+            kernels = {"staying": _staying_spec(problem, target, size)}
+            return Plan.of(kernels, f"{waves}, by blocks that stay{why}", source)
+        return Plan.of({"product": _spec(problem, target, size)}, waves + why, source)
     alone = whole(count, steps, rates).microseconds
     why = (
-        f"{waves}: {chosen.whole} whole ones, the others in {chosen.parts} parts along k, {chosen.microseconds:.0f} us "
+        f"{waves}{', by blocks that stay' if stays else ''}: {chosen.whole} whole ones, the others in {chosen.parts} parts "
+        f"along k, {chosen.microseconds:.0f} us (all whole: {alone:.0f})"
     )
-    return _divided(problem, target, size, chosen, why + f"(all whole: {alone:.0f})", source)
+    return _divided(problem, target, size, chosen, stays, why, source)
 
 
-def _divided(problem: GemmProblem, target: Target, size: str, division: Division, why: str, source: str) -> Plan:
+def _divided(
+    problem: GemmProblem, target: Target, size: str, division: Division, stays: bool, why: str, source: str
+) -> Plan:
     tiles = _tiles(target, size)
     return Plan.of(
-        _split_specs(problem, target, size),
+        _split_specs(problem, target, size, stays),
         why,
         source,
         whole=division.whole,
@@ -326,6 +343,7 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
         for size in STAYERS:
             if _stays(problem, target, size):
                 yield _staying_spec(problem, target, size)
+                yield from _split_specs(problem, target, size, stays=True).values()
     yield from panels.shipped(target)
 
 
@@ -356,9 +374,10 @@ def _bias(problem: GemmProblem) -> str | None:
     return None if problem.out_dtype == "int32" else problem.bias or problem.out_dtype
 
 
-def _split_specs(problem: GemmProblem, target: Target, size: str) -> dict[str, KernelSpec]:
+def _split_specs(problem: GemmProblem, target: Target, size: str, stays: bool = False) -> dict[str, KernelSpec]:
     ends = {"out_dtype": problem.out_dtype, "bias": _bias(problem)}
-    tiles = _tiles(target, size)
+    staged = stays and _staged(problem, size)
+    tiles = _staying_tiles(problem, target, size) if stays else _tiles(target, size)
     parts = KernelSpec.of(
         "gemm",
         "split_matmul",
@@ -366,6 +385,8 @@ def _split_specs(problem: GemmProblem, target: Target, size: str) -> dict[str, K
         dtype=problem.dtype,
         transpose_a=problem.transpose_a,
         transpose_b=problem.transpose_b,
+        blocks=RATES[target.arch, "large"].slots if stays else None,
+        staged=staged,
         **ends,
         **replace(tiles, panel=max(1, tiles.panel)).arguments(ITEMSIZE[problem.dtype]),
     )
@@ -374,9 +395,6 @@ def _split_specs(problem: GemmProblem, target: Target, size: str) -> dict[str, K
 
 
 def _staying_spec(problem: GemmProblem, target: Target, size: str) -> KernelSpec:
-    """A tile of the result in shared memory beside the stages, where these leave room: of bytes a fourth stage is worth
-    more (cuda.md, "sm_90a: TMA, wgmma")."""
-    staged = size == "large" and ITEMSIZE[problem.dtype] > 1
     return KernelSpec.of(
         "gemm",
         "staying_matmul",
@@ -388,9 +406,19 @@ def _staying_spec(problem: GemmProblem, target: Target, size: str) -> KernelSpec
         scales=problem.scales,
         bias=_bias(problem),
         blocks=RATES[target.arch, "large"].slots,
-        staged=staged,
-        **_tiles(target, "staying" if staged else STAYERS[size]).arguments(ITEMSIZE[problem.dtype]),
+        staged=_staged(problem, size),
+        **_staying_tiles(problem, target, size).arguments(ITEMSIZE[problem.dtype]),
     )
+
+
+def _staged(problem: GemmProblem, size: str) -> bool:
+    """Whether a tile of the result lies in shared memory beside the stages, where these leave room: of bytes a fourth stage
+    is worth more (cuda.md, "sm_90a: TMA, wgmma")."""
+    return size == "large" and ITEMSIZE[problem.dtype] > 1
+
+
+def _staying_tiles(problem: GemmProblem, target: Target, size: str) -> Tiles:
+    return _tiles(target, "staying" if _staged(problem, size) else STAYERS[size])
 
 
 def _combine_spec(problem: GemmProblem) -> KernelSpec:

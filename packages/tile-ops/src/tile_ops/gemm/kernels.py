@@ -195,12 +195,27 @@ def _tile_at(number, rows, columns, panel):
     return above + inside % height, inside // height
 
 
-def split_matmul(dtype, out_dtype, transpose_a, transpose_b, bias, block_m, block_n, block_k, stages, threads, panel):
-    """The first `whole` tiles of C by a block each; sums over parts of k of the others, which `finish` adds.
+def split_matmul(
+    dtype,
+    out_dtype,
+    transpose_a,
+    transpose_b,
+    bias,
+    block_m,
+    block_n,
+    block_k,
+    stages,
+    threads,
+    panel,
+    blocks,
+    staged,
+):
+    """The first `whole` tiles of C; sums over parts of k of the others, which `finish` adds.
 
     A part has `each` steps along k, the last part of a tile the rest; partial[p * cut + t - whole] is part p of tile t,
     where `cut` tiles are in parts: blocks that are neighbours work on the same part of k and share operands.
-    For products with a remainder of tiles that fills a part of the chip.
+    For products with a remainder of tiles that fills a part of the chip. A block for each tile and part, or `blocks` that
+    work through all of them, `staged` as in `staying_matmul`.
     """
     batch, m, n, k = T.dynamic("batch"), T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
 
@@ -216,30 +231,38 @@ def split_matmul(dtype, out_dtype, transpose_a, transpose_b, bias, block_m, bloc
         each: T.int32,
         activation: T.int32,
     ):
-        with T.Kernel(whole + partial.shape[0], threads=threads) as block:
+        with T.Kernel(blocks or whole + partial.shape[0], threads=threads) as block:
             A_tile = T.alloc_shared(_tile(block_m, block_k, transpose_a), dtype)
             B_tile = T.alloc_shared(_tile(block_k, block_n, transpose_b), dtype)
+            if staged:
+                C_tile = T.alloc_shared((block_m, block_n), out_dtype)
             acc = T.alloc_fragment((block_m, block_n), "float32")
 
             rows, columns, steps = T.ceildiv(m, block_m), T.ceildiv(n, block_n), T.ceildiv(k, block_k)
-            piece, cut = T.max(block - whole, 0), T.max(partial.shape[0] // parts, 1)  # tiles in parts
-            tile = T.min(block, whole + piece % cut)
-            first = piece // cut * each
-            bm, bn = _tile_at(tile, rows, columns, panel)
-            T.clear(acc)
-            for step in T.Pipelined(
-                T.if_then_else(block < whole, steps, T.min(each, steps - first)), num_stages=stages
-            ):
-                at = (first + step) * block_k
-                _load(A, 0, bm * block_m, at, transpose_a, A_tile)
-                _load(B, 0, at, bn * block_n, transpose_b, B_tile)
-                T.gemm(A_tile, B_tile, acc, transpose_A=transpose_a, transpose_B=transpose_b)
-            if block >= whole:
-                T.copy(acc, partial[piece, 0, 0])
-            else:
-                _add(acc, added, bn * block_n)
-                _activate(acc, activation)
-                T.copy(acc, C[0, bm * block_m, bn * block_n])
+            cut = rows * columns - whole  # tiles in parts
+            for item in T.Persistent(whole + cut * parts, blocks, block) if blocks else (block,):
+                piece = T.max(item - whole, 0)
+                tile = T.min(item, whole + piece % T.max(cut, 1))
+                first = piece // T.max(cut, 1) * each
+                bm, bn = _tile_at(tile, rows, columns, panel)
+                T.clear(acc)
+                for step in T.Pipelined(
+                    T.if_then_else(item < whole, steps, T.min(each, steps - first)), num_stages=stages
+                ):
+                    at = (first + step) * block_k
+                    _load(A, 0, bm * block_m, at, transpose_a, A_tile)
+                    _load(B, 0, at, bn * block_n, transpose_b, B_tile)
+                    T.gemm(A_tile, B_tile, acc, transpose_A=transpose_a, transpose_B=transpose_b)
+                if item >= whole:
+                    T.copy(acc, partial[piece, 0, 0])
+                else:
+                    _add(acc, added, bn * block_n)
+                    _activate(acc, activation)
+                    if staged:
+                        T.copy(acc, C_tile)
+                        T.copy(C_tile, C[0, bm * block_m, bn * block_n])
+                    else:
+                        T.copy(acc, C[0, bm * block_m, bn * block_n])
 
     return split_matmul
 

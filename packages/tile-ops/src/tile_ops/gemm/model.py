@@ -67,8 +67,13 @@ def divisions(tiles: int, steps: int, area: int, rates: Rates, size: int = 0) ->
             yield Division(first, parts, each, time)
 
 
+def least(tiles: int, steps: int, area: int, rates: Rates, size: int = 0) -> Division | None:
+    """The way to cut that takes the least time by this model."""
+    return min(divisions(tiles, steps, area, rates, size), key=lambda d: d.microseconds, default=None)
+
+
 def best(tiles: int, steps: int, area: int, rates: Rates, size: int = 0) -> Division:
     """The division that takes the least time by this model; whole tiles where parts bring little."""
     plain = whole(tiles, steps, rates, size)
-    least = min(divisions(tiles, steps, area, rates, size), key=lambda d: d.microseconds, default=plain)
-    return least if least.microseconds < WORTH * plain.microseconds else plain
+    cut = least(tiles, steps, area, rates, size)
+    return cut if cut is not None and cut.microseconds < WORTH * plain.microseconds else plain
