@@ -58,6 +58,33 @@ def test_no_spills(lower: Any, arch: str, tile: tuple[int, int, int], threads: i
     assert not any("registers of a thread" in text for _, text in ctx.report.notes)
 
 
+@pytest.mark.parametrize(("rows", "how"), [(8, "chosen among 8 registers by comparisons"), (24, "no registers")])
+def test_threads_whose_rows_differ_keep_short_vectors_in_registers(
+    rng: Any, check_each_pass: Any, lower: Any, rows: int, how: str
+) -> None:
+    """Rows of 40 elements in 256 threads: those of a step are in different rows, so every thread has all maxima."""
+
+    @T.prim_func
+    def main(A: T.Tensor((rows, 40), "float32"), B: T.Tensor((rows, 40), "float32")):
+        with T.Kernel(1, threads=256) as _:
+            a = T.alloc_fragment((rows, 40), "float32")
+            largest = T.alloc_fragment((rows,), "float32")
+            T.copy(A, a)
+            T.reduce_max(a, largest, dim=1)
+            for i, j in T.Parallel(rows, 40):
+                a[i, j] = a[i, j] - largest[i]
+            T.copy(a, B)
+
+    check_each_pass(main, [rng.standard_normal((rows, 40)).astype("float32"), np.zeros((rows, 40), "float32")])
+    trace, ctx = lower(main)
+    assert f"largest is indexed at run time: {how}" in {text for _, text in ctx.report.notes}
+    final = trace.steps[-1].after
+    (launch,) = kernel_launches(final, signature_of(main, final))
+    device: Any = registry.device("cuda")
+    built = device.build(print_source([launch.kernel], DIALECT), arch="sm_80", headers=headers())
+    assert (built.resources[launch.kernel.symbol]["stack"] == 0) == (rows == 8)
+
+
 def test_accumulators_that_cannot_fit_are_reported(lower: Any) -> None:
     _, ctx = lower(gemm(128, 256, 32, 128, False), "sm_90")
     (found,) = {text for _, text in ctx.report.notes if "registers of a thread" in text}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tvm_ffi
 from tvm import ir
 from tvm import tirx as tir
@@ -44,6 +45,10 @@ from tilelang.ir.dtypes import dtype_of
 from tilelang.layout import placeholders
 from tilelang.layout.fit import expr_of_values
 
+#: Where threads load different registers of an array, the number is compared with that of each of so many at most. A longer
+#: array lies in local memory.
+MOST_CHOICES = 16
+
 
 def lower_nest(rule: NestRule, low: Lowering) -> Any:
     """`for i, j in T.Parallel: body` -> the steps of one thread.
@@ -72,6 +77,7 @@ class _Nest:
             raise UnsupportedOnTarget(f"{rule.text} over an irregular distribution {loop.describe()}", at=rule.span)
         self.nest = rule.nest
         self._bound: dict[Any, Any] = {}
+        self._tables: dict[int, Ints | None] = {}
         self.axis, self.width = self._vector()
         self.additions = NestAdditions(rule, low, self.width, lambda a: self._access_width(a, self.axis))
 
@@ -133,10 +139,7 @@ class _Nest:
         if len(body) != 1 or not isinstance(body[0], tir.BufferStore) or len(accesses.wide) != 1:
             return None
         statement, (written,) = body[0], accesses.wide
-        maps = [
-            self.rule.register_map(n, self.loop, self.low.distribution(a.buffer))
-            for n, a in enumerate(accesses.fragments)
-        ]
+        maps = [self._table(n) for n in range(len(accesses.fragments))]
         if is_fragment(statement.buffer) or any(m is None for m in maps):
             return None
 
@@ -211,11 +214,12 @@ class _Nest:
     def _register(self, n: int, step: Any, values: dict[Any, Any]) -> Any:
         """The register that fragment access n touches in a step; `values` are those of the loop variables."""
         access = self.rule.accesses.fragments[n]
-        held = self.low.distribution(access.buffer)
-        table = self.rule.register_map(n, self.loop, held)
-        if table is None:  # threads differ: an array indexed at run time
+        held, table = self.low.distribution(access.buffer), self._table(n)
+        if table is None:  # threads differ
             assert access.indices is not None
-            self.low.ctx.report.note(self.rule.span, f"{access.buffer.name} is indexed at run time: no registers")
+            among = len(self._choices(n))
+            how = f"chosen among {among} registers by comparisons" if among else "no registers"
+            self.low.ctx.report.note(self.rule.span, f"{access.buffer.name} is indexed at run time: {how}")
             named = dict(zip(names(len(self.loop.shape)), (values[v] for v in self.nest.loop_vars)))
             place = dict(zip(names(len(held.shape)), (to_tir(i, named) for i in access.indices)))
             return self.low.simplify(to_tir(held.fragment.index_expr, place))
@@ -224,12 +228,35 @@ class _Nest:
             return self._selected(table, step)
         return self.low.simplify(to_tir(expr, {"i": step}))
 
+    def _table(self, n: int) -> Ints | None:
+        """For each step the register that fragment access n touches; None if threads differ."""
+        if n not in self._tables:
+            held = self.low.distribution(self.rule.accesses.fragments[n].buffer)
+            self._tables[n] = self.rule.register_map(n, self.loop, held)
+        return self._tables[n]
+
+    def _choices(self, n: int) -> list[int]:
+        """The registers among which threads choose in fragment access n, a load; empty where they do not, or among too many."""
+        access, flat = self.rule.accesses.fragments[n], self.rule.element_of(n)
+        if access.is_write or flat is None or self._table(n) is not None:
+            return []
+        registers = np.unique(self.low.distribution(access.buffer).step_of.ravel()[flat.ravel()])
+        return [int(r) for r in registers] if len(registers) <= MOST_CHOICES else []
+
     def register_table(self, node: Any) -> Ints | None:
         """The register that a load of a fragment reads, by step; None if that differs between threads."""
         for n, access in enumerate(self.rule.accesses.fragments):
             if access.buffer.same_as(node.source) and self._indices_of(n, node.indices):
-                return self.rule.register_map(n, self.loop, self.low.distribution(access.buffer))
+                return self._table(n)
         return None
+
+    @staticmethod
+    def _chosen(array: Any, choices: Sequence[int], number: Any) -> Any:
+        """`array[number]` by indices that are constant, so that the array stays in registers."""
+        value = load(array, int32(choices[-1]))
+        for r in reversed(choices[:-1]):
+            value = tir.Select(number == r, load(array, int32(r)), value)
+        return value
 
     @staticmethod
     def _selected(table: Ints, step: Any) -> Any:
@@ -276,8 +303,7 @@ class _Nest:
         width = self.width
         if is_fragment(buffer):
             n = next(i for i, a in enumerate(self.rule.accesses.fragments) if a.buffer.same_as(buffer))
-            held = self.low.distribution(buffer)
-            table = self.rule.register_map(n, self.loop, held)
+            table = self._table(n)
             if table is None:
                 return None
             groups = table.reshape(-1, width)
@@ -405,15 +431,21 @@ class _Nest:
     def _scalar(self, values: dict[Any, Any], step: Any, owned: list[Any], vectors: Any | None) -> Any:
         """The body for one element: fragments are registers, vectors are parts, the rest is guarded."""
         parts, u = vectors if vectors is not None else ([], None)
-        numbers: dict[int, Any] = {}
+        numbers: dict[int, tuple[Any, list[int]]] = {}
+        binds: list[Any] = []
         accesses = self.rule.accesses.fragments
         passed = addressed(self.nest.body)
 
-        def register(buffer: Any, indices: Sequence[Any]) -> Any:
+        def register(buffer: Any, indices: Sequence[Any]) -> tuple[Any, list[int]]:
+            """(the number of the register, those among which threads choose)."""
             for n, access in enumerate(accesses):
                 if access.buffer.same_as(buffer) and self._indices_of(n, indices):
                     if n not in numbers:
-                        numbers[n] = self._register(n, step, values)
+                        number, choices = self._register(n, step, values), self._choices(n)
+                        if choices:
+                            binds.append(tir.Bind(tir.Var(f"{buffer.name}_at", "int32"), number))
+                            number = binds[-1].var
+                        numbers[n] = number, choices
                     return numbers[n]
             raise UnsupportedOnTarget(f"an index of {buffer.name} that the compiler cannot follow", at=self.rule.span)
 
@@ -425,9 +457,11 @@ class _Nest:
             return None
 
         def on_load(node: Any) -> Any:
+            has_address = any(node.same_as(p) for p in passed)
             if is_fragment(node.source):
-                return load(self.low.registers(node.source), register(node.source, node.indices))
-            if any(node.same_as(p) for p in passed):
+                array, (number, choices) = self.low.registers(node.source), register(node.source, node.indices)
+                return self._chosen(array, choices, number) if choices and not has_address else load(array, number)
+            if has_address:
                 return node
             part = part_of(node.source, node.indices, False)
             return node if part is None else load(part, u)
@@ -435,7 +469,7 @@ class _Nest:
         def on_store(node: Any) -> Any:
             if is_fragment(node.buffer):
                 target = self.low.registers(node.buffer)
-                return tir.BufferStore(target, node.value, [register(node.buffer, node.indices)], span=node.span)
+                return tir.BufferStore(target, node.value, [register(node.buffer, node.indices)[0]], span=node.span)
             part = part_of(node.buffer, node.indices, True)
             if part is not None:
                 return tir.BufferStore(part, node.value, [u], span=node.span)
@@ -453,7 +487,7 @@ class _Nest:
         self._bound = {n.var: n.value for n in tile_ir.walk(self.nest.body, tir.Bind)}
         rules = [(ir.TensorLoad, on_load), (tir.BufferStore, on_store), (tir.Evaluate, on_effect)]
         body = tvm_ffi.structural_map(self.nest.body, rules)
-        return self.low.guard(substitute(body, values))
+        return tile_ir.sequence([*binds, *tile_ir.statements(self.low.guard(substitute(body, values)))])
 
     def _indices_of(self, n: int, indices: Sequence[Any]) -> bool:
         """Whether fragment access n is the one with these indices."""

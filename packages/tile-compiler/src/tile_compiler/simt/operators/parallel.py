@@ -177,6 +177,10 @@ class NestRule(Rule):
         order = [d for d in range(rank) if d != axis] + [axis]
         return linear(self.shape, self.threads, vector, order)
 
+    def element_of(self, n: int) -> Ints | None:
+        """The number of the element that each iteration touches by fragment access n; None if one is outside."""
+        return self._flat[n]
+
     def register_map(self, n: int, loop: Distribution, held: Distribution) -> Ints | None:
         """For each step of the loop the register of `held` that fragment access n touches; None if threads differ."""
         flat = self._flat[n]
