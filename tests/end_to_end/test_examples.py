@@ -70,11 +70,20 @@ def test_example_agrees_in_the_emulator(name: str, case: dict[str, Any]) -> None
         assert example.check("cuda -arch=sm_80", "emulate", **case) <= TOLERANCES[example.DTYPE]
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-@pytest.mark.parametrize("name", NAMES)
-def test_example_neither_spills_nor_is_serialized(name: str, arch: str) -> None:
+def device_cases() -> list[Any]:
+    """Example, shape and architecture; all but the first shape, on Hopper, are left to `nox -s full`."""
+    return [
+        pytest.param(name, case, arch, id=f"{arch}-{name}-{number}", marks=pytest.mark.full if left else ())
+        for name in NAMES
+        for number, case in enumerate(importlib.import_module(name).CASES)
+        for arch in ("sm_90a", "sm_80")
+        for left in (number > 0 or arch == "sm_80",)
+    ]
+
+
+@pytest.mark.parametrize(("name", "case", "arch"), device_cases())
+def test_example_neither_spills_nor_is_serialized(name: str, case: dict[str, Any], arch: str) -> None:
     """Compiled as for a card; what the device compiler makes slow is a warning (SlowDeviceCode), and so an error here."""
     example = importlib.import_module(name)
     with contextlib.suppress(TargetUnavailable):  # the call, where there is no such card
-        example.check(f"cuda -arch={arch}", "device", **example.CASES[0])
+        example.check(f"cuda -arch={arch}", "device", **case)
