@@ -109,7 +109,8 @@ def flash_attention(device: str) -> Iterator[Case]:
 
 
 def matmul(device: str) -> Iterator[Case]:
-    """Layers of large language models (M0 to M3, V0), weights stored as torch.nn.Linear does; on a CPU 1/16 of the rows."""
+    """Layers of large language models (M0 to M3, V0), weights stored as torch.nn.Linear does; on a CPU 1/16 of the rows,
+    and several matrices."""
     shapes = [(4096, 1024, 8192), (4096, 8192, 8192), (4096, 28672, 8192), (4096, 8192, 28672), (1, 16384, 16384)]
     if device == "cpu":
         shapes = [(256, 1024, 8192), (256, 4096, 4096), (1, 4096, 4096)]
@@ -125,6 +126,17 @@ def matmul(device: str) -> Iterator[Case]:
                 a.element_size() * (m * n + m * k + n * k),
                 2.0 * m * n * k,
             )
+    for batch, size in ((8, 512), (4, 1024), (32, 256)) if device == "cpu" else ():
+        a, b = (torch.randn(batch, size, size) for _ in "ab")
+        yield Case(
+            "matmul",
+            f"matmul float32 {batch} of {size}x{size}x{size}",
+            torch.float32,
+            lambda a=a, b=b: tile_ops.matmul(a, b),
+            lambda a=a, b=b: a @ b,
+            3.0 * a.nbytes,
+            2.0 * batch * size**3,
+        )
 
 
 def rms_norm(device: str) -> Iterator[Case]:
