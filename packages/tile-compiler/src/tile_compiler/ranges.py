@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import ir, sym
@@ -60,6 +61,8 @@ class Ranges:
         self.analyzer = sym.Analyzer()
         self.multiples: dict[Any, Any] = {}
         self._quotients: set[Any] = set()  # the n', which exist in proofs alone
+        self._values: dict[Any, Any] = {}  # what `define` bound variables to
+        self._steps: dict[Any, _Steps] = {}
         self.any_address: frozenset[Any] = frozenset()
         self._all_inside = False
         self.parameters: frozenset[Any] = frozenset()
@@ -95,10 +98,20 @@ class Ranges:
 
     def iterate(self, var: Any, low: Any, extent: Any) -> None:
         self.analyzer.bind(var, ir.Range.from_min_extent(self._known(low), self._known(extent)), True)
+        self._steps.pop(var, None)
+        quotient = self._defined(extent)
+        width = tile_ir.static(quotient.b) if isinstance(quotient, ir.prim.FloorDiv) else None
+        if width is not None and width > 0:
+            self._steps[var] = _Steps(low, width, tuple(_upper_bounds(self._defined(quotient.a))))
+
+    def _defined(self, value: Any) -> Any:
+        """What a variable was defined as; any other value itself."""
+        return self._values.get(value, value) if isinstance(value, ir.Var) else value
 
     def define(self, var: Any, value: Any) -> None:
         if ir.is_prim_expr(value) and is_integer(value) and not reads_memory(value):
             self.analyzer.bind(var, _selected(self._known(value)), True)
+            self._values[var] = value
 
     @contextmanager
     def given(self, *conditions: Any) -> Iterator[None]:
@@ -174,7 +187,7 @@ class Ranges:
 
     def below(self, index: Any, size: Any) -> bool:
         """Whether index < size is provable. For a size of c * k * n', index // c < k * n' is as good, and easier."""
-        if self.proves(index < size):
+        if self.proves(index < size) or self._last_step_below(index, size):
             return True
         known = self.multiples.get(size)
         if known is None:
@@ -183,12 +196,44 @@ class Ranges:
         parts = [k for k in (1, 2, 3, 4, 8) if factor % k == 0]
         return any(self.proves(tir.floordiv(index, factor // k) < known.a * k) for k in parts)
 
+    def _last_step_below(self, index: Any, size: Any) -> bool:
+        """Whether index < size holds in the last of `length // width` steps, and index grows with the steps: the analyzer
+        does not know that `length // width * width <= length`."""
+        if isinstance(index, int) or not self._steps:
+            return False
+        for var in dict.fromkeys(v for v in tile_ir.walk(index, ir.Var) if v in self._steps):
+            steps, found = self._steps[var], sym.detect_linear_equation(index, [var])
+            factor = tile_ir.static(found[0]) if found else None
+            if factor is None or factor <= 0 or factor % steps.width:
+                continue
+            rest = found[1] + steps.low * factor - factor
+            if any(self.proves(bound * (factor // steps.width) + rest < size) for bound in steps.bounds):
+                return True
+        return False
+
     def inside(self, region: Any) -> bool:
         """Whether every element of a region is provably in bounds."""
         return all(
             self.proves(r.min >= 0) and self.below(r.min + r.extent - 1, size)
             for r, size in zip(region.region, region.source.ty.shape)
         )
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """A loop from `low` on over the whole steps of `width` in a length that is at most each of `bounds`."""
+
+    low: Any
+    width: int
+    bounds: tuple[Any, ...]
+
+
+def _upper_bounds(length: Any) -> Iterator[Any]:
+    """Of a minimum both parts."""
+    if isinstance(length, ir.prim.Min):
+        yield from (*_upper_bounds(length.a), *_upper_bounds(length.b))
+    else:
+        yield length
 
 
 def _largest(bound: Any, factor: Any) -> int | None:

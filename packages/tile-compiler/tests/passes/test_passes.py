@@ -260,6 +260,22 @@ def test_lower_parallel(before_after: Any) -> None:
     before_after(rescale, lower_parallel, first=(bounds,))
 
 
+def test_lower_parallel_of_whole_steps(before_after: Any) -> None:
+    """No step is clipped to n, and the rows' condition stays around vectors of a static number."""
+
+    @T.prim_func
+    def sums(A: T.Tensor((m, n), "float32"), B: T.Tensor((32,), "float32")):
+        with T.Kernel(T.ceildiv(m, 4)) as bx:
+            total = T.alloc_shared((4, 32), "float32")
+            for step in T.serial(n // 32):
+                for i, j in T.Parallel(4, 32):
+                    total[i, j] += A[bx * 4 + i, step * 32 + j]
+            for j in T.Parallel(32):
+                B[j] = total[0, j] + total[1, j] + total[2, j] + total[3, j]
+
+    before_after(sums, lower_parallel, first=(bounds,))
+
+
 def test_lower_parallel_keeps_private_values_apart(before_after: Any) -> None:
     @T.prim_func
     def poly(A: T.Tensor((64,), "float32")):

@@ -112,3 +112,34 @@ def test_a_comparison_of_two_variables_bounds_each_of_them(strict: bool, turned:
     ranges.iterate(dimension, 0, LARGEST_DIM)
     with ranges.given(k < dimension * 64):  # bounds that no int32 holds say nothing
         assert not ranges.proves(k < 999)
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_whole_steps_stay_below_the_length(bound: bool) -> None:
+    """step < k // 64 says step * 64 + 63 < k, and no more; of a minimum's whole steps both parts are known."""
+    ranges = Ranges()
+    k, start, step, part, i = (tir.Var(name, "int32") for name in ("k", "start", "step", "part", "i"))
+    for var in (k, start):
+        ranges.iterate(var, 0, LARGEST_DIM)
+    length = tir.min(start * 64, k - start * 7 * 64)
+    whole, count = tir.floordiv(k, 64), tir.floordiv(length, 64)
+    if bound:
+        names = [tir.Var(name, "int32") for name in ("whole", "length", "count")]
+        ranges.define(names[0], whole)
+        ranges.define(names[1], length)
+        ranges.define(names[2], tir.floordiv(names[1], 64))
+        whole, count = names[0], names[2]
+    ranges.iterate(step, 1, whole - 1)
+    assert not ranges.below(step * 64, k)  # only a quotient itself is looked at
+    ranges.iterate(step, 0, whole)
+    ranges.iterate(part, 0, count)
+    ranges.iterate(i, 0, 64)
+    assert ranges.below(step * 64 + i, k)
+    assert ranges.below(step * 64 + 63, k)
+    assert ranges.below(step * 32 + i, k) is False  # by half the width it is true, but not by this proof
+    assert not ranges.below(step * 64 + 64, k)
+    assert not ranges.below(step * 65, k)
+    assert not ranges.below(step * 128 + i, k)
+    assert ranges.below(step * 128 + i + 64, k * 2)
+    assert ranges.below(start * 7 * 64 + part * 64 + i, k)
+    assert not ranges.below(start * 7 * 64 + part * 64 + i + 1, k)

@@ -18,7 +18,7 @@ from tile_compiler.loops.lanes import (
     stored_buffers,
     widest_itemsize,
 )
-from tile_compiler.ranges import Ranges
+from tile_compiler.ranges import Ranges, conjunction
 from tile_compiler.rewrite import renewed, substitute
 from tilelang.ir import tile_ir
 
@@ -32,7 +32,8 @@ def lower_innermost(var: Any, extent: Any, body: Any, ranges: Ranges, vector_byt
                 for t in high % 16: S[i, high // 16 * 16 + t] = A[i, high // 16 * 16 + t]
                 ... the same for 0 in high .. 128
 
-    With conditions that do not share one group, the iterations outside the window run one by one, as written.
+    With conditions that do not share one group, the iterations outside the window run one by one, as written. Conditions
+    that are the same in all iterations stay around the loops.
     """
     dtype = str(var.ty)
     ranges.iterate(var, 0, extent)
@@ -51,19 +52,24 @@ def lower_innermost(var: Any, extent: Any, body: Any, ranges: Ranges, vector_byt
     split = split_of(groups, var, stored_buffers(flat) | set(private_buffers(flat)), bound_in(flat))
     if split is None:
         return serial(var, extent, body, span)
-    low, high = window(split, extent, dtype)
-    low, high = ranges.simplify(low), ranges.simplify(high)
-    within = resolve(soft, groups, True)
-    stmts: list[Any] = []
-    low, high = _held(low, f"{var.name}_low", stmts), _held(high, f"{var.name}_high", stmts)
     end = as_type(extent, dtype)
     single = len(groups) == 1
+    within = resolve(soft, groups, True)
     without = resolve(soft, groups, False) if single else body
+    outside = emit.sweep if single else emit.one_by_one
+    if not (split.low or split.high):  # the same in all iterations: no window, and a static extent stays one
+        zero = tir.const(0, dtype)
+        other = outside(without, zero, end) if tile_ir.statements(without) else None
+        return tir.IfThenElse(conjunction(split.uniform), emit.sweep(within, zero, end), other, span=span)
+    low, high = window(split, extent, dtype)
+    low, high = ranges.simplify(low), ranges.simplify(high)
+    stmts: list[Any] = []
+    low, high = _held(low, f"{var.name}_low", stmts), _held(high, f"{var.name}_high", stmts)
     if tile_ir.static(low) != 0:
-        stmts.append(emit.sweep(without, tir.const(0, dtype), low) if single else emit.one_by_one(body, 0, low))
+        stmts.append(outside(without, tir.const(0, dtype), low))
     stmts.append(emit.sweep(within, low, high))
     if tile_ir.statements(without):
-        stmts.append(emit.sweep(without, high, end) if single else emit.one_by_one(body, high, end))
+        stmts.append(outside(without, high, end))
     return tile_ir.sequence([s for part in stmts for s in tile_ir.statements(part)], span)
 
 
