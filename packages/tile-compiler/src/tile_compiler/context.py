@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tile_compiler.errors import where
+from tile_compiler.loops.turned import Turn
 
 
 @dataclass
@@ -92,7 +93,7 @@ class CompileContext:
 
     `tile_product` is the target's own lowering of a tile product; it may return None to decline. `in_place`: whether,
     for element types of A, B and C, it takes tiles of tensors too: of A and B with strides that are known, all three with
-    rows in one piece.
+    rows in one piece. `turned_copy` is its lowering of a copy that turns a matrix, which may decline as well.
     `prints` and `errors` are filled by the lowering of `T.print` and `T.device_assert`: one list of entries for
     each kernel index (see docs/internals/runtime.md, launches). `tiles`: where the elements of the user's tile are, for
     the buffer that holds them in the final form: a Layout (shared memory), a Fragment (registers), or None (a thread's
@@ -102,6 +103,7 @@ class CompileContext:
     features: Any = None
     tile_product: Callable[[TileProduct], Any] | None = None
     in_place: Callable[[str, str, str], bool] | None = None
+    turned_copy: Callable[[Turn], Any] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     report: Report = field(default_factory=Report)
     prints: dict[int, list[dict[str, Any]]] = field(default_factory=dict)

@@ -10,6 +10,7 @@ from tile_compiler.context import CompileContext
 from tile_compiler.loops.affine import depends
 from tile_compiler.loops.conflicts import check_conflicts
 from tile_compiler.loops.innermost import access_counts, lower_innermost, serial
+from tile_compiler.loops.turned import turn_of
 from tile_compiler.ranges import RangeRewriter, Ranges
 from tile_compiler.rewrite import map_kernels
 from tilelang.ir import tile_ir
@@ -27,8 +28,9 @@ def lower_parallel(func: tir.PrimFunc, ctx: CompileContext) -> tir.PrimFunc:
                         for j in vectorized(16):
                             acc[i, j_chunk * 16 + j] = acc[i, j_chunk * 16 + j] * scale_row
 
-    Conditions are split off first (`loops/innermost.py`). A nest whose iterations certainly write one element with
-    different values is a `ParallelConflict`; where that cannot be decided the report says so.
+    Conditions are split off first (`loops/innermost.py`); a copy that turns a matrix is the target's, where it has one
+    (`loops/turned.py`). A nest whose iterations certainly write one element with different values is a `ParallelConflict`;
+    where that cannot be decided the report says so.
     """
 
     def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
@@ -60,6 +62,10 @@ class _LowerParallel(RangeRewriter):
         for var, extent in zip(nest.loop_vars, nest.extents):
             self.ranges.iterate(var, 0, extent)
         body = self.body(nest.body)
+        if self.ctx.turned_copy is not None and (turn := turn_of(nest, body)) is not None:
+            turned = self.ctx.turned_copy(turn)
+            if turned is not None:
+                return turned
         order = _order(nest, body)
         axes = [(nest.loop_vars[d], nest.extents[d]) for d in order]
         innermost_var, innermost_extent = axes[-1]

@@ -13,6 +13,7 @@ from tvm import tirx as tir
 from tvm.ir import prim
 
 from tile_compiler.context import Ahead
+from tile_compiler.loops.turned import Turn
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of as dtype_facts
 
@@ -227,14 +228,12 @@ class Emitter:
         return tir.Evaluate(tir.call_extern("void", name, b.address(zero, panel * self.width), target, groups))
 
     def _transpose(self, b: Operand, packed: Any, panel: Any, cols: int) -> Stmt:
-        op, element = self.op, storage_bytes(b.dtype)
-        last = self.groups - (-(-self.groups // self.lanes) - 1) * self.lanes
-        numbers = (self.lanes, cols, last, b.col_stride * element, self.width * op.unit_bytes)
-        name = f"tl.transpose.{8 * op.unit_bytes}.{'_'.join(map(str, numbers))}.{'x' if self.flips else 'n'}"
-        zero = index(0)
+        unit, zero = self.op.unit_bytes, index(0)
         target = tir.address_of(tir.BufferLoad(packed, [panel, zero, zero]))
-        blocks = tir.const(-(-self.groups // self.lanes), "int64")
-        return tir.Evaluate(tir.call_extern("void", name, b.address(zero, panel * self.width), target, blocks))
+        source, pitch = b.address(zero, panel * self.width), b.col_stride * storage_bytes(b.dtype)
+        return transposed(
+            Turn(self.groups, cols, unit, source, pitch, target, self.width * unit), self.lanes, self.flips
+        )
 
     def prepare_c(self) -> tuple[list[Stmt], Operand, list[Stmt]]:
         spec = self.spec
@@ -275,6 +274,14 @@ def loop(count: int, body: Callable[[Any], Stmt], kind: Any = tir.ForKind.SERIAL
         return body(index(0))
     var = tir.Var("t", "int64")
     return tir.For(var, index(0), index(count), kind, body(var))
+
+
+def transposed(turn: Turn, lanes: int, flips: bool = False) -> Stmt:
+    """The copy by blocks of `lanes` x `lanes` elements in registers; `flips`: with the other sign bit in each byte."""
+    blocks = -(-turn.rows // lanes)
+    numbers = (lanes, turn.columns, turn.rows - (blocks - 1) * lanes, turn.source_pitch, turn.target_pitch)
+    name = f"tl.transpose.{8 * turn.itemsize}.{'_'.join(map(str, numbers))}.{'x' if flips else 'n'}"
+    return tir.Evaluate(tir.call_extern("void", name, turn.source, turn.target, tir.const(blocks, "int64")))
 
 
 def convert_copy(target: Operand, source: Operand, rows: int, cols: int) -> Stmt:

@@ -10,6 +10,7 @@ from tvm import tirx as tir
 
 from tile_compiler import pipeline
 from tile_compiler.context import CompileContext, TileProduct, plain_options
+from tile_compiler.loops.turned import Turn
 from tile_compiler.passes.lower_tile_ops import alias_roots
 from tile_compiler.passes.plan_scratch import scratch_of
 from tile_compiler.rewrite import substitute
@@ -52,8 +53,20 @@ class CpuTarget:
 
             return gemm.in_place(a, b, c, features)
 
+        def turned_copy(turn: Turn) -> Any:
+            from tile_compiler.targets.cpu.gemm_operands import transposed
+
+            lanes = features.lanes(8 * turn.itemsize)
+            # Stores are whole vectors, and of less than a block elements one by one are as good.
+            whole = turn.columns % lanes == 0 and turn.rows >= lanes
+            return transposed(turn, lanes) if turn.itemsize == 4 and whole else None
+
         return CompileContext(
-            features=features, options=plain_options(options), tile_product=product, in_place=in_place
+            features=features,
+            options=plain_options(options),
+            tile_product=product,
+            in_place=in_place,
+            turned_copy=turned_copy,
         )
 
     def build(self, func: tir.PrimFunc, signature: Signature, ctx: CompileContext) -> Built:
