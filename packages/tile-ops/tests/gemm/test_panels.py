@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -9,8 +11,7 @@ import tile_ops
 from tile_ops.gemm import reference
 from tile_ops.gemm_panels import configs
 from tile_ops.kernel import Target
-
-CPU = Target("cpu", "x86-64-v4+bf16+vnni+amx")
+from tile_ops.kernel.target import target_of
 
 
 def operands(m, n, k, turned=""):
@@ -23,9 +24,22 @@ def roles(*args, **options):
     return [kernel.spec.function for kernel in tile_ops.explain(tile_ops.matmul, *args, **options).kernels]
 
 
+def packed_at_once(monkeypatch, n, k, count):
+    """From here on `count` steps of such a b are packed at once: their numbers of a call with three matrices."""
+    arch = target_of(torch.empty(1)).arch
+    chosen = configs.blocks(target_of(torch.empty(1)), "float32", 256, n, k)
+    of = configs.numbers(chosen, n, k)
+    small = replace(chosen, at_once=count * of["panels"] * of["width"] * of["depth"] * 4)
+    monkeypatch.setitem(configs.BLOCKS, arch, (small,))
+    return configs.numbers(small, n, k, 3)
+
+
 @pytest.mark.cpu("its kernels")
 @pytest.mark.parametrize("turned", ["", "a", "b", "ab"])
-@pytest.mark.parametrize(("m", "n", "k"), [(256, 256, 256), (300, 330, 500), (513, 257, 767), (256, 640, 256)])
+@pytest.mark.parametrize(
+    ("m", "n", "k"),
+    [(256, 256, 256), (300, 330, 500), (513, 257, 767), (256, 640, 256), (256, 512, 1024), (257, 289, 700)],
+)
 def test_agrees(ran, close, m, n, k, turned):
     a, b = operands(m, n, k, turned)
     assert roles(a, b) == ["pack", "multiply"]
@@ -51,10 +65,8 @@ def test_several_matrices(ran, close, monkeypatch, turned, matrices):
     """Three, of which some are packed at once."""
     n = 256 + 2 * matrices  # a call of its own: plans are remembered
     a, b = torch.randn(3, 300, 500), torch.randn(3, n, 500).mT if turned else torch.randn(3, 500, n)
-    of_one = configs.numbers(CPU, n, 500)
-    of_one = of_one["panels"] * of_one["width"] * of_one["steps"] * configs.BLOCK_K * 4
-    monkeypatch.setattr(configs, "AT_ONCE", matrices * of_one)
-    assert configs.numbers(CPU, n, 500, 3)["matrices"] == matrices
+    steps = packed_at_once(monkeypatch, n, 500, 1)["steps"]
+    assert packed_at_once(monkeypatch, n, 500, matrices * steps)["matrices"] == matrices
     assert roles(a, b) == ["pack", "multiply"]
     close(ran(tile_ops.matmul, a, b), reference.matmul(a, b), reference.TOLERANCES["float32"])
 
@@ -78,20 +90,25 @@ def test_rows_of_any_pitch(close):
 @pytest.mark.parametrize("at_once", [1, 2])
 def test_parts_of_k_one_after_the_other(close, monkeypatch, at_once):
     n = 256 + at_once  # a call of its own: plans are remembered
-    a, b = operands(256, n, 700)
-    width = configs.numbers(CPU, n, 700)["width"]
-    monkeypatch.setattr(configs, "AT_ONCE", at_once * (-(-n // width) * width * configs.BLOCK_K * 4))
-    assert configs.numbers(CPU, n, 700)["at_once"] == at_once
+    a, b = operands(256, n, 1020)
+    assert packed_at_once(monkeypatch, n, 1020, at_once)["at_once"] == at_once
     close(tile_ops.matmul(a, b), reference.matmul(a, b), reference.TOLERANCES["float32"])
+
+
+def test_steps_that_fit():
+    """The deepest whose zeros beyond k are few."""
+    v3 = Target("cpu", "x86-64-v3")
+    depths = {k: configs.blocks(v3, "float32", 256, 256, k).block_k for k in (256, 500, 512, 700, 1000, 8192)}
+    assert depths == {256: 256, 500: 512, 512: 512, 700: 256, 1000: 512, 8192: 512}
 
 
 def test_blocks_for_all_threads():
     """Two for each, of four panels at least; a single thread copies A once."""
-    assert configs.panels_of_a_block(1024, 16, 1) == 16
-    assert configs.panels_of_a_block(1024, 16, 4) == 8
-    assert configs.panels_of_a_block(1024, 16, 64) == 4
-    assert configs.panels_of_a_block(256, 3, 8) == 3
-    assert configs.panels_of_a_block(1024, 16, 4, batch=2) == 16
+    assert configs.panels_of_a_block(4, 16, 1) == 16
+    assert configs.panels_of_a_block(4, 16, 4) == 8
+    assert configs.panels_of_a_block(4, 16, 64) == 4
+    assert configs.panels_of_a_block(1, 3, 8) == 3
+    assert configs.panels_of_a_block(4, 16, 4, batch=2) == 16
 
 
 @pytest.mark.parametrize(

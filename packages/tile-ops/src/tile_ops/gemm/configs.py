@@ -155,14 +155,14 @@ def plan(problem: GemmProblem, target: Target) -> Plan:
         return _by_model(problem, target)
     if thin := _thin_on_cpu(problem):
         return Plan.of({"product": _spec(problem, target, thin)}, f"{problem.m} rows", source)
-    if _by_panels(problem, target):
+    if (blocks := _panel_blocks(problem, target)) is not None:
         why = f"{problem.m} rows by panels of b, which all share"
-        numbers = panels.numbers(target, problem.n, problem.k, problem.batch)
-        return Plan.of(_panel_kernels(problem, target), why, "rule: gemm_panels/configs.py", **numbers)
+        numbers = panels.numbers(blocks, problem.n, problem.k, problem.batch)
+        return Plan.of(_panel_kernels(problem, blocks), why, "rule: gemm_panels/configs.py", **numbers)
     large = _tiles(target, "large")
-    blocks = problem.batch * (problem.m // large.block_m) * (problem.n // large.block_n)
-    size = "large" if blocks >= ENOUGH else "small"
-    why = f"{size} tiles, {blocks} whole large ones"
+    whole_ones = problem.batch * (problem.m // large.block_m) * (problem.n // large.block_n)
+    size = "large" if whole_ones >= ENOUGH else "small"
+    why = f"{size} tiles, {whole_ones} whole large ones"
     return Plan.of({"product": _spec(problem, target, size)}, why, source)
 
 
@@ -187,16 +187,16 @@ def _few_rows(problem: GemmProblem, target: Target) -> dict[str, KernelSpec] | N
     return {"parts": _columns_spec(problem), "combine": _combine_spec(problem)} if target.kind == "cpu" else None
 
 
-def _by_panels(problem: GemmProblem, target: Target) -> bool:
-    """Of several matrices where each has its own operands, and the sums are the result."""
+def _panel_blocks(problem: GemmProblem, target: Target) -> panels.Blocks | None:
+    """Of one matrix, or several where each has its own operands, and the sums are the result."""
     own = problem.batch_a == problem.batch_b == "each" and not _combines(problem)
     plain = (problem.batch == 1 or own) and not (problem.scales or problem.gradient)
-    return plain and panels.pays(target, problem.dtype, problem.m, problem.n, problem.k)
+    return panels.blocks(target, problem.dtype, problem.m, problem.n, problem.k) if plain else None
 
 
-def _panel_kernels(problem: GemmProblem, target: Target) -> dict[str, KernelSpec]:
+def _panel_kernels(problem: GemmProblem, blocks: panels.Blocks) -> dict[str, KernelSpec]:
     """Bias and activation, and another type of the result, take a kernel of their own."""
-    found = panels.kernels(target, problem.transpose_a, problem.transpose_b)
+    found = panels.kernels(blocks, problem.transpose_a, problem.transpose_b)
     if _combines(problem):
         found["combine"] = _combine_spec(problem)
     return found

@@ -15,7 +15,8 @@ def multiply(call: Call[GemmProblem], a: torch.Tensor, b: torch.Tensor, c: torch
     panels of b first."""
     has = call.numbers
     batch, steps, at_once, matrices = c.shape[0], has["steps"], has["at_once"], has["matrices"]
-    each = panels_of_a_block(call.problem.m, has["panels"], torch.get_num_threads(), matrices)
+    rows = -(-call.problem.m // has["height"])
+    each = panels_of_a_block(rows, has["panels"], torch.get_num_threads(), matrices)
     panels = c.new_empty((matrices, at_once, has["panels"], has["depth"], has["width"]))
     for begin in range(0, batch, matrices):
         some = slice(begin, begin + matrices)

@@ -3,58 +3,90 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tile_ops.kernel import KernelSpec, Target
 
-#: Rows of A and steps along k of a block: 256 KB, which with two panels of B leave half of a second cache of 1 MB to C.
-#: Measured on a Sapphire Rapids: 256 x 256 and 256 x 512 best, 128 and 512 rows and 128 steps behind (cpu.md).
-BLOCK_M, BLOCK_K = 256, 256
-#: Columns of a panel, by whether the CPU has tile registers: those of the product's register tile (`register_tile` of
-#: targets/cpu/gemm.py of the compiler), so that what a kernel reads of a panel lies together.
-PANEL = {True: 64, False: 32}
-#: Bytes of panels at once: they lie in the third cache, and malloc keeps as much for the next call.
-AT_ONCE = 16 * 2**20
+
+@dataclass(frozen=True)
+class Blocks:
+    """Rows of A and steps along k of a block; columns of a panel; elements between the rows of the block's copy of A; bytes
+    of panels at once, which lie in the third cache and which malloc keeps for the next call.
+
+    A panel has the columns of the product's register tile (`register_tile` of targets/cpu/gemm.py of the compiler), or twice
+    as many, so that what a kernel reads of it lies together.
+    """
+
+    block_m: int
+    block_k: int
+    block_n: int
+    pad: int = 0
+    at_once: int = 16 * 2**20
+
+
+#: By level, the deepest first: the first is taken whose steps along k fit. 256 KB of A, which with two panels of B leave half of
+#: a second cache of 1 MB to C: on a Sapphire Rapids 256 x 256 and 256 x 512 were the best, 128 and 512 rows and 128 steps
+#: behind. On a Zen with AVX2 128 x 512 is 5 to 10 % faster, and rows of A that do not lie a power of two apart (cpu.md).
+BLOCKS = {
+    "x86-64-v3": (
+        Blocks(128, 512, 16, pad=8, at_once=4 * 2**20),
+        Blocks(256, 256, 16, pad=8, at_once=4 * 2**20),
+    ),
+    "x86-64-v4": (Blocks(256, 256, 32),),
+    "x86-64-v4+bf16+vnni": (Blocks(256, 256, 32),),
+    "x86-64-v4+bf16+vnni+amx": (Blocks(256, 256, 64),),
+}
+#: Rows and columns of C from which on panels are worth their copies.
+LEAST = 256
 #: Of the steps along k at most this much may be zeros.
 PADDING = 1.15
 #: Panels that a block has at least, where there are so many: it copies its piece of A for them.
 PANELS = 4
 
 
-def pays(target: Target, dtype: str, m: int, n: int, k: int) -> bool:
-    """Whether a product on a CPU fills blocks and steps."""
-    steps = -(-k // BLOCK_K)
-    return target.kind == "cpu" and dtype == "float32" and min(m, n) >= BLOCK_M and steps * BLOCK_K <= PADDING * k
+def blocks(target: Target, dtype: str, m: int, n: int, k: int) -> Blocks | None:
+    """The deepest blocks whose steps k fills; None where a product goes another way."""
+    if dtype != "float32" or min(m, n) < LEAST:
+        return None
+    return next((b for b in BLOCKS.get(target.arch, ()) if -(-k // b.block_k) * b.block_k <= PADDING * k), None)
 
 
-def kernels(target: Target, transpose_a: bool, transpose_b: bool) -> dict[str, KernelSpec]:
+def kernels(chosen: Blocks, transpose_a: bool, transpose_b: bool) -> dict[str, KernelSpec]:
     """`pack` and `multiply`."""
-    width = PANEL["amx" in target.arch]
+    width, depth = chosen.block_n, chosen.block_k
     return {
-        "pack": KernelSpec.of("gemm_panels", "pack", transpose_b=transpose_b, block_n=width, block_k=BLOCK_K),
+        "pack": KernelSpec.of("gemm_panels", "pack", transpose_b=transpose_b, block_n=width, block_k=depth),
         "multiply": KernelSpec.of(
-            "gemm_panels", "multiply", transpose_a=transpose_a, block_m=BLOCK_M, block_n=width, block_k=BLOCK_K
+            "gemm_panels",
+            "multiply",
+            transpose_a=transpose_a,
+            block_m=chosen.block_m,
+            block_n=width,
+            block_k=depth,
+            pad=chosen.pad,
         ),
     }
 
 
-def numbers(target: Target, n: int, k: int, batch: int = 1) -> dict[str, int]:
-    """Of a call: columns and rows of a panel, panels, steps along k, and steps and matrices that are packed at once."""
-    width = PANEL["amx" in target.arch]
-    panels, steps = -(-n // width), -(-k // BLOCK_K)
-    at_once = max(1, AT_ONCE // (panels * width * BLOCK_K * 4))
+def numbers(chosen: Blocks, n: int, k: int, batch: int = 1) -> dict[str, int]:
+    """Of a call: columns and rows of a panel, panels, steps along k, and steps and matrices that are packed at once; rows of
+    A of a block."""
+    width, depth = chosen.block_n, chosen.block_k
+    panels, steps = -(-n // width), -(-k // depth)
+    at_once = max(1, chosen.at_once // (panels * width * depth * 4))
     matrices = min(batch, max(1, at_once // steps))
-    found = {"width": width, "depth": BLOCK_K, "panels": panels, "steps": steps}
+    found = {"width": width, "depth": depth, "height": chosen.block_m, "panels": panels, "steps": steps}
     return {**found, "at_once": min(steps, at_once), "matrices": matrices}
 
 
-def panels_of_a_block(m: int, panels: int, threads: int, batch: int = 1) -> int:
-    """So many that there are two blocks for each thread, where there are panels enough."""
-    groups = min(-(-panels // PANELS), -(-2 * threads // (batch * -(-m // BLOCK_M))))
+def panels_of_a_block(rows: int, panels: int, threads: int, batch: int = 1) -> int:
+    """So many that there are two blocks for each thread, where there are panels enough; `rows`: blocks of rows of A."""
+    groups = min(-(-panels // PANELS), -(-2 * threads // (batch * rows)))
     return -(-panels // groups)
 
 
 def shipped(target: Target) -> Iterator[KernelSpec]:
     """By b, by a transposed b and of a transposed a, on CPUs."""
-    if target.kind == "cpu":
+    for chosen in BLOCKS.get(target.arch, ()):
         for transpose_a, transpose_b in ((False, False), (False, True), (True, False)):
-            yield from kernels(target, transpose_a, transpose_b).values()
+            yield from kernels(chosen, transpose_a, transpose_b).values()

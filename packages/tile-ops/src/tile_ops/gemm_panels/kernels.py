@@ -30,28 +30,36 @@ def pack(transpose_b, block_n, block_k, together=8):
         with T.Kernel(groups, steps, batch, threads=128) as (group, step, z):
             row = (first + step) * block_k
             if transpose_b:
-                tile = T.alloc_shared((block_n, block_k), "float32")
+                # Rows a power of two apart would share lines of the first cache.
+                rows = T.alloc_shared((block_n, block_k + 8), "float32")
+                tile = rows[0:block_n, 0:block_k]
                 T.copy(B[z, group * block_n, row], tile)
                 for i, j in T.Parallel(block_k, block_n):
-                    P[z, step, group, i, j] = tile[j, i]
+                    P[z, step, group, i, j] = rows[j, i]
             else:
+                column = group * together * block_n
                 for i in T.serial(block_k):
-                    for p, j in T.Parallel(together, block_n):
+                    for p in T.serial(T.min(n - column, together * block_n) // block_n):
                         panel = group * together + p
-                        if panel < panels:
-                            inside = (row + i < k) & (panel * block_n + j < n)
-                            P[z, step, panel, i, j] = T.if_then_else(inside, B[z, row + i, panel * block_n + j], 0.0)
+                        T.assume(panel < panels)
+                        for j in T.Parallel(block_n):
+                            P[z, step, panel, i, j] = B[z, row + i, column + p * block_n + j]
+                last = n // block_n  # the panel that leaves B
+                if (last // together == group) & (last < panels):
+                    for i, j in T.Parallel(block_k, block_n):
+                        P[z, step, last, i, j] = B[z, row + i, last * block_n + j]
 
     return pack
 
 
-def multiply(transpose_a, block_m, block_n, block_k):
+def multiply(transpose_a, block_m, block_n, block_k, pad):
     """C = A @ B for step 0 and those after it, C += A @ B for others: `first` is the step of the first panels.
 
     A is (batch, m, k), or (batch, k, m) if transposed. A block makes `block_m` rows by `each` panels. Sums are in float32, each
-    in the order of k, by `block_k` at a time.
+    in the order of k, by `block_k` at a time. `pad` elements lie between the rows of the block's copy of A.
     """
     batch, m, n, k, steps, panels = (T.dynamic(name) for name in ("batch", "m", "n", "k", "steps", "panels"))
+    rows, columns = (block_k, block_m) if transpose_a else (block_m, block_k)
 
     @T.prim_func
     def multiply(
@@ -62,7 +70,8 @@ def multiply(transpose_a, block_m, block_n, block_k):
         each: T.int32,
     ):
         with T.Kernel(T.ceildiv(panels, each), T.ceildiv(m, block_m), batch, threads=128) as (group, bm, z):
-            A_tile = T.alloc_shared((block_k, block_m) if transpose_a else (block_m, block_k), "float32")
+            A_rows = T.alloc_shared((rows, columns + pad), "float32")
+            A_tile = A_rows[0:rows, 0:columns]
             row = bm * block_m
             for step in T.serial(steps):
                 if transpose_a:
@@ -75,17 +84,16 @@ def multiply(transpose_a, block_m, block_n, block_k):
                     T.assume((panel >= 0) & (panel < panels))
                     # Inside of C products go straight to it; at its edges by a tile.
                     if (row + block_m <= m) & (column + block_n <= n):
-                        _product(A_tile, transpose_a, P, C, z, step, panel, row, column, first + step == 0)
+                        _product(A_tile, block_m, transpose_a, P, C, z, step, panel, row, column, first + step == 0)
                     else:
-                        _product(A_tile, transpose_a, P, C, z, step, panel, row, column, first + step == 0)
+                        _product(A_tile, block_m, transpose_a, P, C, z, step, panel, row, column, first + step == 0)
 
     return multiply
 
 
 @T.macro
-def _product(A_tile, transpose_a, P, C, z, step, panel, row, column, clear):
+def _product(A_tile, height, transpose_a, P, C, z, step, panel, row, column, clear):
     """The block of matrix z of C from (row, column) on (+)= op(A_tile) @ a panel."""
-    height = A_tile.shape[1 if transpose_a else 0]
     T.gemm(
         A_tile,
         P[z, step, panel, 0 : P.shape[3], 0 : P.shape[4]],
