@@ -109,9 +109,14 @@ class Ranges:
         return self._values.get(value, value) if isinstance(value, ir.Var) else value
 
     def define(self, var: Any, value: Any) -> None:
-        if ir.is_prim_expr(value) and is_integer(value) and not reads_memory(value):
+        if not ir.is_prim_expr(value) or not is_integer(value):
+            return
+        if not reads_memory(value):
             self.analyzer.bind(var, _selected(self._known(value)), True)
             self._values[var] = value
+        elif (largest := _largest_code(value)) is not None:
+            dtype = str(var.ty)
+            self.analyzer.bind(var, ir.Range(tir.const(0, dtype), tir.const(largest + 1, dtype)), True)
 
     @contextmanager
     def given(self, *conditions: Any) -> Iterator[None]:
@@ -240,6 +245,28 @@ def _largest(bound: Any, factor: Any) -> int | None:
     """The largest value of factor * v, where it is known that v is of any use in a bound."""
     value = int(bound.max_value if factor > 0 else bound.min_value)
     return factor * value if abs(value) < LARGEST_DIM else None
+
+
+def _largest_code(value: Any) -> int | None:
+    """The largest value of bits cut out of a number, which is not negative, whatever memory holds; None for others."""
+    if isinstance(value, ir.prim.Cast):
+        largest = _largest_code(value.value) if is_integer(value.value) else None
+    else:
+        other = tile_ir.static(getattr(value, "b", None))
+        largest = None
+        if other is not None and other >= 0:
+            if isinstance(value, ir.prim.BitwiseAnd):
+                largest = other
+            elif isinstance(value, ir.prim.FloorMod) and other:
+                largest = other - 1
+            elif isinstance(value, ir.prim.RShift) and str(value.ty).startswith("uint"):
+                largest = _largest_of(value) >> other
+    return largest if largest is not None and largest < _largest_of(value) else None
+
+
+def _largest_of(value: Any) -> int:
+    """The largest value of an integer's type."""
+    return int(tir.max_value(str(value.ty)).value)
 
 
 class RangeRewriter(Rewriter):

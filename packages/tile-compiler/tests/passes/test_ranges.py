@@ -114,6 +114,33 @@ def test_a_comparison_of_two_variables_bounds_each_of_them(strict: bool, turned:
         assert not ranges.proves(k < 999)
 
 
+@pytest.mark.parametrize(
+    ("cut", "below"),
+    [
+        (lambda x: x & 15, 16),
+        (lambda x: tir.Cast("int32", x & 15), 16),
+        (lambda x: tir.floormod(x, 10), 10),
+        (lambda x: x >> 28, 16),
+        (lambda x: tir.Cast("int8", x & 255), None),
+        (lambda x: tir.Cast("int32", x), None),
+        (lambda x: x >> 0, None),
+    ],
+)
+def test_bits_cut_out_of_what_memory_holds_are_bounded(cut: Any, below: int | None) -> None:
+    """And only they: a number may be as large as its type has it, and another one after a conversion that cuts it."""
+    words = tir.decl_buffer((64,), "uint32", "words")
+    value = cut(tir.BufferLoad(words, [tir.const(0, "int32")]))
+    ranges, code = Ranges(), tir.Var("code", str(value.ty))
+    ranges.define(code, value)
+    index = tir.Cast("int64", code)
+    if below is None:
+        assert not ranges.proves(index < 127)
+    else:
+        assert ranges.proves(index >= 0)
+        assert ranges.proves(index < below)
+        assert not ranges.proves(index < below - 1)
+
+
 @pytest.mark.parametrize("bound", [False, True])
 def test_whole_steps_stay_below_the_length(bound: bool) -> None:
     """step < k // 64 says step * 64 + 63 < k, and no more; of a minimum's whole steps both parts are known."""

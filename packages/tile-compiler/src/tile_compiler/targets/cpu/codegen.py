@@ -106,7 +106,7 @@ def inner_function(launch: LoweredLaunch, features: CpuFeatures) -> tuple[Any, s
     body = tile_ir.sequence([*_bind_scalars(launch, raw), body])
     body = split_vector_loops(body, features)
     body = _vectorize(body, flat)
-    memory = LegalMemory(flat)
+    memory = LegalMemory(flat, features)
     body = legalize(body, memory)
     done = tir.Return(tir.const(0, "int32"))
     helpers = helpers_in(body)

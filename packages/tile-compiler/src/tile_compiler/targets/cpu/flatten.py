@@ -12,6 +12,7 @@ to whole bytes; `legalize_types.py` splits the index into byte and shift.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,7 +56,7 @@ class Root:
 
     `flats` holds one flat buffer variable for each element type that is used in it; `packed` says that sub-byte
     elements share bytes, `untyped` that the memory may also be reached through another root. `size` is the number of
-    bytes of a private allocation.
+    bytes, 0 for a parameter.
     """
 
     name: str
@@ -128,14 +129,17 @@ def _overlapping(scratch: tuple[tuple[Any, int], ...]) -> list[tuple[Root, list[
     groups: list[tuple[Root, list[tuple[Any, int]]]] = []
     end = -1
     for buffer, offset in sorted(scratch, key=lambda item: item[1]):
-        size = storage_bytes(str(buffer.ty.dtype))
-        for extent in buffer.ty.shape:
-            size *= int(extent)
         if offset >= end:
             groups.append((Root(buffer.name, "shared", align=64, offset=offset), []))
-        groups[-1][1].append((buffer, offset))
-        end = max(end, offset + size)
+        root, members = groups[-1]
+        members.append((buffer, offset))
+        end = max(end, offset + _bytes_on_chip(buffer))
+        root.size = end - root.offset
     return groups
+
+
+def _bytes_on_chip(buffer: Any) -> int:
+    return storage_bytes(str(buffer.ty.dtype)) * math.prod(int(extent) for extent in buffer.ty.shape)
 
 
 def widen(node: Any) -> Any:
@@ -163,10 +167,7 @@ class _Flatten(Rewriter):
 
     def alloc(self, node: tir.AllocBuffer) -> Any:
         buffer = node.buffer
-        size = storage_bytes(str(buffer.ty.dtype))
-        for extent in buffer.ty.shape:
-            size *= int(extent)
-        root = Root(buffer.name, "local", size=size)
+        root = Root(buffer.name, "local", size=_bytes_on_chip(buffer))
         self.places[buffer] = _place(root, buffer, 0)
         return tir.AllocBuffer(self.places[buffer].flat, span=node.span)
 

@@ -15,7 +15,9 @@ from tvm.ir import prim
 
 from tilelang.ir.dtypes import dtype_of as dtype_facts
 
+from . import lookup
 from .expressions import const_like, dtype_of, scalar_of, with_lanes
+from .features import CpuFeatures
 from .flatten import FlatBody, Root, storage_bytes, storage_dtype
 
 
@@ -26,8 +28,8 @@ def pointer_var(name: str, dtype: str, scope: str) -> Any:
 class LegalMemory:
     """The storage buffers of one launch. `status` is the one-element int32 buffer for the result code."""
 
-    def __init__(self, flat: FlatBody) -> None:
-        self.roots_of = flat.roots_of
+    def __init__(self, flat: FlatBody, features: CpuFeatures) -> None:
+        self.roots_of, self.features = flat.roots_of, features
         self.storage: dict[Root, Any] = {}
         self.pointers: list[Any] = []
         declared = []
@@ -83,15 +85,25 @@ class LegalMemory:
         lanes = scalar_of(dtype_of(index))[1]
         if self._is_packed(root, scalar):
             return self._load_packed(root, scalar, index, lanes)
+        dtype = storage_dtype(scalar)
+        if (name := self._lookup(root, dtype, index)) is not None:
+            table, at = self.address(flat, tir.const(0, "int64")), prim.Cast(with_lanes("int32", lanes), index)
+            return tir.call_extern(with_lanes(dtype, lanes), name, table, at)
         if not root.raw:
             return tir.BufferLoad(self.storage[root], [index])
-        dtype = storage_dtype(scalar)
         if lanes == 1 or _contiguous(index):
             base = index if lanes == 1 else index.base
             return tir.call_extern(with_lanes(dtype, lanes), f"tl.load.{dtype}.{lanes}", self.address(flat, base))
         offsets = index * const_like(dtype_of(index), storage_bytes(scalar))
         start = self.address(flat, tir.const(0, "int64"))
         return tir.call_extern(with_lanes(dtype, lanes), f"tl.gather.{dtype}.{lanes}", start, offsets)
+
+    def _lookup(self, root: Root, dtype: str, index: Any) -> str | None:
+        """The helper for lanes that each read an element anywhere in a small piece of memory."""
+        lanes, entries = scalar_of(dtype_of(index))[1], root.size // storage_bytes(dtype)
+        if lanes == 1 or isinstance(index, (prim.Ramp, prim.Broadcast)) or not entries:
+            return None
+        return lookup.helper_name(dtype, entries, lanes, self.features)
 
     def store(self, flat: Any, index: Any, value: Any, span: Any) -> Any:
         root = self.roots_of[flat]

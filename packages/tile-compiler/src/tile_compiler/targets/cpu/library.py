@@ -1,8 +1,9 @@
 """The LLVM helpers that generated code calls, written on demand from their names.
 
 `tl.cvt.<from>.<to>.<lanes>`, `tl.math.<function>.<dtype>.<lanes>`, `tl.load|store|gather|scatter.<dtype>.<lanes>`,
-`tl.pack|unpack.<dtype>.<lanes>`, `tl.popcount|clz|unequal.<dtype>.<lanes>`, `tl.wrapping|division.<op>.<dtype>.<lanes>`,
-`tl.atomic.<op>.<dtype>`, and the GEMM kernels (`tl.gemm`, `tl.interleave`, `tl.transpose`, `tl.row_sums`, `tl.tiles`, ...).
+`tl.lookup.<dtype>.<entries>.<lanes>.<elements of a register>`, `tl.pack|unpack.<dtype>.<lanes>`,
+`tl.popcount|clz|unequal.<dtype>.<lanes>`, `tl.wrapping|division.<op>.<dtype>.<lanes>`, `tl.atomic.<op>.<dtype>`,
+and the GEMM kernels (`tl.gemm`, `tl.interleave`, `tl.transpose`, `tl.row_sums`, `tl.tiles`, ...).
 A name says everything about its function, so equal names are equal functions.
 """
 
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable
 
 from tilelang.ir.dtypes import dtype_of as dtype_facts
 
-from . import conversions, gemm_kernels, math, tile_kernels
+from . import conversions, gemm_kernels, lookup, math, tile_kernels
 from .conversions import llvm_scalar
 from .flatten import storage_dtype
 from .llvm_text import Function, Value, bits_of, mangle, vector
@@ -113,6 +114,10 @@ def _scatter(name: str, dtype: str, lanes: str) -> Function:
         f.store(f.emit(scalar, f"extractelement {x.typed()}, i64 {i}"), f.at(pointer, offset), align)
     f.ret()
     return f
+
+
+def _lookup(name: str, dtype: str, entries: str, lanes: str, width: str) -> Function:
+    return lookup.write(name, dtype, int(entries), int(lanes), int(width))
 
 
 def _unpack(name: str, dtype: str, lanes: str) -> Function:
@@ -223,6 +228,7 @@ _WRITERS: dict[str, Callable[..., Function]] = {
     "store": _store,
     "gather": _gather,
     "scatter": _scatter,
+    "lookup": _lookup,
     "unpack": _unpack,
     "pack": _pack,
     "popcount": _bit_count,
