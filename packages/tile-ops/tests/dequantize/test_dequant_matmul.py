@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 import torch
 
+import tile_compiler
 import tile_ops
 import tilelang
 from tile_ops.dequantize import configs, kernels, reference
@@ -16,6 +17,7 @@ from tile_ops.dequantize.problem import DequantProblem
 from tile_ops.dequantize.weights import QuantizedWeight
 from tile_ops.errors import WrongDtype, WrongShape, WrongStride, WrongValue
 from tile_ops.kernel import KernelSpec, Target, resolve, target_of
+from tile_ops.prebuild import ARCHS
 
 
 def random_weight(n, k, format, group_size, dtype=torch.float16, seed=0):
@@ -62,6 +64,30 @@ def test_whole_tiles(way, ran, close):
 def test_many_tokens_of_bfloat16(ran, close):
     for m, n, k in ((64, 128, 128), (50, 40, 160)):
         check(ran, close, m, n, k, "int4", 32, torch.bfloat16, out_dtype=torch.float32)
+
+
+@pytest.mark.cpu("its own kernels")
+@pytest.mark.parametrize("format", ["int4", "uint2", "nf4"])
+def test_steps_on_a_cpu(ran, close, monkeypatch, format):
+    """Whole steps and what is left of a row, groups of several vectors and of less than one; tokens, and rows of W, that fill
+    no tile."""
+    monkeypatch.setattr(configs, "FEW_CODES", 1024)
+    for m, group in ((1, 512), (2, 128), (4, 32)):
+        check(ran, close, m, 140, 2 * 1024 + 160, format, group)
+    for m, group in ((5, 32), (70, 512), (20, 1024)):
+        check(ran, close, m, 140, 2 * 512 + 160, format, group, torch.bfloat16, bias=True)
+
+
+@pytest.mark.cpu("its own kernels")
+@pytest.mark.parametrize("arch", ARCHS["cpu"])
+@pytest.mark.parametrize("m", [1, 4, 16])
+def test_codes_are_looked_up_in_registers_of_a_cpu(arch, m):
+    problem = DequantProblem(m, 512, 8192, "nf4", 128, "float16", "float16", False, False)
+    spec = dict(configs.plan(problem, Target("cpu", arch)).kernels)["product"]
+    func = getattr(kernels, spec.function)(**dict(spec.arguments))
+    asm = tile_compiler.lower(func, tilelang.target.Target("cpu", arch)).asm()
+    wide = "%zmm" if arch.startswith("x86-64-v4") else "%ymm"
+    assert sum("vperm" in line and wide in line for line in asm.splitlines()) >= 8  # each of a word's codes
 
 
 def test_tokens_enough_to_decode_first(way, ran, close, monkeypatch):

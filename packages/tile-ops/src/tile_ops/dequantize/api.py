@@ -100,7 +100,10 @@ def _dequant_matmul(
         return out
     splits = call.numbers.get("splits", 1)
     packed = weight
-    if "deal" in call:
+    if "columns" in call:
+        packed = weight.view(torch.uint32)
+        rows = _columns(call["columns"], rows, problem.k // packed.shape[1], call.numbers["words"])
+    elif "deal" in call:
         rows, packed = _dealt(call["deal"], rows), weight.view(torch.uint32)
     elif call["product"].spec.function == "words":
         packed = weight.view(torch.uint32)
@@ -124,6 +127,15 @@ def _dealt(deal: Resolved, x: torch.Tensor) -> torch.Tensor:
     y = torch.empty_like(x)
     deal(_words(x).view(torch.uint32).view(m, k // 8, 4), y.view(torch.uint32).view(m, k // 32, 4, 4))
     return y
+
+
+def _columns(columns: Resolved, x: torch.Tensor, per: int, words: int) -> torch.Tensor:
+    """x, (m, k), as `product_float32` takes it: float32, (steps, columns of a step, m), by steps of `words` words of W with
+    `per` codes each."""
+    m, k = x.shape
+    y = x.new_empty((-(-k // (per * words)), per, words, m), dtype=torch.float32)
+    columns(x, y)
+    return y.view(-1, per * words, m)
 
 
 def _multiply_panels(

@@ -65,9 +65,15 @@ ONE_INT8 = {
     512: {"block_N": 8, "block_W": 512, "threads": 128},
     0: {"block_N": 8, "block_W": 128, "threads": 32},
 }
-#: Tokens up to which a CPU multiplies by vectors of words: 2048 x 2048 in bfloat16 took 39.6 ms so, 38.8 ms by `product`
-#: at 16 tokens, and 7.7 ms against 84 ms at one token of 4096 x 4096 (one core of a shared EPYC, 22 November 2026).
-CPU_TOKENS = 16
+#: Tokens that a CPU multiplies by vectors of words, the least that holds all; more go through a product of float32. 4096 x
+#: 4096 in nf4 took 6 ms for 4 tokens so, 8 ms by that product, which takes as long for 8 (docs/performance/cpu.md, AVX2).
+CPU_TOKENS = (1, 2, 4)
+#: Codes of a row in a step by vectors of words: long pieces, as memory gives them faster (3.1 ms for 4.2 ms with half as
+#: many, one token), and half as many for the most tokens, whose x fills the caches (5.6 ms for 9.9 ms).
+FEW_CODES = 4096
+#: Tokens of a tile of the product of float32, and codes of a row in a step.
+COLUMNS = (8, 16, 32, 64)
+STEP_CODES = 512
 #: Tokens from which W is decoded into memory and multiplied by the dense kernel: on the H200 decoding 16384 x 16384 took
 #: 205 us, and 128 tokens more 117 us by `product`, 90 us by the dense kernel.
 MANY = 1024
@@ -88,10 +94,15 @@ def plan(problem: DequantProblem, target: Target) -> Plan:
         tokens = _tokens(problem.m, target)
         why = f"{tokens} tokens in a tile of integer matrix instructions, weights decoded in registers"
         return Plan.of({"product": _product_int8(problem, target, tokens)}, why, SOURCE)
-    if target.kind == "cpu" and problem.m <= CPU_TOKENS:
-        return Plan.of({"product": _words(problem)}, f"at most {CPU_TOKENS} tokens: vectors of words", SOURCE)
+    if target.kind == "cpu" and problem.m <= CPU_TOKENS[-1]:
+        why = f"at most {CPU_TOKENS[-1]} tokens: vectors of words"
+        return Plan.of({"product": _words(problem, target)}, why, SOURCE)
     if problem.m >= MANY:
         return _in_two(problem, target)
+    if target.kind == "cpu":
+        steps = _steps(problem, target, STEP_CODES)
+        why = "weights decoded to float32, tile by tile"
+        return Plan.of(_by_float32(problem, steps), why, SOURCE, words=steps["block_W"])
     tokens = _tokens(problem.m, target)
     splits = _splits(problem, target, tokens)
     dealt = _dealt(problem, target, tokens)
@@ -156,8 +167,6 @@ def _arguments(problem: DequantProblem, target: Target, tokens: int) -> dict[str
 def _splits(problem: DequantProblem, target: Target, tokens: int) -> int:
     """The power of two, with at least 4 steps in each split, that gives the least bytes: those of W, times the rounds of
     blocks rounded up over what they are, and those of the parts."""
-    if target.kind == "cpu":
-        return 1
     tile = _tile(target, tokens, _special(problem))
     blocks = -(-problem.n // tile.block_N) * -(-problem.m // tokens)
     steps = -(-problem.k // tile.block_K)
@@ -239,21 +248,55 @@ def _sum(problem: DequantProblem) -> KernelSpec:
     return KernelSpec.of("dequantize", "sum_splits", dtype=problem.dtype, out_dtype=problem.out_dtype)
 
 
-def _words(problem: DequantProblem) -> KernelSpec:
+def _words(problem: DequantProblem, target: Target) -> KernelSpec:
+    tokens = next(t for t in CPU_TOKENS if t >= problem.m)
+    codes = FEW_CODES if tokens < CPU_TOKENS[-1] else FEW_CODES // 2
     return KernelSpec.of(
         "dequantize",
         "words",
         None,
         **_common(problem),
         out_dtype=problem.out_dtype,
-        block_N=16,
-        block_W=64,
+        tokens=tokens,
+        block_N=128,
+        **_steps(problem, target, codes),
     )
+
+
+def _by_float32(problem: DequantProblem, steps: dict[str, int]) -> dict[str, KernelSpec]:
+    tokens = next((t for t in COLUMNS if t >= problem.m), COLUMNS[-1])
+    columns = KernelSpec.of(
+        "dequantize",
+        "columns",
+        None,
+        dtype=problem.dtype,
+        per=32 // FORMATS[problem.format].bits,
+        block_M=tokens,
+        block_W=steps["block_W"],
+    )
+    product = KernelSpec.of(
+        "dequantize",
+        "product_float32",
+        None,
+        **_common(problem),
+        out_dtype=problem.out_dtype,
+        block_M=tokens,
+        block_N=128,
+        **steps,
+    )
+    return {"columns": columns, "product": product}
+
+
+def _steps(problem: DequantProblem, target: Target, codes: int) -> dict[str, int]:
+    """Words of a step of so many codes, and of a vector: as many as a register holds, if these have one scale."""
+    bits = FORMATS[problem.format].bits
+    wide = target.arch.startswith("x86-64-v4") and problem.group * bits // 32 % 16 == 0
+    return {"block_W": codes * bits // 32, "lanes": 16 if wide else 8}
 
 
 #: Formats with the group of their scales that wheels hold kernels for, and rows of x that together meet every tile.
 SHIPPED = (("uint4", 128), ("nf4", 64))
-SHIPPED_ROWS = (1, *TOKENS, MANY)
+SHIPPED_ROWS = (*CPU_TOKENS, *TOKENS, MANY)
 
 
 def shipped(target: Target) -> Iterator[KernelSpec]:

@@ -413,18 +413,20 @@ def sum_splits(dtype, out_dtype, block=1024):
     return sum_splits
 
 
-def words(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, table, block_N, block_W):
-    """For a CPU and few tokens, one after the other: the lanes of a vector are neighbouring words, of which each gives
-    the code of one place. x is put in that order once for `block_N` rows of W.
+def words(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, table, tokens, block_N, block_W, lanes):
+    """For a CPU and few tokens, `tokens` at a time: the lanes of a vector are neighbouring words, of which each gives the
+    code of one place. x is put in that order once for `block_N` rows of W, `block_W` words a step.
+
+    W is read straight from memory in whole steps, which are inside of it by their count; what is left is copied.
     """
     per = 32 // bits
-    width = max(block_W, group // per)  # words of a tile: whole groups
-    span = group // per if group else width  # words of one group
+    span = group // per if group else 0  # words of one group
+    rows = max(1, block_W // span) if group else 1  # groups of a step
     m, n, length, groups = (T.dynamic(name) for name in ("m", "n", "words", "groups"))
     bias_n, *unused = (T.dynamic(name) for name in ("bias_n", "zero_groups", "zero_n", "codes"))
     k = length * per
-    mask, middle = 2**bits - 1, 2 ** (bits - 1) if signed else 0
-    flip = sum(middle << (bits * c) for c in range(per))  # two's complement becomes a number from 0 up
+    number = _number(bits, signed)
+    places, those = tuple(range(per)), tuple(range(tokens))
 
     @T.prim_func
     def words(
@@ -436,43 +438,148 @@ def words(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, table, bloc
         offset: T.Tensor((bias_n,), dtype),
         out: T.Tensor((1, m, n), out_dtype),
     ):
-        with T.Kernel(T.ceildiv(n, block_N), m, threads=1) as (bn, token):
-            packed = T.alloc_fragment((block_N, width), "uint32")
-            x = T.alloc_fragment((per, width), "float32")
-            x_sum = T.alloc_fragment((width,), "float32")
-            part = T.alloc_fragment((block_N, width), "float32")
-            sums = T.alloc_fragment((block_N, width), "float32")
-            total = T.alloc_fragment((block_N,), "float32")
+        with T.Kernel(T.ceildiv(n, block_N), T.ceildiv(m, tokens), threads=1) as (bn, bm):
+            x = T.alloc_fragment((tokens, per, block_W), "float32")
+            x_sum = T.alloc_fragment((tokens, block_W), "float32")
+            packed = T.alloc_fragment((block_N, block_W), "uint32")
+            scale_of = T.alloc_fragment((rows, block_N), "float32")
+            zero_of = T.alloc_fragment((rows, block_N), "float32")
+            sums = T.alloc_fragment((tokens, block_N, lanes), "float32")
+            total = T.alloc_fragment((tokens, block_N), "float32")
             if table:
                 value_of = T.alloc_shared((2**bits,), "float32")
                 T.copy(values, value_of)
 
+            @T.macro
+            def prepare(first):
+                for t, c, w in T.Parallel(tokens, per, block_W):
+                    x[t, c, w] = T.cast(X[bm * tokens + t, (first + w) * per + c], "float32")
+                row = first * per // group if group else 0
+                T.copy(scales[row : row + rows, bn * block_N : (bn + 1) * block_N], scale_of)
+                if zeros:
+                    T.copy(zero_points[row : row + rows, bn * block_N : (bn + 1) * block_N], zero_of)
+                    T.clear(x_sum)
+                    for t, c in T.grid(tokens, per):
+                        for w in T.Parallel(block_W):
+                            x_sum[t, w] += x[t, c, w]
+
+            @T.macro
+            def multiply(word_at, count):
+                for i, j in T.Parallel(block_N, lanes):
+                    for v in T.serial(count):
+                        at = v * lanes + j
+                        word = word_at(i, at)
+                        parts = [0.0 for _ in those]
+                        for c in places:
+                            weight = number(word, c, value_of if table else None)
+                            parts = [weight * x[t, c, at] + parts[t] for t in those]
+                        place = (v * lanes if span % lanes == 0 else at) // span if group else 0
+                        for t in those:
+                            part = parts[t] - zero_of[place, i] * x_sum[t, at] if zeros else parts[t]
+                            sums[t, i, j] += part * scale_of[place, i]
+
             T.clear(sums)
-            for step in T.serial(T.ceildiv(length, width)):
-                T.clear(x_sum)
-                for c, w in T.Parallel(per, width):
-                    x[c, w] = T.cast(X[token, (step * width + w) * per + c], "float32")
-                for c in T.serial(per):
-                    for w in T.Parallel(width):
-                        x_sum[w] += x[c, w]
-                T.copy(W[bn * block_N, step * width], packed)
-                T.clear(part)
-                for i, w in T.Parallel(block_N, width):
-                    for c in T.serial(per):
-                        code = ((packed[i, w] ^ T.uint32(flip)) >> T.cast(c * bits, "uint32")) & T.uint32(mask)
-                        number = T.cast(code, "int32")
-                        part[i, w] += (value_of[number] if table else T.cast(number, "float32")) * x[c, w]
-                for i, g, w in T.Parallel(block_N, width // span, span):
-                    row = step * (width // span) + g if group else 0
-                    if row < groups:
-                        scale = T.cast(scales[row, bn * block_N + i], "float32")
-                        zero = T.cast(zero_points[row, bn * block_N + i], "float32") if zeros else float(middle)
-                        at = g * span + w
-                        sums[i, at] += (part[i, at] if table else part[i, at] - zero * x_sum[at]) * scale
-            T.reduce_sum(sums, total, dim=1)
-            for i in T.Parallel(block_N):
-                y = total[i]
+            whole = length // block_W
+            for step in T.serial(whole):
+                prepare(step * block_W)
+                multiply(lambda i, at: W[bn * block_N + i, step * block_W + at], block_W // lanes)
+            rest = length - whole * block_W
+            if rest > 0:
+                prepare(whole * block_W)
+                T.copy(W[bn * block_N, whole * block_W], packed)
+                multiply(lambda i, at: packed[i, at], T.min(T.ceildiv(rest, lanes), block_W // lanes))
+            T.reduce_sum(sums, total, dim=2)
+            for t, i in T.Parallel(tokens, block_N):
+                y = total[t, i]
                 y = y + _bias(offset, bn * block_N + i)
-                out[0, token, bn * block_N + i] = y
+                out[0, bm * tokens + t, bn * block_N + i] = y
 
     return words
+
+
+def columns(dtype, per, block_M, block_W):
+    """Y = the columns of x as rows, float32, in the order in which `product_float32` decodes W: of each `block_W` words the
+    first codes, then the second ones, and so on. Beyond x there are zeros."""
+    m, length, steps = (T.dynamic(name) for name in ("m", "words", "steps"))
+
+    @T.prim_func
+    def columns(X: T.Tensor((m, length * per), dtype), Y: T.Tensor((steps, per, block_W, m), "float32")):
+        with T.Kernel(steps, T.ceildiv(m, block_M), threads=1) as (step, bm):
+            for c, w, t in T.Parallel(per, block_W, block_M):
+                at = bm * block_M + t
+                if at < m:
+                    Y[step, c, w, at] = T.cast(X[at, (step * block_W + w) * per + c], "float32")
+
+    return columns
+
+
+def product_float32(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, table, block_M, block_N, block_W, lanes):
+    """For a CPU: `block_W` words of `block_N` rows of W are decoded to float32 once for `block_M` tokens.
+
+    X is what `columns` makes of x. W is the left operand, of which the kernel of a product broadcasts single elements, and X
+    the right one, whose tokens are neighbours: neither is packed anew.
+    """
+    per = 32 // bits
+    span = min(group // per, block_W) if group else block_W  # words of a step that have one scale
+    m, n, length, steps, groups = (T.dynamic(name) for name in ("m", "n", "words", "steps", "groups"))
+    bias_n, *unused = (T.dynamic(name) for name in ("bias_n", "zero_groups", "zero_n", "codes"))
+    number = _number(bits, signed)
+    places, parts = tuple(range(per)), block_W // span  # groups of a step
+
+    @T.prim_func
+    def product_float32(
+        X: T.Tensor((steps, per * block_W, m), "float32"),
+        W: T.Tensor((n, length), "uint32"),
+        scales: T.Tensor((groups, n), scale_dtype),
+        zero_points: T.Tensor((groups, n) if zeros else (unused[0], unused[1]), "uint8"),
+        values: T.Tensor((2**bits,) if table else (unused[2],), "float32"),
+        offset: T.Tensor((bias_n,), dtype),
+        out: T.Tensor((1, m, n), out_dtype),
+    ):
+        with T.Kernel(T.ceildiv(n, block_N), T.ceildiv(m, block_M), threads=1) as (bn, bm):
+            x = T.alloc_shared((per * block_W, block_M), "float32")
+            decoded = T.alloc_shared((block_N, per * block_W), "float32")
+            packed = T.alloc_fragment((block_N, block_W), "uint32")
+            scale_of = T.alloc_fragment((parts, block_N), "float32")
+            less = T.alloc_fragment((parts, block_N), "float32")
+            acc = T.alloc_fragment((block_N, block_M), "float32")
+            if table:
+                value_of = T.alloc_shared((2**bits,), "float32")
+                T.copy(values, value_of)
+
+            T.clear(acc)
+            for step in T.serial(steps):
+                T.copy(X[step, 0, bm * block_M], x)
+                T.copy(W[bn * block_N, step * block_W], packed)
+                row = step * block_W * per // group if group else 0
+                T.copy(scales[row : row + parts, bn * block_N : (bn + 1) * block_N], scale_of)
+                if zeros:
+                    T.copy(zero_points[row : row + parts, bn * block_N : (bn + 1) * block_N], less)
+                    for r, i in T.Parallel(parts, block_N):
+                        less[r, i] *= scale_of[r, i]
+                for i, v, j in T.Parallel(block_N, block_W // lanes, lanes):
+                    at = v * lanes + j
+                    part = (v * lanes if span % lanes == 0 else at) // span
+                    for c in places:
+                        weight = number(packed[i, at], c, value_of if table else None) * scale_of[part, i]
+                        decoded[i, c * block_W + at] = weight - less[part, i] if zeros else weight
+                T.gemm(decoded, x, acc)
+            for i, j in T.Parallel(block_M, block_N):
+                y = acc[j, i]
+                y = y + _bias(offset, bn * block_N + j)
+                out[0, bm * block_M + i, bn * block_N + j] = y
+
+    return product_float32
+
+
+def _number(bits, signed):
+    """`number(word, place, values)`: what a word's code stands for, float32, looked up in `values` if these are given."""
+
+    def number(word, place, values):
+        if signed:  # the highest bits of a word keep their sign as they are shifted down
+            top = T.reinterpret(word << T.uint32(32 - bits - place * bits), "int32")
+            return T.cast(top >> (32 - bits), "float32")
+        code = T.cast((word >> T.uint32(place * bits)) & T.uint32(2**bits - 1), "int32")
+        return T.cast(code, "float32") if values is None else values[code]
+
+    return number
