@@ -6,6 +6,9 @@ those of the GPU figures of other libraries; a CPU gets the same with fewer rows
 
 `--kernels` tells the time of each kernel of ours as well, by itself: the host is ahead, so that none waits for its launch.
 
+`python benchmarks/operators.py --cpu-time [--only OPERATOR]` tells the CPU time of one thread for the CPU's cases and for
+products of few rows, ours and torch's in turns: other work on the machine counts for less there.
+
 `python benchmarks/operators.py --host` tells what a call costs the host, on the GPU or without one on the CPU: tensors are so
 small that nothing else counts, and a second figure leaves the launches of kernels out.
 """
@@ -14,12 +17,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice, product
+from itertools import chain, islice, product
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +140,23 @@ def matmul(device: str) -> Iterator[Case]:
             lambda a=a, b=b: a @ b,
             3.0 * a.nbytes,
             2.0 * batch * size**3,
+        )
+
+
+def few_rows(device: str) -> Iterator[Case]:
+    """Products of 1, 2 and 4 rows of float32 by a square matrix, transposed as layers store it or row-major."""
+    n = 4096
+    for m, turned in product((1, 2, 4), (True, False)):
+        a, w = torch.randn(m, n, device=device), torch.randn(n, n, device=device)
+        w = w.T if turned else w
+        yield Case(
+            "few_rows",
+            f"matmul float32 {m}x{n}x{n} by a {'transposed' if turned else 'row-major'} matrix",
+            torch.float32,
+            lambda a=a, w=w: tile_ops.matmul(a, w),
+            lambda a=a, w=w: a @ w,
+            4.0 * (w.numel() + 2 * a.numel()),
+            2.0 * m * n * n,
         )
 
 
@@ -356,6 +377,22 @@ def on_cpu(quick: bool) -> Iterator[dict[str, Any]]:
         )
 
 
+def cpu_time(only: list[str] | None, rounds: int = 30) -> None:
+    """Of each case the medians of this thread's CPU time, in turns, and their ratio."""
+    os.environ["TILELANG_NUM_THREADS"] = "1"  # before the first launch
+    torch.set_num_threads(1)
+    for case in chain(few_rows("cpu"), cases("cpu")):
+        if only and case.operator not in only:
+            continue
+        agree(case)
+        taken: dict[str, list[float]] = {"ours": [], "torch": []}
+        for _ in range(rounds):
+            for name, call in (("ours", case.ours), ("torch", case.torch)):
+                taken[name].append(host_time(call, calls=2, rounds=1) / 1e3)
+        ours, peer = (statistics.median(taken[name]) for name in ("ours", "torch"))
+        print(f"{case.label}: {ours:.2f} ms, torch {peer:.2f} ms ({peer / ours:.2f})", flush=True)
+
+
 def product_rate(dtype: torch.dtype) -> float:
     """Operations per second of the better of ours and torch's."""
     from paired import paired
@@ -421,10 +458,11 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--only", action="append", help="an operator")
     parser.add_argument("--kernels", action="store_true", help="the time of each kernel as well, by itself")
+    parser.add_argument("--cpu-time", action="store_true", help="on the CPU, by the CPU time of one thread")
     parser.add_argument("--host", action="store_true", help="what a call costs the host")
     given = parser.parse_args()
-    if given.host:
-        host()
+    if given.host or given.cpu_time:
+        host() if given.host else cpu_time(given.only)
         return 0
     sys.path.insert(0, str(Path(__file__).parent / "gpu"))
     from cases import PEAK_TFLOPS
