@@ -183,7 +183,7 @@ def _few_rows(problem: GemmProblem, target: Target) -> dict[str, KernelSpec] | N
     if not plain or problem.dtype not in ("float16", "bfloat16", "float32"):
         return None
     if problem.transpose_b:
-        return {"gemv": _gemv_spec(problem, target.kind)}
+        return {"gemv": _gemv_spec(problem, target)}
     return {"parts": _columns_spec(problem), "combine": _combine_spec(problem)} if target.kind == "cpu" else None
 
 
@@ -431,22 +431,23 @@ def _combine_spec(problem: GemmProblem) -> KernelSpec:
     )
 
 
-def _gemv_spec(problem: GemmProblem, kind: str) -> KernelSpec:
-    """On a GPU two rows of B by 16 bytes twice for each thread. On a CPU eight rows by 64: of seven shapes none was better for
-    1, 2 and 4 rows of 4096 x 4096 in float32 and bfloat16 on a shared Sapphire Rapids (7.6 to 13.8 GB/s); 1 to 4 rows at
-    once are slower (22 November 2026)."""
+def _gemv_spec(problem: GemmProblem, target: Target) -> KernelSpec:
+    """On a GPU two rows of B by 16 bytes twice for each thread. On a CPU eight rows by four registers of float32: of seven shapes
+    none was better for 1, 2 and 4 rows of 4096 x 4096 in float32 and bfloat16 on a shared Sapphire Rapids (7.6 to 13.8 GB/s); 1
+    to 4 rows at once are slower (22 November 2026). With AVX2 eight registers, or 16 rows, are up to 1.5 times slower."""
     rows = next(r for r in GEMV_ROWS if problem.m <= r)
     vector = 16 // ITEMSIZE[problem.dtype]
     gpu = {"block_n": 2, "block_k": 256 * vector, "lanes": 256, "vector": vector, "threads": 128}
+    lanes = 8 if target.arch == "x86-64-v3" else 16  # of a register
     return KernelSpec.of(
         "gemm",
-        "gemv_rows" if kind == "cpu" else "gemv",
+        "gemv_rows" if target.kind == "cpu" else "gemv",
         None,
         dtype=problem.dtype,
         out_dtype=problem.out_dtype,
         bias=_bias(problem),
         rows=rows,
-        **({"block_n": 8, "block_k": 64} if kind == "cpu" else gpu),
+        **({"block_n": 8, "block_k": 4 * lanes, "lanes": lanes} if target.kind == "cpu" else gpu),
     )
 
 

@@ -435,7 +435,7 @@ def _dot(load, x, row, places):
     return total
 
 
-def gemv_rows(dtype, out_dtype, bias, rows, block_n, block_k, lanes=16):
+def gemv_rows(dtype, out_dtype, bias, rows, block_n, block_k, lanes):
     """`gemv` for CPUs: `block_n` rows of the weight are read at once, straight from memory, `block_k` elements a step.
 
     Each element of the weight is loaded once for all rows of A. Of a row's sum each of `lanes` keeps a part.
