@@ -69,6 +69,10 @@ COUNTED = 1 << 13
 #: keys as in the tiles of TABLE, so that a query's result depends on nothing but its keys.
 MANY_QUERIES = Tiles(128, 256, 128, 1, 128)
 
+#: Elements between the rows of a tile of values that the product reads in place, a line of the cache: a panel of rows a power of
+#: two apart has too few places in the first cache. 2 to 4 % with AVX2 (cpu.md); not measured elsewhere.
+PAD = 16
+
 #: Blocks that a CPU has at least before they grow, for its cores.
 CPU_BLOCKS = 16
 
@@ -83,7 +87,7 @@ def plan(problem: AttentionProblem, target: Target) -> Plan:
         tiles, source = MANY_QUERIES, "measured: MANY_QUERIES in attention/configs.py"
     if row := _staying(problem, target):
         return _by_blocks_that_stay(problem, tiles, row)
-    spec = forward(problem, tiles, target.kind)
+    spec = forward(problem, tiles, target)
     why = f"{problem.mask} mask, {tiles.block_M} queries by {tiles.block_N} keys"
     return Plan.of({"forward": spec}, why, source)
 
@@ -123,7 +127,7 @@ def plan_packed(problem: PackedProblem, target: Target) -> Plan:
     """The same tiles as for sequences of one length."""
     call = problem.call
     tiles, source = choose(call.dim, call.dim_v, call.dtype, target)
-    spec = forward(call, tiles, target.kind, "forward_packed")
+    spec = forward(call, tiles, target, "forward_packed")
     why = f"{call.mask} mask, {tiles.block_M} queries by {tiles.block_N} keys of one sequence"
     return Plan.of({"forward": spec}, why, source)
 
@@ -145,15 +149,17 @@ def choose(dim: int, dim_v: int, dtype: str, target: Target) -> tuple[Tiles, str
     return tiles, f"table: {key}, head dimension up to {tiles.up_to}, attention/configs.py"
 
 
-def forward(call: AttentionProblem, tiles: Tiles, kind: str, function: str = "forward") -> KernelSpec:
+def forward(call: AttentionProblem, tiles: Tiles, target: Target, function: str = "forward") -> KernelSpec:
     """The kernel's name.
 
     A GPU begins with the longest tiles of all heads, so that the shortest fill its end: 1.25 times as fast for 256 tiles
     on 132 multiprocessors, as fast for thousands (measured on the H200, docs/performance/cuda.md). A CPU goes head by
     head, whose keys then stay in its caches.
     """
-    order = {"heads_first": True} if kind != "cpu" and call.mask == "causal" else {}
-    return _spec(function, call, tiles, kind, **order)
+    more: dict[str, int] = {"heads_first": True} if target.kind != "cpu" and call.mask == "causal" else {}
+    if target.arch == "x86-64-v3" and call.dtype == "float32":
+        more["pad"] = PAD
+    return _spec(function, call, tiles, target.kind, **more)
 
 
 def staying(call: AttentionProblem, tiles: Tiles, row: Staying) -> KernelSpec:
@@ -192,8 +198,8 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
             for mask, function in product(masks, ("forward", "forward_packed")):
                 right = 0 if mask == "causal" else UNLIMITED
                 call = AttentionProblem(1, 1, 1, 1, 1, dim, dim_v, dtype, UNLIMITED, right, 1.0, None, False)
-                yield forward(call, tiles, kind, function)
+                yield forward(call, tiles, target, function)
                 if function == "forward" and (row := _staying(call, target)):
                     yield staying(call, tiles, row)
                 if kind == "cpu" and function == "forward" and dim <= MANY_QUERIES.up_to:
-                    yield forward(call, MANY_QUERIES, kind)
+                    yield forward(call, MANY_QUERIES, target)

@@ -26,12 +26,12 @@ def grid(tiles, heads, heads_first):
     return (heads, tiles) if heads_first else (tiles, heads)
 
 
-def forward(dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, stages, threads, heads_first=False):
+def forward(dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, stages, threads, heads_first=False, pad=0):
     """Sequences of one length: a block computes `block_M` queries of one head. `mask` and the others as in `attend`."""
     batch, tokens, keys = T.dynamic("batch"), T.dynamic("tokens"), T.dynamic("keys")
     heads, heads_kv = T.dynamic("heads"), T.dynamic("heads_kv")
     rows = T.dynamic("rows")
-    block = attend(dtype, dim, dim_v, mask, softcap, sinks, False, block_M, block_N, stages)
+    block = attend(dtype, dim, dim_v, mask, softcap, sinks, False, block_M, block_N, stages, pad=pad)
 
     @T.prim_func
     def attention(
@@ -108,13 +108,15 @@ def forward_staying(dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, s
     return attention_staying
 
 
-def forward_packed(dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, stages, threads, heads_first=False):
+def forward_packed(
+    dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, stages, threads, heads_first=False, pad=0
+):
     """Sequences of any lengths, one behind the other: sequence b holds the rows Starts[b] up to Starts[b + 1] of Q, and
     likewise of K and V. Q, K, V, O have a first extent of 1. Lse: (heads, all tokens)."""
     tokens, keys, ends = T.dynamic("tokens"), T.dynamic("keys"), T.dynamic("ends")
     heads, heads_kv = T.dynamic("heads"), T.dynamic("heads_kv")
     rows = T.dynamic("rows")
-    block = attend(dtype, dim, dim_v, mask, softcap, sinks, True, block_M, block_N, stages)
+    block = attend(dtype, dim, dim_v, mask, softcap, sinks, True, block_M, block_N, stages, pad=pad)
 
     @T.prim_func
     def attention_packed(
@@ -145,7 +147,7 @@ def forward_packed(dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, st
     return attention_packed
 
 
-def attend(dtype, dim, dim_v, mask, softcap, sinks, packed, block_M, block_N, stages, lag=None):
+def attend(dtype, dim, dim_v, mask, softcap, sinks, packed, block_M, block_N, stages, lag=None, pad=0):
     """The body of a block: `block_M` queries of one head, a walk over the keys in tiles of `block_N`.
 
     `mask`: "full"; "causal", the last query sees every key, the one before it all but the last, and so on; "window",
@@ -154,7 +156,7 @@ def attend(dtype, dim, dim_v, mask, softcap, sinks, packed, block_M, block_N, st
     sequences lie behind this one's last row. `lag`, a number: the mask is causal and there are as many keys as queries;
     the tiles come from the diagonal down, so that the mask stands in the first steps alone, and a row's maximum follows
     when it is `lag` powers of 2 behind, so that hardly a step scales the output (weights up to 2^8 are as exact as those
-    up to 1); 0: at once. `block_N` then divides `block_M`.
+    up to 1); 0: at once. `block_N` then divides `block_M`. `pad` elements lie between the rows of the tile of values.
     """
     square = lag is not None
 
@@ -164,7 +166,8 @@ def attend(dtype, dim, dim_v, mask, softcap, sinks, packed, block_M, block_N, st
         scale, cap, left, right = numbers
         Q_tile = T.alloc_shared((block_M, dim), dtype)
         K_tile = T.alloc_shared((block_N, dim), dtype)
-        V_tile = T.alloc_shared((block_N, dim_v), dtype)
+        V_rows = T.alloc_shared((block_N, dim_v + pad), dtype)
+        V_tile = V_rows[0:block_N, 0:dim_v] if pad else V_rows
         scores = T.alloc_fragment((block_M, block_N), "float32")
         weights = T.alloc_fragment((block_M, block_N), dtype)
         out = T.alloc_fragment((block_M, dim_v), "float32")
