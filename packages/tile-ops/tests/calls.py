@@ -225,7 +225,17 @@ def matmul(draw: Draw) -> Iterator[Call]:
 
 def dequant_matmul(draw: Draw) -> Iterator[Call]:
     formats = (("uint4", 128, torch.float16), ("uint4", 128, torch.bfloat16), ("nf4", 64, torch.float16))
-    shapes = [(1, 384, 1024), (16, 384, 4096), (30, 384, 512), (50, 16384, 512), (100, 72, 1024), (1030, 72, 256)]
+    shapes = [
+        (1, 384, 1024),
+        (2, 72, 4608),
+        (4, 384, 2560),
+        (7, 72, 512),
+        (16, 384, 4096),
+        (30, 384, 512),
+        (50, 16384, 512),
+        (100, 72, 1024),
+        (1030, 72, 256),
+    ]
     for (format, group, dtype), (m, n, k) in product(formats, shapes):
         w = tile_ops.quantize(draw.normal(n, k, dtype=dtype), format=format, group_size=group)
         stored = {"scales": w.scales, "zeros": w.zeros, "format": format, "group_size": group}
