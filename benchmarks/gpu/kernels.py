@@ -294,9 +294,9 @@ def mla(batch, heads, tokens, dim, pe_dim, dtype, block_H, block_N, stages, thre
     return main
 
 
+# Two tiles of keys in each step, one for each of two warpgroups; each has half of the output's columns and takes the other's
+# weights from shared memory. One computes weights beside products of the other. Whole pairs of tiles.
 def mla_pairs(batch, heads, tokens, dim, pe_dim, dtype, block_H, block_N, stages, threads):  # type: ignore[no-untyped-def]
-    """Two tiles of keys in each step, one for each of two warpgroups; each has half of the output's columns and takes
-    the other's weights from shared memory. One computes weights beside products of the other. Whole pairs of tiles."""
     scale, half, steps = math.log2(math.e) / math.sqrt(dim + pe_dim), dim // 2, tokens // (2 * block_N)
 
     @T.prim_func
@@ -331,10 +331,9 @@ def mla_pairs(batch, heads, tokens, dim, pe_dim, dtype, block_H, block_N, stages
                     T.inc_max_nreg(240)
                     q_pe = T.alloc_fragment((block_H, pe_dim), dtype)
                     scores, out = (T.alloc_fragment((block_H, n), "float32") for n in (block_N, half))
-                    largest, before, rescale, part, total = (T.alloc_fragment((block_H,), "float32") for _ in range(5))
-                    T.clear(out)
-                    T.clear(total)
-                    T.fill(largest, -T.infinity("float32"))
+                    largest, old, rescale, part, total = (T.alloc_fragment((block_H,), "float32") for _ in range(5))
+                    for tile, value in ((out, 0), (total, 0), (largest, -T.infinity("float32"))):
+                        T.fill(tile, value)
                     T.mbarrier_wait_parity(full[0], 0)
                     T.copy(weights[1], q_pe)
                     for i in T.serial(steps):
@@ -344,9 +343,11 @@ def mla_pairs(batch, heads, tokens, dim, pe_dim, dtype, block_H, block_N, stages
                         T.mbarrier_wait_parity(full[1 + me], i % 2)
                         T.wgmma_gemm(Q_tile[:, (1 - me) * half : (2 - me) * half], kv[1 + me], scores, transpose_B=True)
                         for tile in (0, 1):
-                            T.copy(largest, before)
+                            T.copy(largest, old)
                             if tile == me:
                                 T.reduce_max(scores, largest, dim=1, clear=False)
+                                for r in T.Parallel(block_H):  # the maximum follows when it is 2^8 behind
+                                    largest[r] = T.if_then_else((largest[r] - old[r]) * scale > 8, largest[r], old[r])
                                 for r, c in T.Parallel(block_H, block_N):
                                     scores[r, c] = T.exp2(scores[r, c] * scale - largest[r] * scale)
                                 T.copy(scores, weights[me])
@@ -358,10 +359,11 @@ def mla_pairs(batch, heads, tokens, dim, pe_dim, dtype, block_H, block_N, stages
                             T.mbarrier_wait_parity(passed[tile], i % 2)
                             T.copy(maxima[tile], largest)
                             for r in T.Parallel(block_H):
-                                rescale[r] = T.exp2((before[r] - largest[r]) * scale)
+                                rescale[r] = T.exp2((old[r] - largest[r]) * scale)
                                 total[r] = total[r] * rescale[r] + (part[r] if tile == me else 0)
                             for r, c in T.Parallel(block_H, half):
-                                out[r, c] *= rescale[r]
+                                if rescale[r] != 1:
+                                    out[r, c] *= rescale[r]
                             if tile == 1:
                                 T.mbarrier_arrive(empty[me])
                             T.wgmma_gemm(weights[tile], kv[2 * tile + me], out)

@@ -16,6 +16,7 @@ class PassConfigKey(str, enum.Enum):
     """Keys of `pass_configs`, also accepted as their text. Switches for targets that have no use for them are kept."""
 
     TL_SIMPLIFY = "tl.Simplify"
+    TL_DISABLE_HELD_OPERANDS = "tl.disable_held_operands"
     TL_DISABLE_LONGEST_FIRST = "tl.disable_longest_first"
     TL_DISABLE_SPLIT_SUMS = "tl.disable_split_sums"
     TL_DISABLE_STAYING_BLOCKS = "tl.disable_staying_blocks"

@@ -32,6 +32,12 @@ def settled(kernel: tile_ir.Kernel, buffers: dict[Any, Unknown], threads: int, v
     return known
 
 
+def laid_out(kernel: tile_ir.Kernel) -> set[Any]:
+    """The buffers that have the user's layout, or whose order a function of the user counts on."""
+    annotated = {n.args[0].source for n in tile_ir.walk(kernel.body, ir.Call) if is_call(n, "tl.annotate_layout")}
+    return annotated | _addressed(kernel)
+
+
 def _annotated(kernel: tile_ir.Kernel, buffers: dict[Any, Unknown], threads: int) -> Solution:
     """What `T.annotate_layout` says."""
     solution = Solution()

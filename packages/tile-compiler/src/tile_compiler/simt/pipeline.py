@@ -12,6 +12,7 @@ from tile_compiler.simt.expand_tiles import expand_tiles
 from tile_compiler.simt.fence_handovers import fence_handovers
 from tile_compiler.simt.flatten_shared import flatten_shared
 from tile_compiler.simt.fold_clears import fold_clears
+from tile_compiler.simt.hold_operands import hold_operands
 from tile_compiler.simt.infer_layouts import infer_layouts
 from tile_compiler.simt.initialize_barriers import initialize_barriers
 from tile_compiler.simt.insert_barriers import insert_barriers
@@ -45,6 +46,7 @@ CUDA: tuple[tuple[str, Pass], ...] = (
     ("lower_shuffles", lower_shuffles),  # from here on threads ask others for values by the device header
     ("skip_masks", skip_masks),  # from here on tiles are masked only where their mask has an edge
     ("split_sums", split_sums),  # Hopper: from here on parts of sums lie in blocks of clusters where that pays
+    ("hold_operands", hold_operands),  # Hopper: from here on narrow products have what stays the same in registers
     ("fold_clears", fold_clears),  # Hopper: products that start from 0 say so
     ("plan_clusters", plan_clusters),  # changes nothing: which kernels are launched in clusters
     ("keep_blocks", keep_blocks),  # Hopper: from here on blocks stay for many tiles where that pays

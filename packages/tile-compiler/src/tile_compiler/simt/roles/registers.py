@@ -22,6 +22,11 @@ def consumer_limit(consumers: int, kernel: tile_ir.Kernel, ctx: SimtContext) -> 
     shared = ctx.shared_bytes.get(kernel.index, 0) + RESERVED
     if consumers < 256 or consumers % 128 or 2 * shared <= SHARED:
         return None
+    return consumer_share(consumers)
+
+
+def consumer_share(consumers: int) -> int:
+    """Registers of each of so many threads, beside a producer's warpgroup."""
     threads = consumers + 128
     owned = FILE // threads // STEP * STEP * threads
     left = (owned - 128 * 24) // consumers
