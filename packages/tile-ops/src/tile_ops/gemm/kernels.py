@@ -63,7 +63,7 @@ def _load(X, batch, row, column, transposed, tile):
 
 @T.macro
 def _add(total, added, column):
-    """total += the bias of its columns, the first of which is `column`: each number is loaded once for all rows of a thread."""
+    """total += the bias of its columns, the first of which is `column`: each number waits in shared memory for all rows."""
     if added.shape[0] > 0:
         row = T.alloc_shared((total.shape[1],), added.dtype)
         T.copy(added[column], row)
