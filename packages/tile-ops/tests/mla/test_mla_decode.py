@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import pytest
@@ -12,13 +13,15 @@ from tile_ops.errors import WrongDtype, WrongShape, WrongStride, WrongValue
 from tile_ops.kernel import Target, resolve
 from tile_ops.mla import reference
 from tile_ops.mla.configs import SHARED, plan, shipped
+from tile_ops.mla.kernels import BEHIND
 from tile_ops.mla.problem import DecodeProblem
 
 SCALE = 0.15
 
 
-def operands(lengths, heads=10, dim=64, rope=16, page=16, columns=3, dtype=torch.float16):
-    """Pages in random order; what no sequence owns is NaN, and entries of the table that nobody needs are no pages."""
+def operands(lengths, heads=10, dim=64, rope=16, page=16, columns=3, dtype=torch.float16, growth=0.0):
+    """Pages in random order; what no sequence owns is NaN, and entries of the table that nobody needs are no pages. Keys
+    grow by `growth` with each page."""
     generator = torch.Generator().manual_seed(sum(lengths) + heads)
     batch = len(lengths)
     query = torch.randn(batch, heads, dim + rope, generator=generator).to(dtype)
@@ -27,7 +30,7 @@ def operands(lengths, heads=10, dim=64, rope=16, page=16, columns=3, dtype=torch
     for b, length in enumerate(lengths):
         keys = torch.randn(length, dim + rope, generator=generator).to(dtype)
         for token, key in enumerate(keys):
-            cache[table[b, token // page], token % page] = key
+            cache[table[b, token // page], token % page] = key * (1 + growth * (token // page))
         table[b, -(-length // page) :] = 10**6
     return query[..., :dim], query[..., dim:], cache, table, torch.tensor(lengths, dtype=torch.int32)
 
@@ -101,6 +104,17 @@ def test_pairs_of_tiles(hopper, ran, close, lengths):
     arguments = operands(lengths, heads=70, dim=128, rope=64, page=64, columns=columns)
     (first, *_) = tile_ops.explain(tile_ops.mla_decode, *arguments, scale=SCALE).kernels
     assert first.spec.function == ("decode_pairs_part" if max(lengths) > 256 else "decode_pairs")
+    agrees(ran, close, arguments)
+
+
+def test_the_maximum_of_pairs_follows_scores_that_grow(hopper, ran, close):
+    """Of this sequence's tiles some have a maximum that is little above the one before, some one that is far above."""
+    arguments = operands((330,), heads=3, dim=128, rope=64, page=64, columns=6, growth=0.6)
+    query, keys = torch.cat(arguments[:2], -1).float(), arguments[2][arguments[3][0, :5].long()].flatten(0, 1).float()
+    tiles = (query[0] @ keys.T * SCALE / math.log(2)).unflatten(-1, (5, 64)).amax(-1)
+    steps = tiles.cummax(-1).values.diff(dim=-1)
+    assert ((steps > 0) & (steps < BEHIND)).any()
+    assert (steps > BEHIND).any()
     agrees(ran, close, arguments)
 
 

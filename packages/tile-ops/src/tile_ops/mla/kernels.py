@@ -14,6 +14,7 @@ import tilelang.language as T
 
 INFINITY = float("inf")
 PAIR = 64  # heads of a block, and keys of each of the two tiles, in the kernels that take pairs of tiles
+BEHIND = 8  # powers of two that a pair's maximum may be behind: weights stay below 256, and most tiles rescale nothing
 LN_2 = 0.6931471805599453
 
 
@@ -163,7 +164,8 @@ def attend_pairs(Q_nope, Q_rope, Cache, Table, b, head, first, last, length, sca
     Each of two warpgroups has one tile of a pair and one half of the output's columns; it takes the other tile's weights
     from shared memory. So one computes weights beside products of the other, and each product has all rows at once. A
     third warpgroup brings the tiles, in halves, as each is let go of. The two hand the maximum of all tiles so far back
-    and forth: tile 0's has all tiles before it, tile 1's that of tile 0. After Liu and others' FlashMLA, 2025.
+    and forth: tile 0's has all tiles before it, tile 1's that of tile 0; it follows when it is `BEHIND`. After Liu and others'
+    FlashMLA, 2025.
     """
     page, row = Cache.shape[1:]
     rope, dtype = Q_rope.shape[-1], Cache.dtype
@@ -226,6 +228,10 @@ def attend_pairs(Q_nope, Q_rope, Cache, Table, b, head, first, last, length, sca
                     T.copy(largest, before)
                     if tile == me:
                         T.reduce_max(scores, largest, dim=1, clear=False)
+                        for r in T.Parallel(PAIR):
+                            largest[r] = T.if_then_else(
+                                (largest[r] - before[r]) * scale > BEHIND, largest[r], before[r]
+                            )
                         for r, c in T.Parallel(PAIR, PAIR):
                             scores[r, c] = T.exp2(scores[r, c] * scale - largest[r] * scale)
                         T.copy(scores, weights[me])
@@ -240,7 +246,8 @@ def attend_pairs(Q_nope, Q_rope, Cache, Table, b, head, first, last, length, sca
                         rescale[r] = T.exp2((before[r] - largest[r]) * scale)
                         total[r] = total[r] * rescale[r] + (tile_sum[r] if tile == me else 0)
                     for r, c in T.Parallel(PAIR, half):
-                        out[r, c] *= rescale[r]
+                        if rescale[r] != 1:
+                            out[r, c] *= rescale[r]
                     if tile == 1:
                         T.mbarrier_arrive(empty[me])
                     T.wgmma_gemm(weights[tile], latent[2 * tile + me], out)
