@@ -7,6 +7,7 @@ are compared with float64.
 from __future__ import annotations
 
 import mmap
+import os
 import re
 from typing import Any
 
@@ -16,7 +17,9 @@ import torch
 
 import tilelang
 import tilelang.language as T
+from tile_runtime.artifact import Artifact
 from tile_runtime.expression import evaluate
+from tile_runtime.manifest import Manifest
 from tilelang.kernel import build
 from tilelang.options import PassConfigKey, make_options
 from tilelang.target import Target
@@ -308,6 +311,17 @@ def test_a_built_artifact_holds_all_levels_and_their_ptx() -> None:
     small = artifact.stripped()
     assert {b.kind for b in small.manifest.binaries} == {"cubin", "ptx", "elf"}
     assert small.manifest.variants == variants
+
+
+def test_a_stripped_artifact_tells_nothing_of_the_machine_that_compiled_it() -> None:
+    artifact = build(matmul(T.dynamic("m"), T.dynamic("n"), T.dynamic("k")), Target("cuda", "sm_80"), make_options())
+    assert any(__file__ in text for text in artifact.manifest.assumed)
+    elsewhere = artifact.manifest.to_json() | {"key": "of another installation"}
+    elsewhere["assumed"] = [text.replace(os.path.dirname(__file__), "/elsewhere") for text in elsewhere["assumed"]]
+    small = artifact.stripped()
+    assert small.to_bytes() == Artifact(Manifest.from_json(elsewhere), artifact.files).stripped().to_bytes()
+    assert any(text.startswith("test_variants.py:") for text in small.manifest.assumed)
+    assert os.path.dirname(__file__) not in small.manifest.to_text()
 
 
 def test_ptx_for_one_architecture_alone_is_refused() -> None:

@@ -217,7 +217,7 @@ def test_a_run_goes_on_where_one_before_it_ended(tmp_path, monkeypatch, capsys):
     prebuild.prebuild({"cpu": tmp_path}, [short, long])
     assert made == [short, long, short]
 
-    monkeypatch.setattr(prebuild, "compiler_digest", lambda: "another compiler")
+    monkeypatch.setattr(prebuild, "compiler_digest", lambda kind: "another compiler")
     prebuild.prebuild({"cpu": tmp_path}, [long])  # the other one stays: its text is still the same
     assert made == [short, long, short, long]
     assert sorted(path.read_bytes() for path in tmp_path.rglob("*.tile")) == [b"3", b"4"]
@@ -248,11 +248,26 @@ def test_the_compiler_is_known_by_what_its_files_hold(tmp_path, monkeypatch):
     (tmp_path / "lower.py").write_text("one")
     found = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: found if name == "tile_compiler" else None)
-    first = prebuild.compiler_digest()
+    first = prebuild.compiler_digest("cpu")
     os.utime(tmp_path / "lower.py", (0, 0))
-    assert prebuild.compiler_digest() == first
+    assert prebuild.compiler_digest("cpu") == first
     (tmp_path / "lower.py").write_text("two")
-    assert prebuild.compiler_digest() != first
+    assert prebuild.compiler_digest("cpu") != first
+
+
+def test_what_is_for_another_kind_of_target_alone_does_not_count(tmp_path, monkeypatch):
+    import importlib.util
+    from types import SimpleNamespace
+
+    def find_spec(name):
+        return SimpleNamespace(submodule_search_locations=[str(tmp_path / name)])
+
+    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
+    for file in ("tile_compiler/targets/cpu/codegen.py", "tile_runtime_cpu/build.py"):
+        before = {kind: prebuild.compiler_digest(kind) for kind in prebuild.ARCHS}
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text("new")
+        assert [kind for kind in prebuild.ARCHS if prebuild.compiler_digest(kind) != before[kind]] == ["cpu"]
 
 
 def test_unknown_families_are_named():

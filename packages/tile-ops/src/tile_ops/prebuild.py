@@ -46,6 +46,8 @@ PACKAGES = {
     "cuda": "cuda/tile_ops_prebuilt_cuda",
     "hip": "rocm/tile_ops_prebuilt_rocm",
 }
+#: What compiles and launches for a kind, beside the compiler.
+RUNTIMES = {"cpu": "tile_runtime_cpu", "cuda": "tile_runtime_cuda", "hip": "tile_runtime_rocm"}
 #: The architecture whose kernels carry PTX, which drivers compile for cards newer than any of these: the highest one whose
 #: PTX is not for itself alone (as that of sm_90a is). Its kernels need no more shared memory than any newer card has.
 PTX = "sm_89"
@@ -186,8 +188,7 @@ def prebuild(
 ) -> list[Made]:
     """Compile what is not in the folders, of which each kind has its own; returns what was refused. After `minutes` no
     kernel is begun."""
-    toolchain = compiler_digest()
-    packages = {kind: Package(folder, toolchain) for kind, folder in folders.items()}
+    packages = {kind: Package(folder, compiler_digest(kind)) for kind, folder in folders.items()}
     missing = [job for job in work if not packages[job.kind].has(job)]
     if len(missing) < len(work):
         print(f"{len(work) - len(missing)} of {len(work)} kernels are there", flush=True)
@@ -233,22 +234,21 @@ def _all(work: Sequence[Job], processes: int, end: float) -> Iterator[Made]:
                 yield future.result()
 
 
-def compiler_digest() -> str:
-    """sha256 of the files and versions of everything that turns a kernel into a binary: language, compiler, runtimes."""
+def compiler_digest(kind: str) -> str:
+    """sha256 of the files and versions of everything that turns a kernel into a binary for a kind of target: language,
+    compiler, runtimes, without what is for the other kinds alone."""
     import importlib.metadata
     import importlib.util
 
     digest = hashlib.sha256()
-    for package in (
-        "tilelang",
-        "tile_compiler",
-        "tile_runtime",
-        *(f"tile_runtime_{x}" for x in ("cpu", "cuda", "rocm")),
-    ):
+    others = tuple(f"targets/{other}/" for other in ARCHS if other != kind)
+    for package in ("tilelang", "tile_compiler", "tile_runtime", RUNTIMES[kind]):
         found = importlib.util.find_spec(package)
         for place in (found.submodule_search_locations or ()) if found is not None else ():
             for path in sorted(p for p in Path(place).rglob("*") if p.suffix in (".py", ".h", ".cuh", ".ll")):
-                digest.update(f"{package} {path.relative_to(place).as_posix()}\0".encode() + path.read_bytes())
+                name = path.relative_to(place).as_posix()
+                if not name.startswith(others):
+                    digest.update(f"{package} {name}\0".encode() + path.read_bytes())
     for name in ("apache-tvm", "nvidia-cuda-nvrtc", "ziglang"):
         try:
             digest.update(f"{name} {importlib.metadata.version(name)}\0".encode())

@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +23,7 @@ from .manifest import MANIFEST_FILE, Manifest
 
 _MAGIC = b"tile1 "
 _TIMESTAMP = (1980, 1, 1, 0, 0, 0)  # the earliest a zip can say
+_FOLDER = re.compile(r"^.*[/\\](?=[^/\\]+:\d+: )")  # of "folder/file:line: text"
 MAX_FILE_BYTES = 1 << 30
 MAX_MANIFEST_BYTES = 16 << 20
 
@@ -129,11 +131,16 @@ class Artifact:
         return Artifact(Manifest.from_json({**manifest, "native": name}), {**self.files, name: data})
 
     def stripped(self) -> Artifact:
-        """What launching needs: without source, report and tables for debuggers."""
+        """What launching needs: without source, report and tables for debuggers, and without a trace of the machine that
+        compiled it. What is assumed names files without their folders; the key, which caches know an artifact of one
+        installation by, is that of the content."""
         manifest = self.manifest.to_json()
         used = [b for b in manifest["binaries"] if b["kind"] not in ("source", "json", "text")]
         files = {b["file"]: self.files[b["file"]] for b in used}
-        return Artifact(Manifest.from_json({**manifest, "binaries": used, "source": None, "report": None}), files)
+        manifest |= {"binaries": used, "source": None, "report": None, "key": ""}
+        manifest["assumed"] = [_FOLDER.sub("", text) for text in manifest["assumed"]]
+        manifest["key"] = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+        return Artifact(Manifest.from_json(manifest), files)
 
     def to_bytes(self) -> bytes:
         """The `.tile` file."""
