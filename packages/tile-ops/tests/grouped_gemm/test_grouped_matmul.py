@@ -48,6 +48,19 @@ def test_sizes(ran, close, sizes):
     close(found, reference.grouped_matmul(x, weights, sizes), reference.TOLERANCES["float32"])
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("average", [1, 5, 12, 30, 60, 130])
+def test_tiles_of_a_cpu_are_as_high_as_a_group_on_average(ran, close, average, transposed):
+    """Groups of less, as much and more than a tile; columns and steps that divide no tile."""
+    x, weights = operands(4 * average, 4, 270, 520)
+    weights = weights.mT.contiguous().mT if transposed else weights
+    sizes = torch.tensor([average, 0, 2 * average, average - 1])
+    spec = tile_ops.explain(tile_ops.grouped_matmul, x, weights, sizes).kernels[1].spec
+    assert average <= dict(spec.arguments)["block_m"] <= max(4, 2 * average - 1) or average > 128
+    found = ran(tile_ops.grouped_matmul, x, weights, sizes)
+    close(found, reference.grouped_matmul(x, weights, sizes), reference.TOLERANCES["float32"])
+
+
 def test_more_groups_than_are_read_at_once(ran, close):
     x, weights = operands(600, 300, 16, 8)
     sizes = torch.arange(300) % 4

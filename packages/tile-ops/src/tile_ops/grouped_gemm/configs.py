@@ -19,18 +19,18 @@ TILES = {
     ("cuda", "small"): Tiles(16, 128, 128, 4, 128, 0),
     ("hip", "large"): Tiles(128, 128, 64, 2, 256, 8),
     ("hip", "small"): Tiles(16, 128, 64, 2, 256, 0),
-    ("cpu", "large"): Tiles(64, 64, 1024, 0, 128, 0),
-    ("cpu", "small"): Tiles(16, 64, 1024, 0, 128, 0),
 }
 #: Rows that a group has on average, from which on large tiles are taken: less, and most of a tile would be empty.
 MANY = 64
+#: Heights of a CPU's tiles, which computes all rows of one: the least that holds a group's rows on average.
+CPU_HEIGHTS = (4, 8, 16, 32, 64, 128)
 
 
 def plan(problem: GroupedProblem, target: Target) -> Plan:
     """A list of tiles made on the device, then one block for each. Tiles are large where groups have many rows."""
-    average = problem.tokens // max(1, problem.groups)
-    size = "large" if average >= MANY else "small"
-    tiles = _tiles(target, size)
+    average = -(-problem.tokens // max(1, problem.groups))
+    size = _size(target, average)
+    tiles = _tiles(target, size, problem.transpose_weights)
     kernels = {
         "schedule": _schedule(problem.sizes, tiles),
         "product": _product(problem.dtype, problem.out_dtype, problem.transpose_weights, tiles),
@@ -40,16 +40,35 @@ def plan(problem: GroupedProblem, target: Target) -> Plan:
 
 
 def shipped(target: Target) -> Iterator[KernelSpec]:
-    """Half precision, weights stored either way."""
-    for size in ("large", "small"):
-        tiles = _tiles(target, size)
+    """Half precision, on a CPU float32 too, weights stored either way."""
+    dtypes = ("float16", "bfloat16", *(("float32",) if target.kind == "cpu" else ()))
+    for size, transposed in product(_sizes(target), (False, True)):
+        tiles = _tiles(target, size, transposed)
         for sizes in ("int32", "int64"):
             yield _schedule(sizes, tiles)
-        for dtype, transposed in product(("float16", "bfloat16"), (False, True)):
+        for dtype in dtypes:
             yield _product(dtype, dtype, transposed, tiles)
 
 
-def _tiles(target: Target, size: str) -> Tiles:
+def _sizes(target: Target) -> tuple[str, ...]:
+    return tuple(f"{rows} rows" for rows in CPU_HEIGHTS) if target.kind == "cpu" else ("large", "small")
+
+
+def _size(target: Target, average: int) -> str:
+    if target.kind == "cpu":
+        return f"{next((rows for rows in CPU_HEIGHTS if average <= rows), CPU_HEIGHTS[-1])} rows"
+    return "large" if average >= MANY else "small"
+
+
+def _tiles(target: Target, size: str, transposed: bool) -> Tiles:
+    """On a CPU long pieces of the rows of weights that lie row by row, deep steps along transposed ones (cpu.md)."""
+    if target.kind == "cpu":
+        rows = int(size.split()[0])
+        if transposed:
+            width, step_bytes = (64, 2048) if rows < MANY else (128, 1024)
+        else:
+            width, step_bytes = (512, 512) if rows <= 16 else (256, 512)
+        return Tiles(rows, width, step_bytes, 0, 128, 0)
     return TILES.get((target.arch, size)) or TILES[target.kind, size]
 
 
