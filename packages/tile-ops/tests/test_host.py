@@ -129,3 +129,43 @@ def test_a_product_into_a_tensor_is_seen_by_autograd():
 def test_other_devices_are_refused_by_name():
     with pytest.raises(tile_ops.errors.WrongDevice, match="cpu and cuda"):
         RMS_NORM.call(X.to("meta"), WEIGHT.to("meta"))
+
+
+def test_an_eager_call_without_anything_between_goes_by_torch(monkeypatch):
+    def refuse(*_):
+        pytest.fail("the dispatcher was asked")
+
+    from tile_ops.normalization.api import rms_norm_operation
+
+    weight = torch.nn.Parameter(WEIGHT.clone())
+    with torch.no_grad():
+        expected = tile_ops.rms_norm(X, weight)
+    monkeypatch.setattr(rms_norm_operation, "_overload", refuse)
+    for context in (torch.no_grad, torch.inference_mode):
+        with context():
+            assert torch.equal(tile_ops.rms_norm(X, weight), expected)
+
+
+def test_what_stands_between_a_call_and_its_implementation_is_asked():
+    expected = X.double() / (X.double().square().mean(-1, keepdim=True) + 1e-6).sqrt() * WEIGHT.double()
+    negative = torch.complex(X, -X).conj().imag  # a view: memory holds -X, and torch notes that it means X
+    assert negative.is_neg()
+    torch.testing.assert_close(tile_ops.rms_norm(negative, WEIGHT).double(), expected, rtol=1e-5, atol=1e-5)
+    nothing = torch._efficientzerotensor((4, 64))  # has no memory at all
+    assert torch.equal(tile_ops.rms_norm(nothing, WEIGHT), torch.zeros(4, 64))
+    with torch.profiler.profile() as profile:
+        tile_ops.rms_norm(X, WEIGHT)
+    assert "tile_ops::rms_norm" in {event.key for event in profile.key_averages()}
+    with torch.autocast("cpu", torch.bfloat16):
+        assert tile_ops.rms_norm(X, WEIGHT).dtype == torch.bfloat16
+    with torch._subclasses.fake_tensor.FakeTensorMode(allow_non_fake_inputs=True):
+        assert type(tile_ops.rms_norm(X, WEIGHT)) is not torch.Tensor
+
+
+def test_a_call_that_comes_again_takes_any_address():
+    bare = torch.zeros(X.numel() + 16)
+    for offset in (0, 0, 0, 16, 1):  # the last one is no multiple of 16 bytes
+        odd = bare[offset : offset + X.numel()].view(X.shape).copy_(X)
+        expected = torch.nn.functional.layer_norm(X, (64,), WEIGHT)
+        torch.testing.assert_close(tile_ops.layer_norm(odd, WEIGHT), expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(tile_ops.softmax(odd), X.softmax(-1), rtol=1e-5, atol=1e-6)

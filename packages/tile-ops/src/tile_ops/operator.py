@@ -56,17 +56,47 @@ class Call(Generic[P]):
     works out once.
     """
 
+    #: Bytes: what addresses must be multiples of for a prepared kernel, whose variant is the one of the first call.
+    ALIGNMENT = 16
+
     def __init__(self, operator: Operator[P], problem: P, target: Target) -> None:
         self._operator = operator
         self.problem = problem
         self.target = target
         self.kept: dict[str, Any] = {}
+        self._prepared: dict[str, Resolved | None] = {}
 
     def __getitem__(self, role: str) -> Resolved:
         return self._kernels[role]
 
     def __contains__(self, role: str) -> bool:
         return role in self._kernels
+
+    def run(
+        self,
+        role: str,
+        *tensors: torch.Tensor,
+        numbers: tuple[Any, ...] = (),
+        views: Callable[..., tuple[torch.Tensor, ...]] | None = None,
+    ) -> None:
+        """`self[role](*views(*tensors), *numbers)`, where shapes, strides, types and numbers are those of every such call.
+
+        The second one prepares the kernel for those behind it, which look at nothing but addresses.
+        """
+        aligned = True
+        for x in tensors:
+            if x.data_ptr() % self.ALIGNMENT:
+                aligned = False
+        known = self._prepared.get(role)
+        if known is not None and aligned:
+            known(*tensors)
+            return
+        arguments = (*(tensors if views is None else views(*tensors)), *numbers)
+        if aligned and role in self._prepared:
+            self._prepared[role] = self[role].prepared(*arguments)
+        self[role](*arguments)
+        if aligned:
+            self._prepared.setdefault(role, None)
 
     @cached_property
     def numbers(self) -> dict[str, int]:
@@ -139,10 +169,10 @@ class Operator(Generic[P]):
         a tensor. Raises what `problem` and `target` raise."""
         facts: list[Any] = []
         for x in (*args, *kwargs.values()):
-            if x is None or not isinstance(x, torch.Tensor):
-                facts.append(x)
-            else:  # everything but its content and its address
+            if isinstance(x, torch.Tensor):  # everything but its content and its address
                 facts += (x.dtype, x.shape, x.stride(), x.storage_offset() % ALIGNMENT, x.device)
+            else:
+                facts.append(x)
         if args[0].is_cpu:
             facts.append(settings())
         if self.depends is not None:

@@ -1,7 +1,8 @@
 """How a function on tensors becomes an operator of `torch.ops.tile_ops`.
 
 `torch.library.custom_op` says the same in fewer words, but passes every call through four functions of Python (29 us of a
-call, where this takes 7: benchmarks/operators.py --host). Here torch calls the implementation itself.
+call, where this takes 7: benchmarks/operators.py --host). Here torch calls the implementation itself, and where nothing would
+come between, an eager call does so without torch.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Operation:
         # For all devices: which ones there are kernels for is for the target to say (WrongDevice).
         _LIBRARY.impl(name, function, "CompositeExplicitAutograd")
         self._overload: Any = getattr(torch.ops.tile_ops, name).default
+        self._function = function
         self._mutates = bool(mutates)
         self._backward: Callable[..., Any] = self._refuse
         self._setup_context: Callable[..., None] | None = None
@@ -59,6 +61,8 @@ class Operation:
             if self._mutates:
                 raise RuntimeError(f"{self._name} writes an operand and has no backward; call it under torch.no_grad()")
             return self._overload(*arguments)
+        if _alone(arguments):
+            return self._function(*arguments)
         with torch._C._AutoDispatchBelowAutograd():
             return self._overload(*arguments)
 
@@ -99,6 +103,30 @@ class Operation:
 
     def _refuse(self, *_: Any) -> Any:
         raise RuntimeError(f"{self._name} has no backward; call it on tensors that require no gradient: x.detach()")
+
+
+#: Types of tensors that have no `__torch_dispatch__` of their own.
+_TENSORS = {torch.Tensor, torch.nn.Parameter}
+#: What stands between a call and its implementation, each false where it does not; bound here, as each call asks all.
+_dispatch_modes, _function_modes = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
+_autocast, _transforms = torch._C._is_any_autocast_enabled, torch._C._functorch.peek_interpreter_stack
+_tracing, _profiler = torch._C._get_tracing_state, torch.autograd._profiler_enabled
+_Tensor = torch.Tensor
+
+
+def _alone(arguments: tuple[Any, ...]) -> bool:
+    """Whether torch's dispatcher would do nothing but call the implementation, with these very operands: no mode is active (those
+    of torch.export and FakeTensor are modes), no autocast, vmap, tracing or profiler, and no operand is a subclass, on "meta", or
+    a view that stands for other numbers than memory holds."""
+    if _dispatch_modes() or _function_modes() or _autocast() or _transforms() or _tracing() or _profiler():
+        return False
+    for x in arguments:
+        if isinstance(x, _Tensor):
+            if type(x) not in _TENSORS or x.is_meta or x.is_neg() or x._is_zerotensor():
+                return False
+        elif isinstance(x, (list, tuple)):
+            return False
+    return True
 
 
 def _counting(function: Callable[..., Any], written: Sequence[int]) -> Callable[..., Any]:

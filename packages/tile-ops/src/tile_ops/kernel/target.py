@@ -52,9 +52,16 @@ class Target:
         return name + ("" if self.execution == "device" else ", emulated")
 
 
+#: What `os.environ` reads, by encoded names: asking it costs a microsecond, which every call would pay.
+_ENVIRONMENT: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]
+_ON_DEVICE = ("device", "")
+
+
 def settings() -> tuple[str, str]:
     """What the environment says about the target of a CPU's tensors: TILELANG_EXECUTION, TILELANG_DEFAULT_TARGET."""
-    execution = os.environ.get("TILELANG_EXECUTION", "device")
+    if b"TILELANG_EXECUTION" not in _ENVIRONMENT:
+        return _ON_DEVICE
+    execution = os.environ["TILELANG_EXECUTION"]
     return execution, os.environ.get("TILELANG_DEFAULT_TARGET", "") if execution == "emulate" else ""
 
 

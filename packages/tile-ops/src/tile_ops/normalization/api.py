@@ -26,31 +26,34 @@ def rms_norm(
 
     Source: Zhang and Sennrich, Root Mean Square Layer Normalization, 2019, eq. 4.
     """
-    return _rms_norm(x, weight, eps, activation)
+    return rms_norm_operation(x, weight, eps, activation)
 
 
 @operation("rms_norm")
-def _rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, activation: str | None) -> torch.Tensor:
+def rms_norm_operation(x: torch.Tensor, weight: torch.Tensor, eps: float, activation: str | None) -> torch.Tensor:
     call = RMS_NORM.call(x, weight, eps=eps, activation=activation)
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     if out.numel():
-        rows, results = _rows(x).contiguous(), _rows(out)
-        if "vector" in call.numbers:
-            rows, results = (rows_of.view(-1, call.numbers["vector"]) for rows_of in (rows, results))
-        call["forward"](rows, weight.contiguous(), results, eps)
+
+        def views(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            width = call.numbers.get("vector", x.shape[-1])
+            return x.view(-1, width), weight, out.view(-1, width)
+
+        call.run("forward", x.contiguous(), weight.contiguous(), out, numbers=(eps,), views=views)
     return out
 
 
-def _rows(x: torch.Tensor) -> torch.Tensor:
+def rows_of(x: torch.Tensor) -> torch.Tensor:
+    """(..., channels) as (rows, channels)."""
     return x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
 
 
-@_rms_norm.register_fake
+@rms_norm_operation.register_fake
 def _(x: torch.Tensor, weight: torch.Tensor, eps: float, activation: str | None) -> torch.Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-_rms_norm.register_autocast()
+rms_norm_operation.register_autocast()
 
 
 LAYER_NORM = Operator(
@@ -71,22 +74,29 @@ def layer_norm(
 
     Source: Ba, Kiros and Hinton, Layer Normalization, 2016, eq. 4.
     """
-    return _layer_norm(x, weight, bias, eps)
+    return layer_norm_operation(x, weight, bias, eps)
 
 
 @operation("layer_norm")
-def _layer_norm(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float) -> torch.Tensor:
+def layer_norm_operation(
+    x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float
+) -> torch.Tensor:
     call = LAYER_NORM.call(x, weight, bias, eps=eps)
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     if out.numel():
         columns = call.problem.columns
         weight = x.new_ones(columns) if weight is None else weight.contiguous()
         bias = x.new_zeros(columns) if bias is None else bias.contiguous()
-        call["forward"](_rows(x).contiguous(), weight, bias, _rows(out), eps)
+
+        def views(x: torch.Tensor, *others: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            weight, bias, out = others
+            return rows_of(x), weight, bias, rows_of(out)
+
+        call.run("forward", x.contiguous(), weight, bias, out, numbers=(eps,), views=views)
     return out
 
 
-@_layer_norm.register_fake
+@layer_norm_operation.register_fake
 def _(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float) -> torch.Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
@@ -102,23 +112,24 @@ def softmax(x: torch.Tensor, *, dim: int = -1) -> torch.Tensor:
     gives 0, a row of -inf alone NaN. Any other dimension than the last is moved there by a copy, and back by a view. A
     row's result depends on that row alone, bit for bit. Empty tensors give an empty result. Raises WrongShape, WrongDtype.
     """
-    return _softmax(x, dim)
+    return softmax_operation(x, dim)
 
 
 @operation("softmax")
-def _softmax(x: torch.Tensor, dim: int) -> torch.Tensor:
+def softmax_operation(x: torch.Tensor, dim: int) -> torch.Tensor:
     call = SOFTMAX.call(x, dim=dim)
-    rows = x.movedim(dim, -1).contiguous()
-    out = torch.empty_like(rows)
+    last = dim == -1 or dim == x.ndim - 1
+    rows = x.contiguous() if last else x.movedim(dim, -1).contiguous()
+    out = torch.empty_like(rows, memory_format=torch.contiguous_format)
     if out.numel():
-        call["forward"](_rows(rows), _rows(out))
-    return out.movedim(-1, dim).contiguous()
+        call.run("forward", rows, out, views=lambda rows, out: (rows_of(rows), rows_of(out)))
+    return out if last else out.movedim(-1, dim).contiguous()
 
 
-@_softmax.register_fake
+@softmax_operation.register_fake
 def _(x: torch.Tensor, dim: int) -> torch.Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-for _operator in (_layer_norm, _softmax):
+for _operator in (layer_norm_operation, softmax_operation):
     _operator.register_autocast()

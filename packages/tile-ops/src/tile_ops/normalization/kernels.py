@@ -205,15 +205,17 @@ def softmax(dtype, block_rows, block_columns):
             largest = T.alloc_fragment((block_rows,), "float32")
             total = T.alloc_fragment((block_rows,), "float32")
 
-            T.copy(X[block * block_rows, 0], x)
             for i, j in T.Parallel(block_rows, block_columns):
-                x[i, j] = T.if_then_else(j < n, x[i, j], -T.infinity("float32"))
+                value = T.cast(X[block * block_rows + i, j], "float32")
+                x[i, j] = T.if_then_else(j < n, value, -T.infinity("float32"))
             T.reduce_max(x, largest, dim=1)
             for i, j in T.Parallel(block_rows, block_columns):
                 x[i, j] = T.exp(x[i, j] - largest[i])
             T.reduce_sum(x, total, dim=1)
+            for i in T.Parallel(block_rows):
+                total[i] = 1 / total[i]
             for i, j in T.Parallel(block_rows, block_columns):
-                Y[block * block_rows + i, j] = x[i, j] / total[i]
+                Y[block * block_rows + i, j] = x[i, j] * total[i]
 
     return softmax
 
@@ -231,20 +233,22 @@ def softmax_long(dtype, block_rows, block_columns):
 
             T.fill(largest, -T.infinity("float32"))
             for k in T.serial(T.ceildiv(n, block_columns)):
-                T.copy(X[block * block_rows, k * block_columns], x)
                 for i, j in T.Parallel(block_rows, block_columns):
-                    x[i, j] = T.if_then_else(k * block_columns + j < n, x[i, j], -T.infinity("float32"))
+                    value = T.cast(X[block * block_rows + i, k * block_columns + j], "float32")
+                    x[i, j] = T.if_then_else(k * block_columns + j < n, value, -T.infinity("float32"))
                 T.reduce_max(x, largest, dim=1, clear=False)
             T.clear(total)
             for k in T.serial(T.ceildiv(n, block_columns)):
-                T.copy(X[block * block_rows, k * block_columns], x)
                 for i, j in T.Parallel(block_rows, block_columns):
-                    x[i, j] = T.if_then_else(k * block_columns + j < n, T.exp(x[i, j] - largest[i]), 0.0)
+                    value = T.cast(X[block * block_rows + i, k * block_columns + j], "float32")
+                    x[i, j] = T.if_then_else(k * block_columns + j < n, T.exp(value - largest[i]), 0.0)
                 T.reduce_sum(x, total, dim=1, clear=False)
+            for i in T.Parallel(block_rows):
+                total[i] = 1 / total[i]
             for k in T.serial(T.ceildiv(n, block_columns)):
                 for i, j in T.Parallel(block_rows, block_columns):
                     column = k * block_columns + j
-                    y = T.exp(T.cast(X[block * block_rows + i, column], "float32") - largest[i]) / total[i]
-                    Y[block * block_rows + i, column] = y
+                    y = T.exp(T.cast(X[block * block_rows + i, column], "float32") - largest[i])
+                    Y[block * block_rows + i, column] = y * total[i]
 
     return softmax
