@@ -128,13 +128,14 @@ GEMV_ROWS = (1, 2, 4, 8)
 #: Most rows of them by kind. Measured on an H200, 16384 x 16384, float16: 1 row 0.133 ms against 0.175 by split matrix
 #: instructions (torch 0.132), 4 rows 0.137 against 0.171, 8 rows 0.222 against 0.160 (22 November 2026).
 FEW_ROWS = {"cpu": 8, "cuda": 4, "hip": 0}
-#: Columns and rows of B that a CPU's block reads at once. Best of six for 1 and 4 rows of 4096 x 4096, float32 and bfloat16,
-#: on a shared Sapphire Rapids: 8.6 to 13.9 GB/s, 8 rows of 1024 7.6 to 10.8 (22 November 2026).
-COLUMNS, COLUMNS_STEP = 4096, 8
+#: Columns of B that a CPU's block reads at once, the least that hold all, and rows. 4096 by 8 is the best of six for 1 and 4
+#: rows of 4096 x 4096, float32 and bfloat16, on a shared Sapphire Rapids: 8.6 to 13.9 GB/s, 8 rows of 1024 7.6 to 10.8 (22
+#: November 2026). Narrower ones are for narrower matrices (cpu.md).
+COLUMNS, COLUMNS_STEP = (64, 256, 512, 1024, 2048, 4096), 8
 #: Blocks of columns and parts of k that a CPU's product of few rows has at least, for its cores.
 CPU_BLOCKS = 16
-#: Steps along k that a part of a CPU's product has at least: fewer, and starting costs more than it brings.
-PART_STEPS = 8
+#: Bytes of B that a part along k of a CPU's product has at least: fewer, and starting costs more than it brings.
+PART_BYTES = 1 << 20
 #: Large tiles from which on a CPU takes them.
 ENOUGH = 1
 ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4, "int8": 1, "float8_e4m3fn": 1, "float8_e4m3fnuz": 1}
@@ -149,7 +150,7 @@ def plan(problem: GemmProblem, target: Target) -> Plan:
     if kernels := _few_rows(problem, target):
         why = f"{problem.m} rows: B streams through registers"
         steps = max(1, -(-problem.k // COLUMNS_STEP))
-        each = -(-steps // _cpu_parts(problem, steps))
+        each = -(-steps // _cpu_parts(problem))
         return Plan.of(kernels, why, "measured: FEW_ROWS in gemm/configs.py", splits=-(-steps // each), steps=each)
     if target.kind != "cpu":
         return _by_model(problem, target)
@@ -184,7 +185,11 @@ def _few_rows(problem: GemmProblem, target: Target) -> dict[str, KernelSpec] | N
         return None
     if problem.transpose_b:
         return {"gemv": _gemv_spec(problem, target)}
-    return {"parts": _columns_spec(problem), "combine": _combine_spec(problem)} if target.kind == "cpu" else None
+    if target.kind != "cpu":
+        return None
+    if _cpu_parts(problem) == 1:
+        return {"gemv": _columns_spec(problem)}
+    return {"parts": _column_parts_spec(problem), "combine": _combine_spec(problem)}
 
 
 def _panel_blocks(problem: GemmProblem, target: Target) -> panels.Blocks | None:
@@ -206,9 +211,17 @@ def _combines(problem: GemmProblem) -> bool:
     return bool(problem.bias or problem.activation) or problem.out_dtype != "float32"
 
 
-def _cpu_parts(problem: GemmProblem, steps: int) -> int:
-    blocks = -(-problem.n // COLUMNS)
-    return max(1, min(CPU_BLOCKS // blocks, steps // PART_STEPS))
+def _cpu_parts(problem: GemmProblem) -> int:
+    blocks = -(-problem.n // COLUMNS[-1])
+    return max(1, min(CPU_BLOCKS // max(1, blocks), problem.k * problem.n * ITEMSIZE[problem.dtype] // PART_BYTES))
+
+
+def _columns(problem: GemmProblem) -> dict[str, Scalar]:
+    return {
+        "rows": next(r for r in GEMV_ROWS if problem.m <= r),
+        "block_n": next((columns for columns in COLUMNS if problem.n <= columns), COLUMNS[-1]),
+        "block_k": COLUMNS_STEP,
+    }
 
 
 def _by_model(problem: GemmProblem, target: Target) -> Plan:
@@ -329,8 +342,8 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
     orders = ((False, False), (False, True), (True, False))
     for dtype, (transpose_a, transpose_b) in product(("float16", "bfloat16", "float32"), orders):
         problem = GemmProblem(1, 1, 1, 1, dtype, dtype, transpose_a, transpose_b, "each", "each", None, None, False)
-        for rows in GEMV_ROWS:
-            yield from (_few_rows(replace(problem, m=rows), target) or {}).values()
+        for rows, (n, k) in product(GEMV_ROWS, [(n, k) for n in COLUMNS for k in (1, PART_BYTES)]):
+            yield from (_few_rows(replace(problem, m=rows, n=n, k=k), target) or {}).values()
         for size in sizes:
             if _suits(problem, target, size):
                 yield _spec(problem, target, size)
@@ -452,10 +465,12 @@ def _gemv_spec(problem: GemmProblem, target: Target) -> KernelSpec:
 
 
 def _columns_spec(problem: GemmProblem) -> KernelSpec:
-    rows = next(r for r in GEMV_ROWS if problem.m <= r)
-    return KernelSpec.of(
-        "gemm", "gemv_columns", None, dtype=problem.dtype, rows=rows, block_n=COLUMNS, block_k=COLUMNS_STEP
-    )
+    ends = {"dtype": problem.dtype, "out_dtype": problem.out_dtype, "bias": _bias(problem)}
+    return KernelSpec.of("gemm", "gemv_columns", None, **ends, **_columns(problem))
+
+
+def _column_parts_spec(problem: GemmProblem) -> KernelSpec:
+    return KernelSpec.of("gemm", "gemv_column_parts", None, dtype=problem.dtype, **_columns(problem))
 
 
 def _options(problem: GemmProblem, target: Target) -> dict[str, Scalar] | None:

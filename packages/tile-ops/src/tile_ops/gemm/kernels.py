@@ -481,39 +481,71 @@ def gemv_rows(dtype, out_dtype, bias, rows, block_n, block_k, lanes):
     return gemv_rows
 
 
-def gemv_columns(dtype, rows, block_n, block_k):
-    """Sums over parts of k as in `split_matmul`, for up to `rows` rows of A and a B whose rows are contiguous, by
-    multiplications. For CPUs: `block_k` rows of B are read at once, straight from memory, each element once for all rows
-    of A, and what they add to a sum takes one load and one store of it."""
+@T.macro
+def _add_columns(A, B, sums, first, count, column, block_k):
+    """sums[r, j] += A[r, i] * B[i, column + j] for `first <= i < first + count`.
+
+    `block_k` rows of B are read at once, straight from memory, each element once for all rows of A, and what they add to a sum
+    takes one load and one store of it. Past B's last column nothing is computed.
+    """
+    rows, block_n = sums.shape
+    n = B.shape[2]
+    x = T.alloc_fragment((rows, block_k), "float32")
+    for step in T.serial(count // block_k):
+        row = first + step * block_k
+        T.copy(A[0, 0, row], x)
+        for j in T.Parallel(block_n):
+            if column + j < n:
+                for r in T.serial(rows):
+                    sums[r, j] += _dot(lambda at: B[0, row + at, column + j], x, r, range(block_k))
+    rest = first + count // block_k * block_k
+    T.copy(A[0, 0, rest], x)
+    for v in T.serial(count % block_k):
+        for j in T.Parallel(block_n):
+            if column + j < n:
+                for r in T.serial(rows):
+                    sums[r, j] += T.cast(B[0, rest + v, column + j], "float32") * x[r, v]
+
+
+def gemv_columns(dtype, out_dtype, bias, rows, block_n, block_k):
+    """`gemv` for CPUs and a B whose rows are contiguous."""
     m, n, k = T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
 
     @T.prim_func
     def gemv_columns(
         A: _operand(m, k, False, dtype, "a"),
         B: _operand(k, n, False, dtype, "b"),
+        added: _bias(bias),
+        C: _result(1, m, n, out_dtype),
+        activation: T.int32,
+    ):
+        with T.Kernel(T.ceildiv(n, block_n), threads=1) as bn:
+            sums = T.alloc_fragment((rows, block_n), "float32")
+            T.clear(sums)
+            _add_columns(A, B, sums, 0, k, bn * block_n, block_k)
+            _add(sums, added, bn * block_n)
+            _activate(sums, activation)
+            T.copy(sums, C[0, 0, bn * block_n])
+
+    return gemv_columns
+
+
+def gemv_column_parts(dtype, rows, block_n, block_k):
+    """`gemv_columns` over parts of k as in `split_matmul`: sums, which `combine` adds."""
+    m, n, k = T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
+
+    @T.prim_func
+    def gemv_column_parts(
+        A: _operand(m, k, False, dtype, "a"),
+        B: _operand(k, n, False, dtype, "b"),
         partial: T.Tensor((T.dynamic("splits"), m, n), "float32"),
         steps: T.int32,
     ):
         with T.Kernel(T.ceildiv(n, block_n), partial.shape[0], threads=1) as (bn, s):
-            x = T.alloc_fragment((rows, block_k), "float32")
             sums = T.alloc_fragment((rows, block_n), "float32")
-
             T.clear(sums)
             first = s * steps * block_k
-            count = T.min(steps * block_k, k - first)
-            for step in T.serial(count // block_k):
-                T.copy(A[0, 0, first + step * block_k], x)
-                for j in T.Parallel(block_n):
-                    for r in T.serial(rows):
-                        sums[r, j] += _dot(
-                            lambda at: B[0, first + step * block_k + at, bn * block_n + j], x, r, range(block_k)
-                        )
-            rest = first + count // block_k * block_k
-            T.copy(A[0, 0, rest], x)
-            for v in T.serial(count % block_k):
-                for j in T.Parallel(block_n):
-                    for r in T.serial(rows):
-                        sums[r, j] += T.cast(B[0, rest + v, bn * block_n + j], "float32") * x[r, v]
+            _add_columns(A, B, sums, first, T.min(steps * block_k, k - first), bn * block_n, block_k)
             T.copy(sums, partial[s, 0, bn * block_n])
 
-    return gemv_columns
+    return gemv_column_parts

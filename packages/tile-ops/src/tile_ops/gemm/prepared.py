@@ -1,4 +1,4 @@
-"""Calls of one kernel that come again: it takes the operands as they are given, without the views that describe them."""
+"""Calls that come again: their kernels take the operands as they are given, without the views that describe them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,17 @@ _TENSORS = {"product": (2, 1), "staying": (2, 0), "gemv": (0, 0)}
 @dataclass(frozen=True)
 class Prepared:
     """The kernel of a call, its shapes, strides and numbers fixed. It is given `before` unused tensors before the bias and
-    `after` of them behind it; `no_bias` stands for a bias where there is none."""
+    `after` of them behind it; `no_bias` stands for a bias where there is none.
+
+    If there is a `combine`, the kernel gives parts, of the shape `parts`, in the place of these and of the result.
+    """
 
     kernel: Resolved
     before: tuple[None, ...]
     after: tuple[None, ...]
     no_bias: torch.Tensor | None
+    combine: Resolved | None = None
+    parts: tuple[int, ...] = ()
 
     @classmethod
     def of(
@@ -37,15 +42,21 @@ class Prepared:
         c: torch.Tensor,
         repeat: int,
     ) -> Prepared | None:
-        """For operands as the kernel takes them; None for calls of several kernels, with scales or of gradients, and where
-        an address is no multiple of ALIGNMENT."""
+        """For operands as the kernel takes them; None for calls of other kernels, with scales or of gradients, and where an
+        address is no multiple of ALIGNMENT."""
         role = next((role for role in _TENSORS if role in call), None)
-        if role is None or call.problem.scales or call.problem.gradient or not _aligned(a, b, c, bias):
+        in_parts = "parts" in call and "combine" in call
+        if call.problem.scales or call.problem.gradient or not _aligned(a, b, c, bias) or not (role or in_parts):
             return None
+        no_bias, activation = None if call.problem.bias else bias, ACTIVATIONS.index(call.problem.activation)
+        if role is None:
+            shape = (call.numbers["splits"], *c.shape[1:])
+            parts = c.new_empty(shape, dtype=torch.float32)
+            kernel = call["parts"].prepared(a, b, parts, call.numbers["steps"])
+            return cls(kernel, (), (), no_bias, call["combine"].prepared(parts, bias, c, activation), shape)
         before, after = ((None,) * count for count in _TENSORS[role])
-        numbers = (*([repeat] if role == "product" else []), ACTIVATIONS.index(call.problem.activation))
-        kernel = call[role].prepared(a, b, *before, bias, *after, c, *numbers)
-        return cls(kernel, before, after, None if call.problem.bias else bias)
+        numbers = (*([repeat] if role == "product" else []), activation)
+        return cls(call[role].prepared(a, b, *before, bias, *after, c, *numbers), before, after, no_bias)
 
     def run(self, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, c: torch.Tensor) -> bool:
         """Whether it could: computes c for operands of the first call's shapes, strides and types at any such address."""
@@ -55,7 +66,12 @@ class Prepared:
                 return False
         elif not _aligned(a, b, c, bias):
             return False
-        self.kernel(a, b, *self.before, bias, *self.after, c)
+        if self.combine is None:
+            self.kernel(a, b, *self.before, bias, *self.after, c)
+        else:
+            parts = c.new_empty(self.parts, dtype=torch.float32)
+            self.kernel(a, b, parts)
+            self.combine(parts, bias, c)
         return True
 
 
