@@ -10,6 +10,9 @@ import torch
 import tile_ops
 from tile_ops.errors import WrongDtype, WrongShape, WrongStride, WrongValue
 from tile_ops.gemm import reference
+from tile_ops.gemm.configs import plan, shipped
+from tile_ops.gemm.problem import GemmProblem
+from tile_ops.kernel import Target
 
 
 def operands(a, b, dtype=torch.float32, seed=0):
@@ -237,25 +240,39 @@ def test_refuses(a, b, options, error, text):
         tile_ops.matmul(a, b, **options)
 
 
-@pytest.mark.cpu("tiles for its vectors and caches")
+V3, V4 = Target("cpu", "x86-64-v3"), Target("cpu", "x86-64-v4")
+
+
 @pytest.mark.parametrize(
-    ("m", "dtype", "turned", "tile"),
+    ("target", "m", "n", "k", "turned", "tile"),
     [
-        (9, torch.bfloat16, False, (16, 512, 256)),
-        (20, torch.float32, False, (32, 512, 128)),
-        (64, torch.float32, False, (64, 512, 128)),
-        (16, torch.bfloat16, True, (16, 64, 1024)),
-        (32, torch.float32, True, (32, 256, 256)),
-        (64, torch.bfloat16, True, (64, 64, 512)),
-        (300, torch.bfloat16, False, (256, 256, 256)),
+        (V4, 9, 600, 70, False, (16, 512, 128)),
+        (V4, 20, 600, 70, False, (32, 512, 128)),
+        (V4, 16, 600, 2000, True, (16, 64, 512)),
+        (V4, 64, 600, 70, True, (64, 64, 256)),
+        (V4, 5000, 5000, 70, False, (256, 256, 128)),
+        (V3, 9, 600, 70, False, (16, 128, 64)),
+        (V3, 33, 60, 70, False, (16, 64, 64)),
+        (V3, 100, 100, 64, True, (128, 128, 64)),
+        (V3, 130, 600, 64, True, (16, 128, 64)),
+        (V3, 300, 600, 64, False, (64, 128, 64)),
     ],
 )
-def test_tiles_of_a_cpu(ran, close, m, dtype, turned, tile):
-    a, b = operands((m, 70), (70, 600), dtype)
-    b = b.T.contiguous().T if turned else b
-    (kernel,) = tile_ops.explain(tile_ops.matmul, a, b).kernels
-    assert tuple(dict(kernel.spec.arguments)[name] for name in ("block_m", "block_n", "block_k")) == tile
-    if m in (9, 20):
+def test_tiles_of_a_cpu(target, m, n, k, turned, tile):
+    """As few rows and columns past those of C as there can be, by as few tiles."""
+    problem = GemmProblem(1, m, n, k, "float32", "float32", False, turned, "each", "each", None, None, False)
+    ((_, spec),) = plan(problem, target).kernels
+    assert tuple(dict(spec.arguments)[name] for name in ("block_m", "block_n", "block_k")) == tile
+    assert spec in set(shipped(target))
+
+
+@pytest.mark.cpu("tiles for its vectors and caches")
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("m", [9, 20, 50, 120])
+def test_a_cpu_computes_what_its_tiles_leave_over(ran, close, m, turned):
+    for k, dtype in ((70, torch.float32), (33, torch.bfloat16)):
+        a, b = operands((m, k), (k, 150), dtype)
+        b = b.T.contiguous().T if turned else b
         name = str(dtype).removeprefix("torch.")
         close(ran(tile_ops.matmul, a, b), reference.matmul(a, b), reference.TOLERANCES[name])
 

@@ -27,7 +27,7 @@ def roles(*args, **options):
 def packed_at_once(monkeypatch, n, k, count):
     """From here on `count` steps of such a b are packed at once: their numbers of a call with three matrices."""
     arch = target_of(torch.empty(1)).arch
-    chosen = configs.blocks(target_of(torch.empty(1)), "float32", 256, n, k)
+    chosen = configs.blocks(target_of(torch.empty(1)), "float32", 300, n, k)
     of = configs.numbers(chosen, n, k)
     small = replace(chosen, at_once=count * of["panels"] * of["width"] * of["depth"] * 4)
     monkeypatch.setitem(configs.BLOCKS, arch, (small,))
@@ -38,7 +38,7 @@ def packed_at_once(monkeypatch, n, k, count):
 @pytest.mark.parametrize("turned", ["", "a", "b", "ab"])
 @pytest.mark.parametrize(
     ("m", "n", "k"),
-    [(256, 256, 256), (300, 330, 500), (513, 257, 767), (256, 640, 256), (256, 512, 1024), (257, 289, 700)],
+    [(256, 256, 512), (300, 330, 500), (513, 257, 767), (256, 640, 256), (256, 512, 1024), (257, 289, 700)],
 )
 def test_agrees(ran, close, m, n, k, turned):
     a, b = operands(m, n, k, turned)
@@ -98,7 +98,7 @@ def test_parts_of_k_one_after_the_other(close, monkeypatch, at_once):
 def test_steps_that_fit():
     """The deepest whose zeros beyond k are few."""
     v3 = Target("cpu", "x86-64-v3")
-    depths = {k: configs.blocks(v3, "float32", 256, 256, k).block_k for k in (256, 500, 512, 700, 1000, 8192)}
+    depths = {k: configs.blocks(v3, "float32", 1024, 1024, k).block_k for k in (256, 500, 512, 700, 1000, 8192)}
     assert depths == {256: 256, 500: 512, 512: 512, 700: 256, 1000: 512, 8192: 512}
 
 
@@ -113,7 +113,8 @@ def test_blocks_for_all_threads():
 
 @pytest.mark.parametrize(
     ("m", "n", "k", "dtype"),
-    [(255, 256, 256, "float32"), (256, 255, 256, "float32"), (256, 256, 200, "float32"), (256, 256, 256, "bfloat16")],
+    [(255, 512, 512, "float32"), (512, 255, 512, "float32"), (1024, 1024, 200, "float32"), (256, 256, 256, "float32")]
+    + [(512, 512, 512, "bfloat16")],
 )
 def test_others_go_another_way(m, n, k, dtype):
     a, b = operands(m, n, k)

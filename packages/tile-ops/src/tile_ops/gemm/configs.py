@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
 from tile_ops.gemm_panels import configs as panels
@@ -13,29 +13,7 @@ from tile_ops.operator import Plan
 
 from .model import Division, Rates, best, least, whole
 from .problem import BLOCK, FLOAT8, GemmProblem
-
-
-@dataclass(frozen=True)
-class Tiles:
-    """A block's tile of C and the depth of a step in bytes; stages of the pipeline, threads, blocks of a panel walk."""
-
-    block_m: int
-    block_n: int
-    step_bytes: int
-    stages: int
-    threads: int
-    panel: int
-
-    def arguments(self, itemsize: int) -> dict[str, int]:
-        """As kernels take them."""
-        return {
-            "block_m": self.block_m,
-            "block_n": self.block_n,
-            "block_k": self.step_bytes // itemsize,
-            "stages": self.stages,
-            "threads": self.threads,
-            "panel": self.panel,
-        }
+from .tiles import ITEMSIZE, Tiles, all_tiles_of_a_cpu, tiles_of_a_cpu
 
 
 def _hopper(block_m: int, block_n: int) -> Tiles:
@@ -45,8 +23,8 @@ def _hopper(block_m: int, block_n: int) -> Tiles:
     return Tiles(block_m, block_n, 128, stages, 128 if block_m == 64 else 256, 8)
 
 
-#: By architecture (or kind) and class. "large" was measured (docs/performance/cuda.md: the tile of sm_90a and that of
-#: mma.sync; cpu.md: 256 x 256 by 512 bytes); "small" is a rule: the smallest tile with all warps at work. The others of
+#: By architecture (or kind) and class; a CPU's others are in tiles.py. "large" was measured (docs/performance/cuda.md: the
+#: tile of sm_90a and that of mma.sync); "small" is a rule: the smallest tile with all warps at work. The others of
 #: sm_90a are the ones that were the best for a shape of a sweep (cuda.md, "Products of any shape").
 TILES = {
     ("sm_90a", "large"): Tiles(128, 256, 128, 4, 256, 16),
@@ -67,14 +45,6 @@ TILES = {
     ("cuda", "small"): Tiles(64, 64, 64, 3, 128, 0),
     ("hip", "large"): Tiles(128, 128, 64, 2, 256, 8),
     ("hip", "small"): Tiles(64, 64, 64, 2, 256, 0),
-    ("cpu", "large"): Tiles(256, 256, 512, 0, 128, 0),
-    ("cpu", "small"): Tiles(64, 64, 1024, 0, 128, 0),
-    # Measured: long pieces of the rows of a B that lies row by row, deep steps along a transposed one (cpu.md).
-    ("cpu", "thin16"): Tiles(16, 512, 512, 0, 128, 0),
-    ("cpu", "thin32"): Tiles(32, 512, 512, 0, 128, 0),
-    ("cpu", "thin64"): Tiles(64, 512, 512, 0, 128, 0),
-    ("cpu", "thin16 transposed"): Tiles(16, 64, 2048, 0, 128, 0),
-    ("cpu", "thin32 transposed"): Tiles(32, 256, 1024, 0, 128, 0),
     ("cuda", "thin"): Tiles(16, 128, 128, 4, 128, 0),
     ("hip", "thin"): Tiles(16, 128, 64, 2, 256, 0),
     # One scale along n for each block, and two tiles of sums.
@@ -136,44 +106,31 @@ COLUMNS, COLUMNS_STEP = (64, 256, 512, 1024, 2048, 4096), 8
 CPU_BLOCKS = 16
 #: Bytes of B that a part along k of a CPU's product has at least: fewer, and starting costs more than it brings.
 PART_BYTES = 1 << 20
-#: Large tiles from which on a CPU takes them.
-ENOUGH = 1
-ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4, "int8": 1, "float8_e4m3fn": 1, "float8_e4m3fnuz": 1}
 
 
 def plan(problem: GemmProblem, target: Target) -> Plan:
-    """Large tiles where they fill the chip, else small ones; thin products by tiles of few rows, split along k if there
-    are too few of them."""
-    source = "table: TILES in gemm/configs.py"
+    """On GPUs the tiles that take least time by a model; on CPUs panels for large products, else tiles by the rows. Few rows
+    go without matrix instructions."""
     if problem.scales == "blocks":
-        return Plan.of({"product": _spec(problem, target, "blocks")}, f"scales of {BLOCK} x {BLOCK} blocks", source)
+        product = _spec(problem, target, _tiles(target, "blocks"))
+        return Plan.of({"product": product}, f"scales of {BLOCK} x {BLOCK} blocks", "table: TILES in gemm/configs.py")
     if kernels := _few_rows(problem, target):
         why = f"{problem.m} rows: B streams through registers"
         steps = max(1, -(-problem.k // COLUMNS_STEP))
         each = -(-steps // _cpu_parts(problem))
         return Plan.of(kernels, why, "measured: FEW_ROWS in gemm/configs.py", splits=-(-steps // each), steps=each)
-    if target.kind != "cpu":
-        return _by_model(problem, target)
-    if thin := _thin_on_cpu(problem):
-        return Plan.of({"product": _spec(problem, target, thin)}, f"{problem.m} rows", source)
+    return _on_cpu(problem, target) if target.kind == "cpu" else _by_model(problem, target)
+
+
+def _on_cpu(problem: GemmProblem, target: Target) -> Plan:
     if (blocks := _panel_blocks(problem, target)) is not None:
         why = f"{problem.m} rows by panels of b, which all share"
         numbers = panels.numbers(blocks, problem.n, problem.k, problem.batch)
         return Plan.of(_panel_kernels(problem, blocks), why, "rule: gemm_panels/configs.py", **numbers)
-    large = _tiles(target, "large")
-    whole_ones = problem.batch * (problem.m // large.block_m) * (problem.n // large.block_n)
-    size = "large" if whole_ones >= ENOUGH else "small"
-    why = f"{size} tiles, {whole_ones} whole large ones"
-    return Plan.of({"product": _spec(problem, target, size)}, why, source)
-
-
-def _thin_on_cpu(problem: GemmProblem) -> str | None:
-    """The least height of thin tiles that holds all rows; None where there is no such tile."""
-    if problem.gradient:
-        return None
-    rows = next((r for r in (16, 32, 64) if problem.m <= r), None)
-    size = f"thin{rows} transposed" if problem.transpose_b else f"thin{rows}"
-    return size if ("cpu", size) in TILES else None
+    m, n, k_bytes = problem.m, problem.n, problem.k * ITEMSIZE[problem.dtype]
+    tiles = tiles_of_a_cpu(target, m, n, k_bytes, problem.transpose_b, problem.gradient)
+    why = f"{m} x {n} by tiles of {tiles.block_m} x {tiles.block_n}"
+    return Plan.of({"product": _spec(problem, target, tiles)}, why, "measured: LIMITS in gemm/tiles.py")
 
 
 def _few_rows(problem: GemmProblem, target: Target) -> dict[str, KernelSpec] | None:
@@ -196,7 +153,9 @@ def _panel_blocks(problem: GemmProblem, target: Target) -> panels.Blocks | None:
     """Of one matrix, or several where each has its own operands, and the sums are the result."""
     own = problem.batch_a == problem.batch_b == "each" and not _combines(problem)
     plain = (problem.batch == 1 or own) and not (problem.scales or problem.gradient)
-    return panels.blocks(target, problem.dtype, problem.m, problem.n, problem.k) if plain else None
+    if not plain:
+        return None
+    return panels.blocks(target, problem.dtype, problem.m, problem.n, problem.k, problem.batch)
 
 
 def _panel_kernels(problem: GemmProblem, blocks: panels.Blocks) -> dict[str, KernelSpec]:
@@ -260,7 +219,7 @@ def _by_model(problem: GemmProblem, target: Target) -> Plan:
         if count > STAYING * rates.slots and _stays(problem, target, size):
             kernels = {"staying": _staying_spec(problem, target, size)}
             return Plan.of(kernels, f"{waves}, by blocks that stay{why}", source)
-        return Plan.of({"product": _spec(problem, target, size)}, waves + why, source)
+        return Plan.of({"product": _spec(problem, target, _tiles(target, size))}, waves + why, source)
     alone = whole(count, steps, rates).microseconds
     why = (
         f"{waves}{', by blocks that stay' if stays else ''}: {chosen.whole} whole ones, the others in {chosen.parts} parts "
@@ -292,12 +251,10 @@ def _row(target: Target) -> str:
 
 
 def _suits(problem: GemmProblem, target: Target, size: str) -> bool:
-    """Whether a tile is for these types, and rows of B's are whole units of bulk copies: 128 bytes, of a B that is read
-    row by row any number. Thin tiles of a CPU are for one order of B."""
+    """Whether a GPU's tile is for these types, and rows of B's are whole units of bulk copies: 128 bytes, of a B that is read
+    row by row any number."""
     if problem.gradient and size not in _slopes(problem, target):
         return False
-    if target.kind == "cpu":
-        return not size.startswith("thin") or problem.transpose_b == size.endswith("transposed")
     if size in ("large", "small", "thin") or problem.gradient:
         return True
     itemsize = ITEMSIZE[problem.dtype]
@@ -337,22 +294,26 @@ def _steps(problem: GemmProblem, tiles: Tiles) -> int:
 def shipped(target: Target) -> Iterator[KernelSpec]:
     """Products of one matrix, or of as many on both sides, by b or by a transposed b (a layer's weight), and what training
     such a layer takes: the gradient of its weight, by a transposed a, and the slopes of its activation."""
-    table = TILES if target.kind == "cpu" else RATES
-    sizes = [size for name, size in table if name == _row(target) and size != "blocks"]
+    sizes = [size for name, size in RATES if name == _row(target)]
     orders = ((False, False), (False, True), (True, False))
     for dtype, (transpose_a, transpose_b) in product(("float16", "bfloat16", "float32"), orders):
         problem = GemmProblem(1, 1, 1, 1, dtype, dtype, transpose_a, transpose_b, "each", "each", None, None, False)
         for rows, (n, k) in product(GEMV_ROWS, [(n, k) for n in COLUMNS for k in (1, PART_BYTES)]):
             yield from (_few_rows(replace(problem, m=rows, n=n, k=k), target) or {}).values()
+        slopes = replace(problem, gradient=True)
+        if target.kind == "cpu":
+            for tiles in all_tiles_of_a_cpu(target, transpose_b):
+                yield _spec(problem, target, tiles)
+            for tiles in all_tiles_of_a_cpu(target, transpose_b, gradient=True) if not transpose_a else ():
+                yield _spec(slopes, target, tiles)
         for size in sizes:
+            tiles = _tiles(target, size)
             if _suits(problem, target, size):
-                yield _spec(problem, target, size)
-                tiles = _tiles(target, size)
-                if target.kind != "cpu" and tiles.block_m * tiles.block_n <= CUT:
+                yield _spec(problem, target, tiles)
+                if tiles.block_m * tiles.block_n <= CUT:
                     yield from _split_specs(problem, target, size).values()
-            slopes = replace(problem, gradient=True)
             if not transpose_a and _suits(slopes, target, size):
-                yield _spec(slopes, target, size)
+                yield _spec(slopes, target, tiles)
         for size in STAYERS:
             if _stays(problem, target, size):
                 yield _staying_spec(problem, target, size)
@@ -364,7 +325,7 @@ def _tiles(target: Target, size: str) -> Tiles:
     return TILES.get((target.arch, size)) or TILES[target.kind, size]
 
 
-def _spec(problem: GemmProblem, target: Target, size: str) -> KernelSpec:
+def _spec(problem: GemmProblem, target: Target, tiles: Tiles) -> KernelSpec:
     return KernelSpec.of(
         "gemm",
         "matmul",
@@ -378,7 +339,7 @@ def _spec(problem: GemmProblem, target: Target, size: str) -> KernelSpec:
         scales=problem.scales,
         bias=_bias(problem),
         gradient=problem.gradient,
-        **_tiles(target, size).arguments(ITEMSIZE[problem.dtype]),
+        **tiles.arguments(ITEMSIZE[problem.dtype]),
     )
 
 

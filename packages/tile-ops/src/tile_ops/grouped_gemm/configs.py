@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
-from tile_ops.gemm.configs import ITEMSIZE, Tiles
+from tile_ops.gemm.tiles import ITEMSIZE, Tiles
 from tile_ops.kernel import KernelSpec, Target
 from tile_ops.operator import Plan
 
