@@ -113,8 +113,13 @@ def test_blocks_for_all_threads():
 
 @pytest.mark.parametrize(
     ("m", "n", "k", "dtype"),
-    [(255, 512, 512, "float32"), (512, 255, 512, "float32"), (1024, 1024, 200, "float32"), (256, 256, 256, "float32")]
-    + [(512, 512, 512, "bfloat16")],
+    [
+        (255, 512, 512, "float32"),
+        (512, 255, 512, "float32"),
+        (1024, 1024, 200, "float32"),
+        (256, 256, 256, "float32"),
+        (512, 512, 512, "bfloat16"),
+    ],
 )
 def test_others_go_another_way(m, n, k, dtype):
     a, b = operands(m, n, k)
