@@ -75,9 +75,9 @@ class Call(Generic[P]):
     def run(
         self,
         role: str,
-        *tensors: torch.Tensor,
+        *tensors: torch.Tensor | None,
         numbers: tuple[Any, ...] = (),
-        views: Callable[..., tuple[torch.Tensor, ...]] | None = None,
+        views: Callable[..., tuple[torch.Tensor | None, ...]] | None = None,
     ) -> None:
         """`self[role](*views(*tensors), *numbers)`, where shapes, strides, types and numbers are those of every such call.
 
@@ -85,7 +85,7 @@ class Call(Generic[P]):
         """
         aligned = True
         for x in tensors:
-            if x.data_ptr() % self.ALIGNMENT:
+            if x is not None and x.data_ptr() % self.ALIGNMENT:
                 aligned = False
         known = self._prepared.get(role)
         if known is not None and aligned:

@@ -107,10 +107,12 @@ def test_many_queries_on_a_cpu_take_larger_tiles_and_give_the_same_rows():
         return arguments["block_M"], arguments["block_N"]
 
     assert tiles(4, 256) == (256, 128)
-    assert {tiles(1, 256), tiles(9, 257), tiles(9, 64)} == {(64, 128)}
+    assert {tiles(1, 256), tiles(9, 257), tiles(9, 64), tiles(1, 17)} == {(64, 128)}
+    assert {tiles(1, 1), tiles(9, 16)} == {(16, 128)}
     q, k, v = operands(4, 256, 140, 4, 4, 32, torch.float32)
-    alone = tile_ops.flash_attention(q[1:2, :9], k[1:2], v[1:2])
-    assert torch.equal(tile_ops.flash_attention(q, k, v)[1:2, :9], alone)
+    for tokens in (9, 40):
+        alone = tile_ops.flash_attention(q[1:2, :tokens], k[1:2], v[1:2])
+        assert torch.equal(tile_ops.flash_attention(q, k, v)[1:2, :tokens], alone)
 
 
 def test_every_key_in_sight(cpu_or_hopper, agrees):

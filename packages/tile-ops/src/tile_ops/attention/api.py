@@ -102,14 +102,19 @@ def forward_operation(
         lse.copy_(torch.full_like(lse, -torch.inf) if sinks is None else sinks[:, None])
         return out.zero_(), lse
     if out.numel():
-        numbers = (problem.scale, problem.softcap or 0.0, problem.left, problem.right)
+        numbers: tuple[float, ...] = (problem.scale, problem.softcap or 0.0, problem.left, problem.right)
         scores = None if sinks is None else sinks.float().contiguous()
-        tensors = (q.contiguous(), k.contiguous(), v.contiguous(), scores, out, lse.view(-1))
+        role = "forward"
         if "staying" in call:
-            call["staying"](*tensors, *numbers, call.numbers["launched"], call.numbers["section"])
-        else:
-            call["forward"](*tensors, *numbers)
+            role, numbers = "staying", (*numbers, call.numbers["launched"], call.numbers["section"])
+        tensors = (q.contiguous(), k.contiguous(), v.contiguous(), scores, out, lse)
+        call.run(role, *tensors, numbers=numbers, views=_rows_of_lse)
     return out, lse
+
+
+def _rows_of_lse(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The last tensor as one row, as the kernels take it."""
+    return *tensors[:-1], tensors[-1].view(-1)
 
 
 def _results(q: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

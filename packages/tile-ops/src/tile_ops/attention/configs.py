@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import torch
@@ -69,6 +69,9 @@ COUNTED = 1 << 13
 #: keys as in the tiles of TABLE, so that a query's result depends on nothing but its keys.
 MANY_QUERIES = Tiles(128, 256, 128, 1, 128)
 
+#: Queries of a CPU's tile where there are no more, as all of a tile are computed; keys as in TABLE, for the same reason.
+FEW_QUERIES = 16
+
 #: Elements between the rows of a tile of values that the product reads in place, a line of the cache: a panel of rows a power of
 #: two apart has too few places in the first cache. 2 to 4 % with AVX2 (cpu.md); not measured elsewhere.
 PAD = 16
@@ -85,6 +88,8 @@ def plan(problem: AttentionProblem, target: Target) -> Plan:
     tiles, source = choose(problem.dim, problem.dim_v, problem.dtype, target)
     if target.kind == "cpu" and _many_queries(problem):
         tiles, source = MANY_QUERIES, "measured: MANY_QUERIES in attention/configs.py"
+    elif target.kind == "cpu" and problem.tokens <= FEW_QUERIES:
+        tiles, source = replace(tiles, block_M=FEW_QUERIES), "rule: FEW_QUERIES in attention/configs.py"
     if row := _staying(problem, target):
         return _by_blocks_that_stay(problem, tiles, row)
     spec = forward(problem, tiles, target)
@@ -203,3 +208,5 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
                     yield staying(call, tiles, row)
                 if kind == "cpu" and function == "forward" and dim <= MANY_QUERIES.up_to:
                     yield forward(call, MANY_QUERIES, target)
+                if kind == "cpu" and function == "forward":
+                    yield forward(call, replace(tiles, block_M=FEW_QUERIES), target)

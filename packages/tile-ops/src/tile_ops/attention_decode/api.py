@@ -89,8 +89,8 @@ def _decode(
         scores = None if sinks is None else sinks.float().contiguous()
         numbers = (problem.scale, problem.softcap or 0.0, problem.left, problem.group, call.numbers["blocks"])
         operands = (q.contiguous(), k_cache.contiguous(), v_cache.contiguous())
-        call["split"](*operands, table, counts, parts, sums, *numbers)
-        call["combine"](parts, sums, scores, out, lse)
+        call.run("split", *operands, table, counts, parts, sums, numbers=numbers)
+        call.run("combine", parts, sums, scores, out, lse)
     return out, lse
 
 

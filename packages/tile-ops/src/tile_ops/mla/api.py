@@ -76,12 +76,12 @@ def _mla_decode(
     operands = (q_nope.contiguous(), q_rope.contiguous(), cache, block_table.contiguous(), lengths.contiguous())
     scale *= math.log2(math.e)
     if parts == 1:
-        call["decode"](*operands, out, lse, scale)
+        call.run("decode", *operands, out, lse, numbers=(scale,))
     else:
         means = lse.new_empty(problem.batch, parts, problem.heads, problem.dim)
         logs = lse.new_empty(problem.batch, parts, problem.heads)
-        call["part"](*operands, means, logs, scale)
-        call["combine"](means, logs, out, lse)
+        call.run("part", *operands, means, logs, numbers=(scale,))
+        call.run("combine", means, logs, out, lse)
     return out, lse
 
 
