@@ -48,6 +48,7 @@ def test_sizes(ran, close, sizes):
     close(found, reference.grouped_matmul(x, weights, sizes), reference.TOLERANCES["float32"])
 
 
+@pytest.mark.cpu("its tiles")
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("average", [1, 5, 12, 30, 60, 130])
 def test_tiles_of_a_cpu_are_as_high_as_a_group_on_average(ran, close, average, transposed):
