@@ -51,6 +51,26 @@ def test_window_softcap_sinks_and_the_gradient_of_lse(agrees):
     agrees(*tensors, dlse=dlse, sinks=torch.tensor([1.0, -1.0]), window=(9, 5), softcap=3.0)
 
 
+@pytest.mark.cpu("its kernel")
+@pytest.mark.parametrize(
+    ("tokens", "keys", "options"),
+    [
+        (70, 100, {}),
+        (140, 130, {"causal": True}),
+        (130, 70, {"causal": True}),  # queries that see nothing
+        (70, 150, {"window": (9, 5), "softcap": 3.0, "sinks": torch.linspace(-1, 1, 8)}),
+    ],
+    ids=["full", "causal", "more queries", "window"],
+)
+def test_many_heads_by_one_walk_on_a_cpu(agrees, tokens, keys, options):
+    """Several tiles of keys add to one of dQ; heads that share keys; the last tiles are not whole."""
+    tensors = operands(2, tokens, keys, 8, 4, 32)
+    out, lse = tile_ops.flash_attention(*tensors[1:], return_lse=True, **options)
+    explained = tile_ops.explain(tile_ops.flash_attention_backward, *tensors, out, lse, **options)
+    assert [kernel.role for kernel in explained.kernels if kernel.role != "sinks"] == ["prepare", "together"]
+    agrees(*tensors, **options)
+
+
 def test_autograd_through_the_operator(close):
     dout, *inputs = operands(1, 70, 100, 2, 1, 32)
     leaves = [x.requires_grad_() for x in inputs]

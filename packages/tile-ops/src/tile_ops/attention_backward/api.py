@@ -118,8 +118,11 @@ def _launch(
         call["keys"](q, k, v, dout, starts, key_starts, base, delta, dk, wide_dv, longest_keys, *numbers)
     else:
         call["prepare"](out.contiguous(), dout, *flat, base, delta)
-        call["queries"](q, k, v, dout, base, delta, dq, *numbers)
-        call["keys"](q, k, v, dout, base, delta, dk, wide_dv, *numbers)
+        if "together" in call:
+            call["together"](q, k, v, dout, base, delta, dq, dk, wide_dv, *numbers)
+        else:
+            call["queries"](q, k, v, dout, base, delta, dq, *numbers)
+            call["keys"](q, k, v, dout, base, delta, dk, wide_dv, *numbers)
     if wide_dv is not dv:
         dv.copy_(wide_dv[..., : problem.dim_v])
     if sinks is not None:

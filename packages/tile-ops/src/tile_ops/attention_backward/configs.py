@@ -43,13 +43,23 @@ TABLE: dict[str, tuple[Tiles, ...]] = {
 FLOAT32 = Tiles(256, (16, 16), (16, 16), (0, 0), 64)
 
 
+#: Heads of keys, of all sequences, from which on a CPU computes all gradients of a head by one walk, in float32: 1.2 to 2.2 of
+#: torch where two walks are at 0.8 to 1.3 (cpu.md). Fewer would leave cores without work.
+HEADS = 8
+
+
 def plan(problem: AttentionBackwardProblem, target: Target) -> Plan:
-    """A kernel for rows, one for dQ, one for dK and dV, one for the sinks if there are any."""
+    """A kernel for rows, one for dQ, one for dK and dV, or one for all three, one for the sinks if there are any."""
     call = problem.attention
     tiles, source = choose(call.dim, call.dtype, target)
     kernels = specs(call, tiles, target.kind)
     if not call.sinks:
         del kernels["sinks"]
+    if target.kind == "cpu" and call.dtype == "float32" and call.batch * call.heads_kv >= HEADS:
+        kernels["together"] = _together(call, tiles)
+        del kernels["queries"], kernels["keys"]
+        why = f"{call.mask} mask, dQ, dK and dV of a head together by {tiles.keys[0]}x{tiles.keys[1]}"
+        return Plan.of(kernels, why, "measured: HEADS in attention_backward/configs.py")
     why = f"{call.mask} mask, dQ by {tiles.queries[0]}x{tiles.queries[1]}, dK and dV by {tiles.keys[0]}x{tiles.keys[1]}"
     return Plan.of(kernels, why, source)
 
@@ -101,6 +111,21 @@ def specs(call: AttentionProblem, tiles: Tiles, kind: str, packed: str = "") -> 
     }
 
 
+def _together(call: AttentionProblem, tiles: Tiles) -> KernelSpec:
+    return KernelSpec.of(
+        "attention_backward",
+        "together",
+        dtype=call.dtype,
+        dim=call.dim,
+        mask=call.mask,
+        softcap=call.softcap is not None,
+        block_M=tiles.keys[0],
+        block_N=tiles.keys[1],
+        stages=tiles.stages[1],
+        threads=tiles.threads,
+    )
+
+
 #: Types for GPUs, and whether sequences are packed.
 SHIPPED = (("float16", ""), ("bfloat16", ""), ("bfloat16", "_packed"))
 
@@ -113,3 +138,5 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
         tiles, _ = choose(dim, dtype, target)
         call = AttentionProblem(1, 1, 1, 1, 1, dim, dim, dtype, 1 << 29, 0, 1.0, None, False)
         yield from (spec for role, spec in specs(call, tiles, target.kind, packed).items() if role != "sinks")
+        if target.kind == "cpu" and not packed:
+            yield _together(call, tiles)

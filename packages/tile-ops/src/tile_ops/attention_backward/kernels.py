@@ -270,9 +270,45 @@ def keys_and_values(dtype, dim, mask, softcap, block_M, block_N, stages, threads
     ):
         with T.Kernel(T.ceildiv(keys, block_N), heads_kv, batch, threads=threads) as (bx, head_kv, b):
             where = (b, 0, 0, head_kv, T.truncdiv(heads, heads_kv), bx * block_N, tokens, keys, 0)
-            block(Q, K, V, dO, Base, Delta, dK, dV, where, (scale, cap, left, right))
+            block(Q, K, V, dO, Base, Delta, None, dK, dV, where, (scale, cap, left, right))
 
     return attention_dkdv
+
+
+def together(dtype, dim, mask, softcap, block_M, block_N, stages, threads):
+    """dQ, dK and dV of sequences of one length, float32: a block computes all of one head of keys, tile by tile. So scores are
+    computed once; for CPUs, whose cores find work enough in the heads."""
+    batch, tokens, keys = T.dynamic("batch"), T.dynamic("tokens"), T.dynamic("keys")
+    heads, heads_kv, padded = T.dynamic("heads"), T.dynamic("heads_kv"), T.dynamic("padded")
+    block = of_keys_and_values(dtype, dim, mask, softcap, False, block_M, block_N, stages)
+
+    @T.prim_func
+    def attention_gradients(
+        Q: T.Tensor((batch, tokens, heads, dim), dtype),
+        K: T.Tensor((batch, keys, heads_kv, dim), dtype),
+        V: T.Tensor((batch, keys, heads_kv, dim), dtype),
+        dO: T.Tensor((batch, tokens, heads, dim), dtype),
+        Base: T.Tensor((batch, heads, padded), "float32"),
+        Delta: T.Tensor((batch, heads, padded), "float32"),
+        dQ: T.Tensor((batch, tokens, heads, dim), "float32"),
+        dK: T.Tensor((batch, keys, heads_kv, dim), dtype),
+        dV: T.Tensor((batch, keys, heads_kv, dim), dtype),
+        scale: T.float32,
+        cap: T.float32,
+        left: T.int32,
+        right: T.int32,
+    ):
+        with T.Kernel(heads_kv, batch, threads=threads) as (head_kv, b):
+            group = T.truncdiv(heads, heads_kv)
+            tiles = T.ceildiv(tokens, block_M)
+            for step in T.serial(tiles * group):
+                for i, d in T.Parallel(block_M, dim):
+                    dQ[b, T.truncmod(step, tiles) * block_M + i, head_kv * group + T.truncdiv(step, tiles), d] = 0
+            for tile in T.serial(T.ceildiv(keys, block_N)):
+                where = (b, 0, 0, head_kv, group, tile * block_N, tokens, keys, 0)
+                block(Q, K, V, dO, Base, Delta, dQ, dK, dV, where, (scale, cap, left, right))
+
+    return attention_gradients
 
 
 def keys_and_values_packed(dtype, dim, mask, softcap, block_M, block_N, stages, threads):
@@ -304,16 +340,17 @@ def keys_and_values_packed(dtype, dim, mask, softcap, block_M, block_N, stages, 
             own, own_keys = Starts[b + 1] - start, Key_starts[b + 1] - key_start
             group = T.truncdiv(heads, heads_kv)
             where = (0, start, key_start, head_kv, group, bx * block_N, own, own_keys, place(start, b))
-            block(Q, K, V, dO, Base, Delta, dK, dV, where, (scale, cap, left, right))
+            block(Q, K, V, dO, Base, Delta, None, dK, dV, where, (scale, cap, left, right))
 
     return attention_dkdv_packed
 
 
 def of_keys_and_values(dtype, dim, mask, softcap, packed, block_M, block_N, stages):
-    """The body of a block of dK and dV: `block_N` keys, a walk over the queries of their heads in tiles of `block_M`."""
+    """The body of a block of dK and dV: `block_N` keys, a walk over the queries of their heads in tiles of `block_M`. What
+    these keys add to dQ, float32, is added there, unless it is None."""
 
     @T.macro
-    def block(Q, K, V, dO, Base, Delta, dK, dV, where, numbers):
+    def block(Q, K, V, dO, Base, Delta, dQ, dK, dV, where, numbers):
         b, q0, k0, head_kv, group, column, tokens, keys, padding = where
         scale, cap, left, right = numbers
         K_tile = T.alloc_shared((block_N, dim), dtype)
@@ -384,6 +421,11 @@ def of_keys_and_values(dtype, dim, mask, softcap, packed, block_M, block_N, stag
                 slopes[j, i] *= scores[j, i]
             T.copy(slopes, rounded)
             T.gemm(rounded, Q_tile, of_keys, policy=T.GemmWarpPolicy.FullRow)
+            if dQ is not None:
+                of_queries = T.alloc_fragment((block_M, dim), "float32")
+                T.gemm(rounded, K_tile, of_queries, transpose_A=True, clear_accum=True)
+                for i, d in T.Parallel(block_M, dim):
+                    dQ[b, row + i, head, d] += of_queries[i, d] * scale
 
         for j, d in T.Parallel(block_N, dim):
             of_keys[j, d] *= scale
