@@ -98,21 +98,39 @@ def test_blocks_that_stay(monkeypatch, run_as, agrees):
     assert torch.equal(tile_ops.flash_attention(q, k, v, causal=True)[:, :, :2], alone)
 
 
-def test_many_queries_on_a_cpu_take_larger_tiles_and_give_the_same_rows():
-    """Of as many keys; not where the last tile would be mostly empty, or cores without one."""
+def test_tiles_of_a_cpu_fit_what_there_is_and_are_all_shipped():
+    """Large ones not where the last tile would be mostly empty, or cores without one."""
 
-    def tiles(batch, tokens):
-        q = torch.empty(batch, tokens, 4, 32)
-        arguments = dict(plan(AttentionProblem.of(q, q, q), Target("cpu", "x86-64-v4")).kernels[0][1].arguments)
+    def tiles(batch, tokens, keys=None, level="x86-64-v3", **mask):
+        q, k = (torch.empty(batch, n, 8, 64) for n in (tokens, keys or tokens))
+        spec = plan(AttentionProblem.of(q, k, k, **mask), Target("cpu", level)).kernels[0][1]
+        assert spec in shipped_there[level]
+        arguments = dict(spec.arguments)
         return arguments["block_M"], arguments["block_N"]
 
-    assert tiles(4, 256) == (256, 128)
-    assert {tiles(1, 256), tiles(9, 257), tiles(9, 64), tiles(1, 17)} == {(64, 128)}
-    assert {tiles(1, 1), tiles(9, 16)} == {(16, 128)}
+    levels = ("x86-64-v3", "x86-64-v4+bf16+vnni+amx")
+    shipped_there = {level: set(configs.shipped(Target("cpu", level))) for level in levels}
+    assert {tiles(1, n) for n in (1, 16)} == {(16, 16)}
+    assert tiles(1, 17) == tiles(9, 1, 32) == (32, 32)
+    assert [tiles(1, n, 4000)[0] for n in (1, 2, 5, 9, 17, 40, 49)] == [1, 4, 8, 16, 32, 16, 64]
+    assert [tiles(1, 64, keys)[1] for keys in (33, 512, 513)] == [64, 64, 128]
+    assert [tiles(4, 1024), tiles(4, 512), tiles(1, 256), tiles(9, 257)] == [(256, 128), (256, 64), (64, 64), (64, 64)]
+    assert [tiles(4, n, causal=True) for n in (1024, 4096)] == [(128, 128), (256, 128)]
+    assert tiles(4, 1024, level=levels[1], causal=True) == (256, 128)
+
+
+def test_a_query_on_a_cpu_does_not_depend_on_the_others():
+    """But for the order in which the sums of a score are added where there are at most eight."""
     q, k, v = operands(4, 256, 140, 4, 4, 32, torch.float32)
     for tokens in (9, 40):
         alone = tile_ops.flash_attention(q[1:2, :tokens], k[1:2], v[1:2])
         assert torch.equal(tile_ops.flash_attention(q, k, v)[1:2, :tokens], alone)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_few_queries_and_few_keys_on_a_cpu(dtype, agrees):
+    for tokens, keys in ((1, 1), (1, 300), (3, 70), (7, 129), (12, 12), (20, 30), (40, 40), (33, 700)):
+        agrees(*operands(2, tokens, keys, 2, 1, 64, dtype), causal=tokens == keys)
 
 
 def test_every_key_in_sight(cpu_or_hopper, agrees):

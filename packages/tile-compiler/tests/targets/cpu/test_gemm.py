@@ -7,8 +7,9 @@ import pytest
 from tvm import tirx as tir
 
 from tile_compiler.targets.cpu.codegen import build_object
-from tile_compiler.targets.cpu.features import V3, V4_AMX, V4_BF16_VNNI
+from tile_compiler.targets.cpu.features import V3, V4_AMX, V4_BF16_VNNI, CpuFeatures
 from tile_compiler.targets.cpu.gemm import GemmSpec, Operand, balanced, choose_instruction, emit_gemm, register_tile
+from tile_compiler.targets.cpu.gemm_dots import by_dots
 from tile_compiler.targets.cpu.instructions.multiply_accumulate import FMA_F32
 from tile_compiler.targets.cpu.lowered import LoweredLaunch
 from tilelang.interpreter import numerics
@@ -111,6 +112,26 @@ def test_types_and_remainders(types, shape, run, scratch, host):
 @pytest.mark.parametrize("types", TYPES, ids=IDS)
 def test_lower_levels(types, run, scratch, features):
     check(run, scratch, types, (19, 37, 11), features, turn_b=True)
+
+
+@pytest.mark.parametrize("bits", [256, 512])
+@pytest.mark.parametrize("types", [TYPES[i] for i in (0, 1, 3, 7)], ids=[IDS[i] for i in (0, 1, 3, 7)])
+def test_few_rows_by_a_transposed_matrix(types, bits, run, scratch, monkeypatch):
+    """Scalar products along K, of vectors of both widths: rows in one block or several, columns and K with a rest."""
+    monkeypatch.setattr(CpuFeatures, "lanes", lambda self, width: bits // width)
+    for shape in ((1, 16, 64), (1, 37, 150), (2, 7, 150), (3, 4, 131), (4, 18, 128), (5, 3, 140), (8, 9, 150)):
+        assert by_dots(spec_of(shape, types), choose_instruction(*types[:3], V3))
+        check(run, scratch, types, shape, V3, turn_b=True)
+    assert not by_dots(spec_of((9, 16, 512), types), FMA_F32)
+    assert not by_dots(spec_of((4, 16, 3), types), FMA_F32)
+
+
+def spec_of(shape, types) -> GemmSpec:
+    """The product of a matrix by a transposed one."""
+    m, n, k = shape
+    a, b, c = (tir.decl_buffer(extents, t, "m") for extents, t in zip(((m, k), (n, k), (m, n)), types))
+    operands = (Operand(a, (ZERO, ZERO), 0, 1), Operand(b, (ZERO, ZERO), 1, 0), Operand(c, (ZERO, ZERO), 0, 1))
+    return GemmSpec(*shape, *operands, V3, lambda dtype, shape: None)
 
 
 @pytest.mark.parametrize("types", TYPES[:5] + TYPES[9:10] + TYPES[16:17], ids=IDS[:5] + IDS[9:10] + IDS[16:17])

@@ -65,12 +65,22 @@ SECTIONS = (16, 32)
 COUNTED = 1 << 13
 
 #: What a CPU takes for many queries: each tile of keys is packed once for all of them. 1024 tokens, 4 heads of 128 on one
-#: core of a Sapphire Rapids, GFLOP/s: bfloat16 170 against 128 by 64 x 64, float32 70 against 61 (22 November 2026). As many
-#: keys as in the tiles of TABLE, so that a query's result depends on nothing but its keys.
-MANY_QUERIES = Tiles(128, 256, 128, 1, 128)
-
-#: Queries of a CPU's tile where there are no more, as all of a tile are computed; keys as in TABLE, for the same reason.
-FEW_QUERIES = 16
+#: core of a Sapphire Rapids, GFLOP/s: bfloat16 170 against 128 by 64 x 64, float32 70 against 61 (22 November 2026).
+MANY_QUERIES = 256
+#: With a causal mask half of a tile that the diagonal crosses is for nothing: 0.9 of the time of 256 queries with AVX2, up to so
+#: many tokens.
+MANY_QUERIES_CAUSAL, MANY_TOKENS = 128, 2048
+#: Up to how many queries a CPU's tile has how many, as all of a tile are computed; there are 64 behind the last.
+FEW_QUERIES = ((1, 1), (4, 4), (8, 8), (16, 16), (32, 32), (48, 16))
+#: The tile's keys for so few of them, and its queries.
+FEW_KEYS = (16, 32)
+#: Up to how many keys a CPU's tiles have 64. More of them gain nothing there, and cost what a mask leaves out: causal 128 tokens
+#: take 0.74 of the time by 64 x 64 that they do by 64 x 128 (docs/performance/cpu.md). Keys alone choose a tile's keys, so
+#: that a query's result has nothing to do with how many others there are, of more than 8.
+SOME_KEYS = 512
+#: Queries of a tile for sequences of any lengths, by the longest; their keys are 64 whatever the lengths, so that a sequence's
+#: result has nothing to do with those of others.
+PACKED_QUERIES = (16, 32)
 
 #: Elements between the rows of a tile of values that the product reads in place, a line of the cache: a panel of rows a power of
 #: two apart has too few places in the first cache. 2 to 4 % with AVX2 (cpu.md); not measured elsewhere.
@@ -84,17 +94,42 @@ FLOAT32 = Tiles(256, 32, 32, 0, 128)
 
 
 def plan(problem: AttentionProblem, target: Target) -> Plan:
-    """One kernel for all shapes of a head dimension, a type and a mask."""
+    """One kernel for all shapes of a head dimension, a type and a mask; on a CPU for few tokens another."""
     tiles, source = choose(problem.dim, problem.dim_v, problem.dtype, target)
-    if target.kind == "cpu" and _many_queries(problem):
-        tiles, source = MANY_QUERIES, "measured: MANY_QUERIES in attention/configs.py"
-    elif target.kind == "cpu" and problem.tokens <= FEW_QUERIES:
-        tiles, source = replace(tiles, block_M=FEW_QUERIES), "rule: FEW_QUERIES in attention/configs.py"
+    if target.kind == "cpu":
+        tiles, source = _of_a_cpu(problem, tiles, target), "measured: FEW_QUERIES in attention/configs.py"
     if row := _staying(problem, target):
         return _by_blocks_that_stay(problem, tiles, row)
     spec = forward(problem, tiles, target)
     why = f"{problem.mask} mask, {tiles.block_M} queries by {tiles.block_N} keys"
     return Plan.of({"forward": spec}, why, source)
+
+
+def _of_a_cpu(problem: AttentionProblem, tiles: Tiles, target: Target) -> Tiles:
+    """The table's tiles, smaller where they would be mostly empty, with more queries where there are many."""
+    if (side := _least(problem.keys)) is not None:
+        return replace(tiles, block_M=side, block_N=side)
+    block_N = 64 if problem.keys <= SOME_KEYS else tiles.block_N
+    few = [rows for most, rows in FEW_QUERIES if problem.tokens <= most]
+    many = max(problem.dim, problem.dim_v) <= tiles.up_to == 128 and not few
+    queries = _many_queries(problem, target) if many else None
+    return replace(tiles, block_M=few[0] if few else queries or tiles.block_M, block_N=block_N)
+
+
+def _least(keys: int) -> int | None:
+    """The side of a square tile for few keys."""
+    return next((side for side in FEW_KEYS if keys <= side), None)
+
+
+def _many_queries(problem: AttentionProblem, target: Target) -> int | None:
+    """Queries of a larger tile, if it computes few rows that are none (of the last block) and leaves each core some blocks."""
+    causal = problem.mask == "causal" and "amx" not in target.arch
+    if causal and problem.keys <= SOME_KEYS:
+        return None
+    rows = MANY_QUERIES_CAUSAL if causal and problem.tokens <= MANY_TOKENS else MANY_QUERIES
+    blocks = -(-problem.tokens // rows)
+    fits = blocks * rows <= 1.15 * problem.tokens and blocks * problem.heads * problem.batch >= CPU_BLOCKS
+    return rows if fits else None
 
 
 def _staying(problem: AttentionProblem, target: Target) -> Staying | None:
@@ -129,20 +164,15 @@ def _most_work(heads: int, rows: int, section: int, blocks: int) -> int:
 
 
 def plan_packed(problem: PackedProblem, target: Target) -> Plan:
-    """The same tiles as for sequences of one length."""
+    """The tiles for sequences of one length; on a CPU fewer keys, and no more queries than the longest sequence has."""
     call = problem.call
     tiles, source = choose(call.dim, call.dim_v, call.dtype, target)
+    if target.kind == "cpu":
+        rows = next((rows for rows in PACKED_QUERIES if problem.longest <= rows), tiles.block_M)
+        tiles, source = replace(tiles, block_M=rows, block_N=64), "rule: PACKED_QUERIES in attention/configs.py"
     spec = forward(call, tiles, target, "forward_packed")
     why = f"{call.mask} mask, {tiles.block_M} queries by {tiles.block_N} keys of one sequence"
     return Plan.of({"forward": spec}, why, source)
-
-
-def _many_queries(problem: AttentionProblem) -> bool:
-    """Whether MANY_QUERIES computes few rows that are none (of the last block), and leaves each core some blocks."""
-    blocks = -(-problem.tokens // MANY_QUERIES.block_M)
-    fits = max(problem.dim, problem.dim_v) <= MANY_QUERIES.up_to
-    few = blocks * MANY_QUERIES.block_M <= 1.15 * problem.tokens
-    return fits and few and blocks * problem.heads * problem.batch >= CPU_BLOCKS
 
 
 def choose(dim: int, dim_v: int, dtype: str, target: Target) -> tuple[Tiles, str]:
@@ -203,10 +233,20 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
             for mask, function in product(masks, ("forward", "forward_packed")):
                 right = 0 if mask == "causal" else UNLIMITED
                 call = AttentionProblem(1, 1, 1, 1, 1, dim, dim_v, dtype, UNLIMITED, right, 1.0, None, False)
-                yield forward(call, tiles, target, function)
+                for some in _all_of_a_cpu(tiles, mask, function) if kind == "cpu" else (tiles,):
+                    yield forward(call, some, target, function)
                 if function == "forward" and (row := _staying(call, target)):
                     yield staying(call, tiles, row)
-                if kind == "cpu" and function == "forward" and dim <= MANY_QUERIES.up_to:
-                    yield forward(call, MANY_QUERIES, target)
-                if kind == "cpu" and function == "forward":
-                    yield forward(call, replace(tiles, block_M=FEW_QUERIES), target)
+
+
+def _all_of_a_cpu(tiles: Tiles, mask: str, function: str) -> Iterator[Tiles]:
+    """Every answer of `_of_a_cpu` and `plan_packed`."""
+    if function == "forward_packed":
+        yield from (replace(tiles, block_M=rows, block_N=64) for rows in (*PACKED_QUERIES, tiles.block_M))
+        return
+    yield from (replace(tiles, block_M=side, block_N=side) for side in FEW_KEYS)
+    sizes = dict.fromkeys([*(rows for _, rows in FEW_QUERIES), tiles.block_M])
+    if tiles.up_to == 128:
+        sizes |= dict.fromkeys([MANY_QUERIES] + [MANY_QUERIES_CAUSAL] * (mask == "causal"))
+    for rows, keys in product(sizes, dict.fromkeys((64, tiles.block_N))):
+        yield replace(tiles, block_M=rows, block_N=keys)

@@ -87,10 +87,12 @@ class AttentionProblem:
 
 @dataclass(frozen=True)
 class PackedProblem:
-    """Sequences of different lengths one behind the other: `call` is that of one sequence as long as all of them."""
+    """Sequences of different lengths one behind the other: `call` is that of one sequence as long as all of them, `longest`
+    the power of two that the longest one's queries do not exceed."""
 
     call: AttentionProblem
     sequences: int
+    longest: int
 
     @classmethod
     def of(
@@ -137,7 +139,12 @@ class PackedProblem:
         scale, softcap = factors(name, dim, scale, softcap)
         shape = (1, len(q), len(k), heads, heads_kv, dim, v.shape[2])
         call = AttentionProblem(*shape, dtype, left, right, scale, softcap, sinks is not None)
-        return cls(call, len(cu_seqlens_q) - 1)
+        return cls(call, len(cu_seqlens_q) - 1, power_of_two(max_seqlen_q))
+
+
+def power_of_two(number: int) -> int:
+    """The least one that is no less."""
+    return 1 << max(number - 1, 0).bit_length()
 
 
 def check_heads(name: str, heads: int, heads_kv: int, dim: int) -> None:

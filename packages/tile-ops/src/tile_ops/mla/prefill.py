@@ -17,6 +17,7 @@ from tile_ops.attention.problem import (
     check_heads,
     check_values,
     factors,
+    power_of_two,
     sides,
 )
 from tile_ops.errors import WrongDtype, WrongShape, WrongValue
@@ -80,7 +81,7 @@ class PrefillProblem:
             )
         if max_seqlen is None or max_seqlen < 0:
             raise WrongValue(f"{NAME}: max_seqlen is {max_seqlen}; the length of the longest sequence is expected")
-        return cls(PackedProblem(call, len(cu_seqlens) - 1))
+        return cls(PackedProblem(call, len(cu_seqlens) - 1, power_of_two(max_seqlen)))
 
 
 def plan_prefill(problem: PrefillProblem, target: Target) -> Plan:

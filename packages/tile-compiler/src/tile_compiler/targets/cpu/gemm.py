@@ -18,7 +18,7 @@ Of operands of one type and no groups, tiles of tensors are read in place, and w
 kernel will need, and those that the next round of the loop around reads of A and B, are fetched while it multiplies.
 
 C of another type than the accumulator is converted before and rounded after, once per call. The kernels for the first two
-are in `tile_kernels.py`, the others in `gemm_kernels.py`.
+are in `tile_kernels.py`, the others in `gemm_kernels.py`; those of few rows of floats by a transposed B in `gemm_dots.py`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from tilelang.ir.dtypes import dtype_of as dtype_facts
 
 from .ahead import FetchedLines, Share
 from .features import CpuFeatures
+from .gemm_dots import Dots, by_dots
 from .gemm_kernels import ROUND, KernelShape
 from .gemm_operands import Emitter, GemmSpec, Operand, Prepared, Stmt, holds, index, loop, unsigned
 from .gemm_tiles import Tiles
@@ -101,7 +102,9 @@ def register_tile(op: MultiplyAccumulate, features: CpuFeatures, m: int, n: int)
 def emit_gemm(spec: GemmSpec) -> Stmt:
     """The statements of one tile GEMM."""
     op = choose_instruction(spec.a.dtype, spec.b.dtype, spec.c.dtype, spec.features)
-    return Tiles(spec, op).emit() if isinstance(op, TileMultiply) else Vectors(spec, op).emit()
+    if isinstance(op, TileMultiply):
+        return Tiles(spec, op).emit()
+    return (Dots if by_dots(spec, op) else Vectors)(spec, op).emit()
 
 
 class Vectors(Emitter):

@@ -158,10 +158,14 @@ class Emitter:
         c_before, c, c_after = self.prepare_c()
         correction, sums = self.correction(a)
         stmts = [*before, *b_stmts, *c_before, *correction]
-        clear = self.spec.clear_accum
-        clear = tir.const(int(clear), "int32") if isinstance(clear, (bool, int)) else prim.Cast("int32", clear)
-        given = Prepared(a, panel_address, b_k, b_padded, c, sums, clear)
+        given = Prepared(a, panel_address, b_k, b_padded, c, sums, self.clear)
         return tile_ir.sequence([*stmts, *self.products(given), *c_after])
+
+    @property
+    def clear(self) -> Any:
+        """Whether C is overwritten, as int32."""
+        given = self.spec.clear_accum
+        return tir.const(int(given), "int32") if isinstance(given, (bool, int)) else prim.Cast("int32", given)
 
     @property
     def panels(self) -> list[tuple[int, int, int]]:

@@ -3,7 +3,7 @@
 `tl.cvt.<from>.<to>.<lanes>`, `tl.math.<function>.<dtype>.<lanes>`, `tl.load|store|gather|scatter.<dtype>.<lanes>`,
 `tl.lookup.<dtype>.<entries>.<lanes>.<elements of a register>`, `tl.pack|unpack.<dtype>.<lanes>`,
 `tl.popcount|clz|unequal.<dtype>.<lanes>`, `tl.wrapping|division.<op>.<dtype>.<lanes>`, `tl.atomic.<op>.<dtype>`,
-and the GEMM kernels (`tl.gemm`, `tl.interleave`, `tl.transpose`, `tl.row_sums`, `tl.tiles`, ...).
+and the GEMM kernels (`tl.gemm`, `tl.dots`, `tl.interleave`, `tl.transpose`, `tl.row_sums`, `tl.tiles`, ...).
 A name says everything about its function, so equal names are equal functions.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 
 from tilelang.ir.dtypes import dtype_of as dtype_facts
 
-from . import conversions, gemm_kernels, lookup, math, tile_kernels
+from . import conversions, gemm_dots, gemm_kernels, lookup, math, tile_kernels
 from .conversions import llvm_scalar
 from .flatten import storage_dtype
 from .llvm_text import Function, Value, bits_of, mangle, vector
@@ -237,6 +237,7 @@ _WRITERS: dict[str, Callable[..., Function]] = {
     "wrapping": _wrapping,
     "division": _division,
     "atomic": _atomic,
+    **gemm_dots.WRITERS,
     **gemm_kernels.WRITERS,
     **tile_kernels.WRITERS,
 }

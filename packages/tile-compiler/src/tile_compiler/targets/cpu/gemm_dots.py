@@ -1,0 +1,207 @@
+"""GEMM of few rows by a transposed B: scalar products along K, so that B is read as it lies.
+
+    for row block: for column block: for k in vectors: acc[i, j] += A[i, k:] * B[j, k:]      then C[i, j] (+)= the lanes' sum
+
+Packing B for the kernels of `gemm_kernels.py` costs as much as some ten rows of products; here B is read once, and the lanes
+of an accumulator are summed at the end (`_sums`: a tree of shuffles that leaves the sums of neighbours side by side).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tvm import tirx as tir
+
+from tilelang.ir import tile_ir
+
+from .features import CpuFeatures
+from .gemm_kernels import load_masked
+from .gemm_operands import Emitter, GemmSpec, Operand, Stmt, holds, index
+from .instructions.multiply_accumulate import ALL, FMA_F32, FMA_F64, MultiplyAccumulate
+from .llvm_text import Function, Value, bits_of, split, vector
+
+#: Rows up to which B is not packed, and no more than vectors along K, whose sums cost as much: behind them both ways take as
+#: long with AVX2, before them this one 0.3 to 0.9 of the time (docs/performance/cpu.md).
+FEW_ROWS = 8
+
+#: Elements of 128 bits, within which a shuffle costs least.
+_WITHIN = 128
+
+
+def by_dots(spec: GemmSpec, op: MultiplyAccumulate) -> bool:
+    """Whether `Dots` computes the product."""
+    along_k = spec.b.row_stride == 1 and spec.b.col_stride != 1
+    rows = spec.a.col_stride == 1 or not holds(spec.a.dtype, op.a)
+    return op in (FMA_F32, FMA_F64) and along_k and rows and spec.m <= min(FEW_ROWS, spec.k // op.lanes(spec.features))
+
+
+def block_of(features: CpuFeatures, m: int) -> tuple[int, int]:
+    """(rows, columns) of the accumulators at a time: with those of A, they fit the registers."""
+    most = 6 if features.registers == 32 else 3
+    rows = min(m, -(-m // -(-m // most)))
+    return rows, 8 if rows == 1 else 4
+
+
+class Dots(Emitter):
+    """Blocks of rows by blocks of columns, all of one row block in one call."""
+
+    op: MultiplyAccumulate
+
+    def __init__(self, spec: GemmSpec, op: MultiplyAccumulate) -> None:
+        super().__init__(spec)
+        self.op, self.lanes = op, op.lanes(spec.features)
+
+    def emit(self) -> Stmt:
+        spec, op = self.spec, self.op
+        before, a = self.prepare_a()
+        b, turned = [], spec.b.transposed
+        if not holds(spec.b.dtype, op.b):
+            b, turned = self._padded_copy(turned, op.b, spec.n)
+        c_before, c, c_after = self.prepare_c()
+        clear = self.clear
+        stmts = [*before, *b, *c_before]
+        rows, columns = block_of(spec.features, spec.m)
+        for row in range(0, spec.m, rows):
+            for first, cols in ((0, columns), (spec.n // columns * columns, spec.n % columns)):
+                count = (spec.n - first) // cols if cols else 0
+                if count:
+                    high = min(rows, spec.m - row)
+                    stmts.append(self.call(a, turned, c, (row, high), (first, cols, count), clear))
+        return tile_ir.sequence([*stmts, *c_after])
+
+    def call(
+        self, a: Operand, b: Operand, c: Operand, rows: tuple[int, int], columns: tuple[int, int, int], clear: Stmt
+    ) -> Stmt:
+        (row, high), (first, cols, count), unit = rows, columns, self.op.unit_bytes
+        strides = a.row_stride * unit, b.row_stride * unit, c.row_stride * unit
+        shape = DotShape(self.op.name, high, cols, self.lanes, self.spec.k, *strides)
+        zero = index(0)
+        places = (a.address(index(row), zero), b.address(index(first), zero), c.address(index(row), index(first)))
+        return tir.Evaluate(tir.call_extern("void", shape.name, *places, tir.const(count, "int64"), clear))
+
+
+@dataclass(frozen=True)
+class DotShape:
+    """What one function is specialised for: rows of A, rows of the transposed B, elements along K, strides in bytes."""
+
+    instruction: str
+    rows: int
+    cols: int
+    lanes: int
+    k: int
+    a_row: int
+    b_row: int
+    c_row: int
+
+    @property
+    def name(self) -> str:
+        numbers = (self.rows, self.cols, self.lanes, self.k, self.a_row, self.b_row, self.c_row)
+        return f"tl.dots.{self.instruction}.{'_'.join(map(str, numbers))}"
+
+
+def _dots(name: str, instruction: str, numbers: str) -> Function:
+    """`void name(a, b, c, i64 count, i32 clear)`: C[:, j] (+)= A B[j]^T for `count` >= 1 blocks of `cols` columns."""
+    shape = DotShape(instruction, *(int(n) for n in numbers.split("_")))
+    op = ALL[instruction]
+    unit, wide = op.unit_bytes, vector(op.acc_type, shape.lanes)
+    arguments = [("a", "ptr"), ("b", "ptr"), ("c", "ptr"), ("count", "i64"), ("clear", "i32")]
+    f = Function(name, "void", arguments, inline=False, arg_attrs="noalias nocapture")
+    a, _, _, count, clear = f.args
+    steps, tail = divmod(shape.k, shape.lanes)
+    tiles = [(i, j) for i in range(shape.rows) for j in range(shape.cols)]
+    step_bytes = shape.lanes * unit
+
+    def products(
+        a_at: Value, b_at: Value, sums: dict[tuple[int, int], Value], mask: Value | None
+    ) -> dict[tuple[int, int], Value]:
+        row = [load_masked(f, wide, f.at(a_at, i * shape.a_row), unit, mask) for i in range(shape.rows)]
+        done = {}
+        for j in range(shape.cols):
+            column = load_masked(f, wide, f.at(b_at, j * shape.b_row), unit, mask)
+            done.update({(i, j): op.write(f, sums[i, j], row[i], column) for i in range(shape.rows)})
+        return done
+
+    f.block("entry")
+    fresh = clear.compare("ne", 0)
+    f.line("br label %block")
+    f.block("block")
+    f.line("%number = phi i64 [ 0, %entry ], [ %number.next, %stored ]")
+    for p in "bc":
+        f.line(f"%{p}.now = phi ptr [ %{p}, %entry ], [ %{p}.next, %stored ]")
+    b_now, c_now = f.raw("ptr", "%b.now"), f.raw("ptr", "%c.now")
+    f.line("br label %loop")
+    f.block("loop")
+    f.line("%k = phi i64 [ 0, %block ], [ %k.next, %loop ]")
+    names = {(i, j): f"%acc{i}_{j}" for i, j in tiles}
+    for t in tiles:
+        f.line(f"{names[t]} = phi {wide} [ zeroinitializer, %block ], [ {names[t]}.next, %loop ]")
+    offset = f.raw("i64", "%k") * step_bytes
+    new = products(f.at(a, offset), f.at(b_now, offset), {t: f.raw(wide, names[t]) for t in tiles}, None)
+    for t in tiles:
+        f.line(f"{names[t]}.next = freeze {new[t].typed()}")
+    f.line("%k.next = add nuw nsw i64 %k, 1")
+    f.line(f"%more = icmp ult i64 %k.next, {steps}")
+    f.line("br i1 %more, label %loop, label %finish")
+    f.block("finish")
+    sums = {t: f.raw(wide, f"{names[t]}.next") for t in tiles}
+    if tail:
+        lanes = ", ".join(f"i1 {'true' if lane < tail else 'false'}" for lane in range(shape.lanes))
+        mask = f.raw(vector("i1", shape.lanes), f"<{lanes}>")
+        sums = products(f.at(a, steps * step_bytes), f.at(b_now, steps * step_bytes), sums, mask)
+    rows = [_sums(f, [sums[i, j] for j in range(shape.cols)]) for i in range(shape.rows)]
+    whole = vector(op.acc_type, shape.cols)
+    f.line(f"br i1 {fresh.text}, label %write, label %update")
+    for label in ("write", "update"):
+        f.block(label)
+        for i, total in enumerate(rows):
+            at = f.at(c_now, i * shape.c_row)
+            f.store(total + f.load(whole, at, unit) if label == "update" else total, at, unit)
+        f.line("br label %stored")
+    f.block("stored")
+    f.line(f"%b.next = getelementptr inbounds i8, ptr %b.now, i64 {shape.cols * shape.b_row}")
+    f.line(f"%c.next = getelementptr inbounds i8, ptr %c.now, i64 {shape.cols * unit}")
+    f.line("%number.next = add nuw nsw i64 %number, 1")
+    f.line(f"%again = icmp ult i64 %number.next, {count.text}")
+    f.line("br i1 %again, label %block, label %done")
+    f.block("done")
+    f.ret()
+    return f
+
+
+def _sums(f: Function, vectors: list[Value]) -> Value:
+    """The sum of the lanes of each, side by side: first those within 128 bits, `within` vectors becoming one, then across."""
+    scalar, lanes = split(vectors[0].type)
+    wanted, within = len(vectors), _WITHIN // bits_of(scalar)
+    count = max(within, 1 << (wanted - 1).bit_length())
+    vectors = [*vectors, *[f.const(vectors[0].type, 0)] * (count - wanted)]
+    for _ in range(within.bit_length() - 1):
+        vectors = [_neighbours(f, x, y, 1, within) for x, y in zip(vectors[::2], vectors[1::2])]
+    for _ in range((lanes // within).bit_length() - 1):
+        if len(vectors) > 1:
+            vectors = [_neighbours(f, x, y, within, lanes) for x, y in zip(vectors[::2], vectors[1::2])]
+        else:
+            folded = _neighbours(f, vectors[0], vectors[0], within, split(vectors[0].type)[1])
+            vectors = [f.shuffle(folded, folded, range(split(folded.type)[1] // 2))]
+    while len(vectors) > 1:
+        both = range(2 * split(vectors[0].type)[1])
+        vectors = [f.shuffle(x, y, both) for x, y in zip(vectors[::2], vectors[1::2])]
+    total = vectors[0]
+    if wanted == 1:
+        return f.emit(scalar, f"extractelement {total.typed()}, i64 0")
+    return f.shuffle(total, total, range(wanted)) if split(total.type)[1] != wanted else total
+
+
+def _neighbours(f: Function, x: Value, y: Value, unit: int, block: int) -> Value:
+    """In each `block` elements: the sums of neighbours of `unit` elements of `x`, then those of `y`."""
+    lanes = split(x.type)[1]
+
+    def every_second(first: int) -> list[int]:
+        starts = [(side, at) for at in range(0, lanes, block) for side in (0, lanes)]
+        places = [(side + at, granule) for side, at in starts for granule in range(first * unit, block, 2 * unit)]
+        return [start + granule + i for start, granule in places for i in range(unit)]
+
+    return f.shuffle(x, y, every_second(0)) + f.shuffle(x, y, every_second(1))
+
+
+WRITERS: dict[str, Callable[..., Function]] = {"dots": _dots}
