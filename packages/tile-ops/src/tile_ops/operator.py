@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
+from .again import hidden, launched
 from .errors import WrongDevice
 from .kernel import KernelSpec, Resolved, Target, resolve
 from .kernel.resolve import loaded, origin
@@ -90,10 +91,14 @@ class Call(Generic[P]):
         known = self._prepared.get(role)
         if known is not None and aligned:
             known(*tensors)
+            launched(known, *tensors)
             return
         arguments = (*(tensors if views is None else views(*tensors)), *numbers)
         if aligned and role in self._prepared:
-            self._prepared[role] = self[role].prepared(*arguments)
+            prepared = self._prepared[role] = self[role].prepared(*arguments)
+            launched(prepared, *tensors)
+        else:
+            hidden()
         self[role](*arguments)
         if aligned:
             self._prepared.setdefault(role, None)

@@ -6,6 +6,7 @@ from typing import Literal, overload
 
 import torch
 
+from tile_ops.again import offer
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
 from tile_ops.registration import operation
@@ -109,6 +110,7 @@ def forward_operation(
             role, numbers = "staying", (*numbers, call.numbers["launched"], call.numbers["section"])
         tensors = (q.contiguous(), k.contiguous(), v.contiguous(), scores, out, lse)
         call.run(role, *tensors, numbers=numbers, views=_rows_of_lse)
+        offer(out, lse)
     return out, lse
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from tile_ops.again import offer
 from tile_ops.attention.problem import pair
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
@@ -91,6 +92,7 @@ def _decode(
         operands = (q.contiguous(), k_cache.contiguous(), v_cache.contiguous())
         call.run("split", *operands, table, counts, parts, sums, numbers=numbers)
         call.run("combine", parts, sums, scores, out, lse)
+        offer(out, lse, temporary=(parts, sums))
     return out, lse
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
+from tile_ops.again import launched, offer
 from tile_ops.kernel import Resolved
 from tile_ops.operator import Call
 
-from .problem import ACTIVATIONS, GemmProblem
+from .problem import ACTIVATIONS, GemmProblem, allows_tf32
 
 #: Bytes: what addresses must be multiples of, so that the kernel's variant is the one of the first call.
 ALIGNMENT = 16
@@ -31,6 +33,7 @@ class Prepared:
     no_bias: torch.Tensor | None
     combine: Resolved | None = None
     parts: tuple[int, ...] = ()
+    still: Callable[[], bool] | None = None
 
     @classmethod
     def of(
@@ -49,14 +52,15 @@ class Prepared:
         if call.problem.scales or call.problem.gradient or not _aligned(a, b, c, bias) or not (role or in_parts):
             return None
         no_bias, activation = None if call.problem.bias else bias, ACTIVATIONS.index(call.problem.activation)
+        still = None if call.target.kind == "cpu" else lambda: allows_tf32(a) == call.problem.tf32
         if role is None:
             shape = (call.numbers["splits"], *c.shape[1:])
             parts = c.new_empty(shape, dtype=torch.float32)
             kernel = call["parts"].prepared(a, b, parts, call.numbers["steps"])
-            return cls(kernel, (), (), no_bias, call["combine"].prepared(parts, bias, c, activation), shape)
+            return cls(kernel, (), (), no_bias, call["combine"].prepared(parts, bias, c, activation), shape, still)
         before, after = ((None,) * count for count in _TENSORS[role])
         numbers = (*([repeat] if role == "product" else []), activation)
-        return cls(call[role].prepared(a, b, *before, bias, *after, c, *numbers), before, after, no_bias)
+        return cls(call[role].prepared(a, b, *before, bias, *after, c, *numbers), before, after, no_bias, still=still)
 
     def run(self, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, c: torch.Tensor) -> bool:
         """Whether it could: computes c for operands of the first call's shapes, strides and types at any such address."""
@@ -68,10 +72,15 @@ class Prepared:
             return False
         if self.combine is None:
             self.kernel(a, b, *self.before, bias, *self.after, c)
+            launched(self.kernel, a, b, *self.before, bias, *self.after, c)
+            offer(c, still=self.still)
         else:
             parts = c.new_empty(self.parts, dtype=torch.float32)
             self.kernel(a, b, parts)
             self.combine(parts, bias, c)
+            launched(self.kernel, a, b, parts)
+            launched(self.combine, parts, bias, c)
+            offer(c, temporary=(parts,), still=self.still)
         return True
 
 

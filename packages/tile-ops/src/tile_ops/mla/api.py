@@ -6,6 +6,7 @@ import math
 
 import torch
 
+from tile_ops.again import offer
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
 from tile_ops.registration import operation
@@ -77,11 +78,13 @@ def _mla_decode(
     scale *= math.log2(math.e)
     if parts == 1:
         call.run("decode", *operands, out, lse, numbers=(scale,))
+        offer(out, lse)
     else:
         means = lse.new_empty(problem.batch, parts, problem.heads, problem.dim)
         logs = lse.new_empty(problem.batch, parts, problem.heads)
         call.run("part", *operands, means, logs, numbers=(scale,))
         call.run("combine", means, logs, out, lse)
+        offer(out, lse, temporary=(means, logs))
     return out, lse
 
 

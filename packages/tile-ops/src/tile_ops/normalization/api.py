@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from tile_ops.again import offer
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
 from tile_ops.registration import operation
@@ -40,6 +41,7 @@ def rms_norm_operation(x: torch.Tensor, weight: torch.Tensor, eps: float, activa
             return x.view(-1, width), weight, out.view(-1, width)
 
         call.run("forward", x.contiguous(), weight.contiguous(), out, numbers=(eps,), views=views)
+        offer(out)
     return out
 
 
@@ -93,6 +95,7 @@ def layer_norm_operation(
             return rows_of(x), weight, bias, rows_of(out)
 
         call.run("forward", x.contiguous(), weight, bias, out, numbers=(eps,), views=views)
+        offer(out)
     return out
 
 
@@ -120,9 +123,12 @@ def softmax_operation(x: torch.Tensor, dim: int) -> torch.Tensor:
     call = SOFTMAX.call(x, dim=dim)
     last = dim == -1 or dim == x.ndim - 1
     rows = x.contiguous() if last else x.movedim(dim, -1).contiguous()
-    out = torch.empty_like(rows, memory_format=torch.contiguous_format)
+    out = torch.empty_like(
+        rows, memory_format=torch.contiguous_format
+    )  # for another dimension `rows` is a copy: no offer
     if out.numel():
         call.run("forward", rows, out, views=lambda rows, out: (rows_of(rows), rows_of(out)))
+        offer(out)
     return out if last else out.movedim(-1, dim).contiguous()
 
 

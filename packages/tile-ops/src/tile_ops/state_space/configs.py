@@ -92,9 +92,13 @@ def products(model: Model, target: Target, packed: bool) -> KernelSpec:
 
 
 def chunk_state(model: Model, target: Target, out_dtype: str, packed: bool, reverse: bool = False) -> KernelSpec:
-    """Two heads of a group at a time where their features are at most 128, on Hopper up to 8 one after the other."""
-    together = 2 if model.heads_per_group % 2 == 0 and model.headdim <= 64 else 1
-    rows, block_n = model.headdim * together, min(128 if hopper(target) else 64, -(-model.dstate // 16) * 16)
+    """Two heads of a group at a time where their features are at most 128, on Hopper up to 8 one after the other.
+
+    A CPU takes heads one by one, all states and 64 tokens: 0.65 to 0.85 of the time of two by 64 states and 32 tokens (AVX2).
+    """
+    cpu = target.kind == "cpu"
+    together = 2 if model.heads_per_group % 2 == 0 and model.headdim <= 64 and not cpu else 1
+    rows, block_n = model.headdim * together, min(128 if hopper(target) or cpu else 64, -(-model.dstate // 16) * 16)
     size, made = itemsize(model.dtype), itemsize(out_dtype)
     shared = (
         size * (model.chunk_size * block_n + 4 * 64 * rows) + made * rows * block_n + 20 * together * model.chunk_size
@@ -112,7 +116,7 @@ def chunk_state(model: Model, target: Target, out_dtype: str, packed: bool, reve
         heads=together,
         turns=turns(model.heads_per_group // together) if resident else 1,
         block_n=block_n,
-        block_k=64 if hopper(target) else 32,
+        block_k=64 if hopper(target) or cpu else 32,
         stages=4 if resident else 2,
         threads=256 if hopper(target) and rows >= 128 else 128,
         resident=resident,

@@ -1,0 +1,174 @@
+"""Calls that come again: what an implementation did for the first is done for those that differ in nothing but content.
+
+An implementation launches kernels by `Call.run` (or tells `launched`) and says with `offer` that this was all it did: then the
+next call of the same operation with such arguments allocates the results and launches them, without the implementation.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any
+
+import torch
+from torch._C._dynamo.guards import TensorGuards, _empty_strided_cpu
+
+from .kernel import Resolved
+from .kernel.target import settings
+
+#: Bytes: what addresses are multiples of, so that the variant of each kernel is the one of the first call.
+ALIGNMENT = 16
+
+Launches = list[tuple[Resolved, tuple[torch.Tensor | None, ...]]]
+
+
+class _Record(threading.local):
+    """What the call of this thread that runs now has launched, and whether that was all."""
+
+    launches: Launches | None = None
+    offered: tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...], Callable[[], bool] | None] | None = None
+
+
+_record = _Record()
+
+
+def launched(kernel: Resolved, *tensors: torch.Tensor | None) -> None:
+    """A prepared kernel has been launched on these operands."""
+    if _record.launches is not None:
+        _record.launches.append((kernel, tensors))
+
+
+def hidden() -> None:
+    """A kernel has been launched in a way that does not come again."""
+    _record.launches = None
+
+
+def offer(
+    *results: torch.Tensor, temporary: Sequence[torch.Tensor] = (), still: Callable[[], bool] | None = None
+) -> None:
+    """All that this call did was to allocate `results`, which it returns, and `temporary`, and to launch what is recorded;
+    and so will others as long as `still` says so. All are contiguous; what they hold is what the kernels write."""
+    _record.offered = (results, tuple(temporary), still)
+
+
+class Again:
+    """The calls of an operation that are known, by the shapes of their first operands."""
+
+    #: Shapes that are kept; a model has few.
+    MOST = 256
+
+    def __init__(self) -> None:
+        self._known: dict[Any, Replay] = {}
+
+    def replay(self, arguments: tuple[Any, ...]) -> Any:
+        """What the call gives, if it is known, else None."""
+        known = self._known.get(_key(arguments))
+        return None if known is None else known(arguments)
+
+    def run(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        """`function(*arguments)`, which is kept if it offers itself."""
+        _record.launches, _record.offered = [], None
+        try:
+            result = function(*arguments)
+            if _record.offered is not None:
+                replay = Replay.of(arguments, _record.launches, *_record.offered)
+                if replay is not None:
+                    if len(self._known) >= self.MOST:
+                        self._known.clear()
+                    self._known[_key(arguments)] = replay
+        finally:
+            _record.launches = _record.offered = None
+        return result
+
+
+def _key(arguments: tuple[Any, ...]) -> Any:
+    """Not all that a call is known by: `Replay` asks for the rest."""
+    first, second = arguments[:2]
+    return (first.shape, second.shape) if isinstance(second, torch.Tensor) else first.shape
+
+
+class Replay:
+    """A call: guards of its operands' types, shapes, strides, devices and of torch's modes; its other arguments; the results
+    and temporaries to allocate; and the kernels, each with the places of its operands among arguments and allocations."""
+
+    def __init__(
+        self,
+        tensors: int,
+        same: tuple[tuple[int, int], ...],
+        arguments: tuple[Any, ...],
+        made: list[torch.Tensor],
+        results: int,
+        nothing: tuple[torch.Tensor | None, ...],
+        steps: list[tuple[Resolved, Callable[[Any], Any]]],
+        still: Callable[[], bool] | None,
+    ) -> None:
+        self._tensors, self._same, self._rest = tensors, same, arguments[tensors:]
+        self._guards = TensorGuards(*self._unlike(arguments), dynamic_dims_sizes=None, dynamic_dims_strides=None)
+        self._differentiable = any(x.requires_grad for x in arguments[:tensors])
+        self._made = [(tuple(x.shape), x.stride(), x.dtype) for x in made]
+        self._results, self._nothing, self._steps, self._still = results, nothing, steps, still
+        self._device = arguments[0].device
+        self._settings = settings() if arguments[0].is_cpu else None
+
+    @classmethod
+    def of(
+        cls,
+        arguments: tuple[Any, ...],
+        launches: Launches | None,
+        results: tuple[torch.Tensor, ...],
+        temporary: tuple[torch.Tensor, ...],
+        still: Callable[[], bool] | None,
+    ) -> Replay | None:
+        """None where operands are not the first arguments, or kernels took anything else than operands and allocations."""
+        count = sum(isinstance(x, torch.Tensor) for x in arguments)
+        if not all(isinstance(x, torch.Tensor) for x in arguments[:count]) or not launches:
+            return None
+        made = [*results, *temporary]
+        if any(x.data_ptr() % ALIGNMENT for x in arguments[:count]):
+            return None
+        places = {id(x): i for i, x in enumerate((*arguments[:count], *made))}
+        same = tuple((i, places[id(x)]) for i, x in enumerate(arguments[:count]) if places[id(x)] != i)
+        nothing: list[torch.Tensor | None] = []  # what kernels take for an operand that is not there
+        steps = []
+        for kernel, operands in launches:
+            for x in operands:
+                if id(x) not in places:
+                    if x is not None and x.numel():
+                        return None
+                    places[id(x)] = count + len(made) + len(nothing)
+                    nothing.append(x)
+            steps.append((kernel, itemgetter(*(places[id(x)] for x in operands))))
+        return cls(count, same, arguments, made, len(results), tuple(nothing), steps, still)
+
+    def _unlike(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The operands without those that are another one, which guards refuse; none where these are not the same."""
+        if not self._same:
+            return arguments[: self._tensors]
+        if any(arguments[i] is not arguments[j] for i, j in self._same):
+            return ()
+        left_out = {i for i, _ in self._same}
+        return tuple(x for i, x in enumerate(arguments[: self._tensors]) if i not in left_out)
+
+    def __call__(self, arguments: tuple[Any, ...]) -> Any:
+        """The results; None if this is another call."""
+        tensors = arguments[: self._tensors]
+        if not self._guards.check(*self._unlike(arguments)) or arguments[self._tensors :] != self._rest:
+            return None
+        if self._differentiable and torch.is_grad_enabled():
+            return None
+        if self._settings is None:
+            made = [torch.empty(shape, dtype=dtype, device=self._device) for shape, _, dtype in self._made]
+        elif settings() == self._settings:
+            made = [_empty_strided_cpu(*one) for one in self._made]
+        else:
+            return None
+        if self._still is not None and not self._still():
+            return None
+        for x in tensors:
+            if x.data_ptr() % ALIGNMENT:
+                return None
+        pool = (*tensors, *made, *self._nothing)
+        for kernel, operands in self._steps:
+            kernel(*operands(pool))
+        return made[0] if self._results == 1 else tuple(made[: self._results])
