@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import tile_ops
+from tile_ops.again import Again
 from tile_ops.errors import WrongDevice
 from tile_ops.gemm.api import MATMUL
 from tile_ops.normalization.api import RMS_NORM
@@ -169,3 +170,96 @@ def test_a_call_that_comes_again_takes_any_address():
         expected = torch.nn.functional.layer_norm(X, (64,), WEIGHT)
         torch.testing.assert_close(tile_ops.layer_norm(odd, WEIGHT), expected, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(tile_ops.softmax(odd), X.softmax(-1), rtol=1e-5, atol=1e-6)
+
+
+QUERY, KEYS, VALUES = torch.randn(1, 3, 2, 16), torch.randn(1, 5, 2, 16), torch.randn(1, 5, 2, 16)
+PAGES, TABLE = torch.randn(2, 8, 2, 16), torch.tensor([[1, 0]], dtype=torch.int32)
+LATENTS, LATENT = torch.randn(2, 16, 48), (torch.randn(1, 4, 32), torch.randn(1, 4, 16))
+#: torch's own use of what it has deprecated, at the first vmap of a process.
+SCRIPT = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
+
+AGAIN = {
+    "matmul": lambda: tile_ops.matmul(X, X.T),
+    "matmul with bias": lambda: tile_ops.matmul(X, X.T, bias=WEIGHT[:4], activation="relu"),
+    "matmul in parts": lambda: tile_ops.matmul(LONG, LONG.T),
+    "rms_norm": lambda: tile_ops.rms_norm(X, WEIGHT, activation="silu"),
+    "layer_norm": lambda: tile_ops.layer_norm(X, WEIGHT, WEIGHT + 1),
+    "softmax": lambda: tile_ops.softmax(X),
+    "flash_attention": lambda: tile_ops.flash_attention(QUERY, KEYS, VALUES, causal=True, return_lse=True)[1],
+    "flash_attention of one tensor": lambda: tile_ops.flash_attention(QUERY, QUERY, QUERY, sinks=WEIGHT[:2].clone()),
+    "flash_decode": lambda: tile_ops.flash_decode(QUERY[:, 0], PAGES, PAGES + 1, TABLE, TABLE[0, :1] + 6),
+    "mla_decode": lambda: tile_ops.mla_decode(*LATENT, LATENTS, TABLE, TABLE[0, :1] + 6, scale=1.0),
+}
+LONG = torch.randn(1, 1 << 16)
+
+
+@pytest.mark.parametrize("name", AGAIN)
+def test_a_call_that_comes_again_goes_by_the_implementation(name, monkeypatch):
+    call = AGAIN[name]
+    expected = call()
+    call(), call()  # the second one prepares, the third one is kept
+    monkeypatch.setattr(Again, "run", lambda *_: pytest.fail("the implementation was asked"))
+    results = [call(), call()]
+    assert all(torch.equal(result, expected) for result in results)
+    assert results[0].data_ptr() != results[1].data_ptr()
+
+
+@SCRIPT
+def test_what_is_not_the_same_call_is_not_taken_for_it():
+    """Each beside a call that is known."""
+
+    def norm(x, eps=1e-6, weight=WEIGHT):
+        x, weight = x.double(), weight.double()
+        return (x / (x.square().mean(-1, keepdim=True) + eps).sqrt() * weight).float()
+
+    def known():
+        for _ in range(4):
+            torch.testing.assert_close(tile_ops.rms_norm(X, WEIGHT), norm(X), rtol=1e-5, atol=1e-5)
+
+    known()
+    spread = torch.randn(4, 128)[:, ::2]
+    negative = torch.complex(X, -X).conj().imag
+    odd = torch.zeros(X.numel() + 1)[1:].view(X.shape).copy_(X)
+    for x in (spread, negative, odd, X.T.contiguous().T):
+        torch.testing.assert_close(tile_ops.rms_norm(x, WEIGHT), norm(x), rtol=1e-5, atol=1e-5)
+        known()
+    torch.testing.assert_close(tile_ops.rms_norm(X, WEIGHT, eps=1.0), norm(X, 1.0), rtol=1e-5, atol=1e-5)
+    known()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert tile_ops.rms_norm(X, WEIGHT).dtype == torch.bfloat16
+    with torch.inference_mode():
+        assert tile_ops.rms_norm(X, WEIGHT).is_inference()
+    known()
+    batched = torch.vmap(lambda x: tile_ops.rms_norm(x, WEIGHT))(torch.stack([X, X + 1]))
+    torch.testing.assert_close(batched[1], norm(X + 1), rtol=1e-5, atol=1e-5)
+    q = QUERY.clone().requires_grad_()
+    with torch.no_grad():
+        for _ in range(4):
+            assert not tile_ops.flash_attention(q, KEYS, VALUES).requires_grad
+    assert tile_ops.flash_attention(q, KEYS, VALUES).requires_grad
+    twice = QUERY.clone()
+    for _ in range(3):
+        tile_ops.flash_attention(twice, twice, twice)
+    apart = tile_ops.flash_attention(twice, twice.clone() + 1, twice)
+    assert torch.equal(apart, tile_ops.flash_attention(twice.clone(), twice + 1, twice.clone()))
+
+
+def test_a_setting_between_makes_another_call(monkeypatch):
+    for _ in range(4):
+        tile_ops.softmax(X)
+    monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "hip -mcpu=gfx942")
+    before = tile_ops.explain(tile_ops.softmax, X).launches
+    torch.testing.assert_close(tile_ops.softmax(X), X.softmax(-1), rtol=1e-5, atol=1e-6)
+    assert tile_ops.explain(tile_ops.softmax, X).launches == before + 1
+
+
+@SCRIPT
+def test_forward_derivatives_are_refused():
+    """torch gives a result that does not depend on the operand."""
+    for _ in range(3):
+        tile_ops.rms_norm(X, WEIGHT)
+    with pytest.raises(RuntimeError, match="rms_norm has no forward derivative"):
+        torch.func.jvp(lambda x: tile_ops.rms_norm(x, WEIGHT), (X,), (X,))
+    _, tangent = torch.func.jvp(lambda x: x * tile_ops.rms_norm(X, WEIGHT), (X,), (X,))
+    torch.testing.assert_close(tangent, X * tile_ops.rms_norm(X, WEIGHT))

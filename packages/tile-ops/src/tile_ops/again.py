@@ -100,7 +100,7 @@ class Replay:
         made: list[torch.Tensor],
         results: int,
         nothing: tuple[torch.Tensor | None, ...],
-        steps: list[tuple[Resolved, Callable[[Any], Any]]],
+        steps: Sequence[tuple[Resolved, Callable[[Any], Any]]],
         still: Callable[[], bool] | None,
     ) -> None:
         self._tensors, self._same, self._rest = tensors, same, arguments[tensors:]
@@ -142,17 +142,17 @@ class Replay:
         return cls(count, same, arguments, made, len(results), tuple(nothing), steps, still)
 
     def _unlike(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The operands without those that are another one, which guards refuse; none where these are not the same."""
+        """The operands without those that are one of the others, which guards refuse."""
         if not self._same:
             return arguments[: self._tensors]
-        if any(arguments[i] is not arguments[j] for i, j in self._same):
-            return ()
         left_out = {i for i, _ in self._same}
         return tuple(x for i, x in enumerate(arguments[: self._tensors]) if i not in left_out)
 
     def __call__(self, arguments: tuple[Any, ...]) -> Any:
         """The results; None if this is another call."""
         tensors = arguments[: self._tensors]
+        if self._same and any(arguments[i] is not arguments[j] for i, j in self._same):
+            return None
         if not self._guards.check(*self._unlike(arguments)) or arguments[self._tensors :] != self._rest:
             return None
         if self._differentiable and torch.is_grad_enabled():

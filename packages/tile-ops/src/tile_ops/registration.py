@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.autograd.forward_ad as forward_ad
 from torch.amp.autocast_mode import _cast
 
 from .again import Again
@@ -59,6 +60,8 @@ class Operation:
     def __call__(self, *arguments: Any) -> Any:
         if torch.compiler.is_compiling():
             return self._overload(*arguments)
+        if forward_ad._current_level >= 0:
+            self._refuse_tangents(arguments)
         if not _watched() and (known := self._again.replay(arguments)) is not None:
             return known
         if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments):
@@ -104,6 +107,14 @@ class Operation:
     def _keep(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         if self._setup_context is not None:
             self._setup_context(ctx, inputs, output)
+
+    def _refuse_tangents(self, arguments: tuple[Any, ...]) -> None:
+        """torch would give a result without a tangent, as if it did not depend on the operand."""
+        if any(isinstance(x, torch.Tensor) and forward_ad.unpack_dual(x).tangent is not None for x in arguments):
+            raise RuntimeError(
+                f"{self._name} has no forward derivative (torch.func.jvp, jacfwd, forward_ad); call it on tensors without a "
+                "tangent: x.detach(), or where it has a backward, use torch.func.vjp or jacrev"
+            )
 
     def _refuse(self, *_: Any) -> Any:
         raise RuntimeError(f"{self._name} has no backward; call it on tensors that require no gradient: x.detach()")

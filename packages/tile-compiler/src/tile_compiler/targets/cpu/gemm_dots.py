@@ -55,7 +55,8 @@ class Dots(Emitter):
     def emit(self) -> Stmt:
         spec, op = self.spec, self.op
         before, a = self.prepare_a()
-        b, turned = [], spec.b.transposed
+        b: list[Stmt] = []
+        turned = spec.b.transposed
         if not holds(spec.b.dtype, op.b):
             b, turned = self._padded_copy(turned, op.b, spec.n)
         c_before, c, c_after = self.prepare_c()
