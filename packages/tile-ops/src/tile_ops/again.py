@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 import torch
-from torch._C._dynamo.guards import TensorGuards, _empty_strided_cpu
+from torch._C._dynamo.guards import TensorGuards, _empty_strided_cpu  # type: ignore[attr-defined]
 
 from .kernel import Resolved
 from .kernel.target import settings
