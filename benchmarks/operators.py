@@ -6,9 +6,8 @@ those of the GPU figures of other libraries; a CPU gets the same with fewer rows
 
 `--kernels` tells the time of each kernel of ours as well, by itself: the host is ahead, so that none waits for its launch.
 
-`python benchmarks/operators.py --cpu-time [--only OPERATOR]` tells the CPU time of one thread for the CPU's cases, products of
-few rows, small products, norms of small matrices and gradients of attention, ours and torch's in turns: other work on the
-machine counts for less there.
+`python benchmarks/operators.py --cpu-time [--only OPERATOR]` tells the CPU time of one thread for the CPU's cases and those of
+operators_cpu.py, ours and torch's in turns: other work on the machine counts for less there.
 
 `python benchmarks/operators.py --host` tells what a call costs the host, on the GPU or without one on the CPU: tensors are so
 small that nothing else counts, and a second figure leaves the launches of kernels out.
@@ -144,79 +143,6 @@ def matmul(device: str) -> Iterator[Case]:
         )
 
 
-def few_rows(device: str) -> Iterator[Case]:
-    """Products of 1, 2 and 4 rows of float32 by a square matrix, transposed as layers store it or row-major."""
-    n = 4096
-    for m, turned in product((1, 2, 4), (True, False)):
-        a, w = torch.randn(m, n, device=device), torch.randn(n, n, device=device)
-        w = w.T if turned else w
-        yield Case(
-            "few_rows",
-            f"matmul float32 {m}x{n}x{n} by a {'transposed' if turned else 'row-major'} matrix",
-            torch.float32,
-            lambda a=a, w=w: tile_ops.matmul(a, w),
-            lambda a=a, w=w: a @ w,
-            4.0 * (w.numel() + 2 * a.numel()),
-            2.0 * m * n * n,
-        )
-
-
-def small_products(device: str) -> Iterator[Case]:
-    """Products of float32 that fit a core's caches, or are narrow in one of their extents: m, k, n."""
-    shapes = [(1, 64, 64), (1, 256, 256), (1, 1024, 1024), (8, 64, 64), (8, 512, 512), (16, 1024, 1024), (64, 64, 64)]
-    shapes += [(64, 512, 512), (128, 128, 128), (128, 1024, 1024), (256, 256, 256), (512, 512, 512), (1000, 1000, 1000)]
-    shapes += [(100, 4096, 100), (2048, 64, 2048), (2048, 2048, 64)]
-    for (m, k, n), turned in product(shapes, (False, True)):
-        a, b = torch.randn(m, k, device=device), torch.randn(k, n, device=device)
-        b = b.T.contiguous().T if turned else b
-        yield Case(
-            "small_products",
-            f"matmul float32 {m}x{k}x{n} by a {'transposed' if turned else 'row-major'} matrix",
-            torch.float32,
-            lambda a=a, b=b: tile_ops.matmul(a, b),
-            lambda a=a, b=b: a @ b,
-            4.0 * (m * k + k * n + m * n),
-            2.0 * m * k * n,
-        )
-
-
-def small_norms(device: str) -> Iterator[Case]:
-    """Norms and softmax of float32 matrices that fit a core's caches, of any row length."""
-    functional = torch.nn.functional
-    for m, n in ((1, 4096), (16, 512), (512, 1024), (8192, 160)):
-        x, w, b = torch.randn(m, n, device=device), torch.randn(n, device=device), torch.randn(n, device=device)
-        calls = {
-            "rms_norm": (lambda: tile_ops.rms_norm(x, w), lambda: functional.rms_norm(x, (n,), w, 1e-6)),
-            "layer_norm": (lambda: tile_ops.layer_norm(x, w, b), lambda: functional.layer_norm(x, (n,), w, b, 1e-5)),
-            "softmax": (lambda: tile_ops.softmax(x), lambda: functional.softmax(x, -1)),
-        }
-        for name, (ours, peer) in calls.items():
-            yield Case("small_norms", f"{name} float32 {m}x{n}", torch.float32, ours, peer, 2.0 * x.nbytes)
-
-
-def gradients(device: str) -> Iterator[Case]:
-    """dQ of attention in float32, with dK and dV: tokens, heads, dimension."""
-    for (tokens, heads, dim), causal in product([(128, 8, 64), (512, 8, 128), (1024, 8, 64)], (True, False)):
-        q, k, v, dout = (torch.randn(1, tokens, heads, dim, device=device) for _ in range(4))
-        leaves = tuple(x.requires_grad_() for x in (q, k, v))
-        attend = torch.nn.functional.scaled_dot_product_attention
-        theirs = attend(*(x.transpose(1, 2) for x in leaves), is_causal=causal).transpose(1, 2)
-        outs = (tile_ops.flash_attention(*leaves, causal=causal), theirs)
-
-        def backward(out: Any, leaves: Any = leaves, dout: Any = dout) -> Any:
-            return torch.autograd.grad(out, leaves, dout, retain_graph=True)[0]
-
-        yield Case(
-            "gradients",
-            f"gradients of attention float32 s{tokens} h{heads} d{dim} {'causal' if causal else 'full'}",
-            torch.float32,
-            lambda out=outs[0], backward=backward: backward(out),
-            lambda out=outs[1], backward=backward: backward(out),
-            8.0 * q.nbytes,
-            10.0 * heads * tokens**2 * dim * (0.5 if causal else 1.0),
-        )
-
-
 def rms_norm(device: str) -> Iterator[Case]:
     """RMSNorm, and RMSNorm with SiLU over channels as video autoencoders have them."""
     rows = 1 << (16 if device == "cuda" else 11)
@@ -278,7 +204,7 @@ CHUNK_STATE = {(1, 8192): 0.0689, (64, 1024): 0.434, (64, 2048): 0.9588}
 def chunk_scan(device: str) -> Iterator[Case]:
     """Mamba-2's outputs from the states before each chunk (CC2 to CC4); torch makes the weights, then multiplies."""
     for (batch, tokens), peer_ms in CHUNK_SCAN.items():
-        cb, x, dt, s, C, states = _chunks(batch, tokens, device)
+        cb, x, dt, s, C, states = chunks(batch, tokens, device)
 
         def peer(cb: Any = cb, x: Any = x, dt: Any = dt, s: Any = s, C: Any = C, states: Any = states) -> Any:
             chunks = s.shape[2:]
@@ -304,7 +230,7 @@ def chunk_scan(device: str) -> Iterator[Case]:
 def chunk_state(device: str) -> Iterator[Case]:
     """Mamba-2's states of chunks (CT2 to CT4), in float16 and float32."""
     for ((batch, tokens), peer_ms), dtype in product(CHUNK_STATE.items(), (torch.float16, torch.float32)):
-        _, x, dt, s, B, _ = _chunks(batch, tokens, device)
+        _, x, dt, s, B, _ = chunks(batch, tokens, device)
 
         def peer(x: Any = x, dt: Any = dt, s: Any = s, B: Any = B, dtype: Any = dtype) -> Any:
             weights = (torch.exp(s[..., -1:] - s) * dt).permute(0, 2, 3, 1).to(x.dtype)
@@ -324,7 +250,7 @@ def chunk_state(device: str) -> Iterator[Case]:
         )
 
 
-def _chunks(batch: int, tokens: int, device: str) -> tuple[torch.Tensor, ...]:
+def chunks(batch: int, tokens: int, device: str) -> tuple[torch.Tensor, ...]:
     """cb, x, dt, dA_cumsum, C (as B) and states of 64 heads of 64, one group of 128 states, chunks of 256."""
 
     def normal(*shape: int) -> torch.Tensor:
@@ -436,9 +362,11 @@ def on_cpu(quick: bool) -> Iterator[dict[str, Any]]:
 
 def cpu_time(only: list[str] | None, rounds: int = 30) -> None:
     """Of each case the medians of this thread's CPU time, in turns, and their ratio."""
+    from operators_cpu import FAMILIES
+
     os.environ["TILELANG_NUM_THREADS"] = "1"  # before the first launch
     torch.set_num_threads(1)
-    for case in chain(*(some("cpu") for some in (few_rows, small_products, small_norms, gradients, cases))):
+    for case in chain(*(family("cpu") for family in (*FAMILIES, cases))):
         if only and case.operator not in only:
             continue
         agree(case)

@@ -112,7 +112,7 @@ def test_tiles_of_a_cpu_fit_what_there_is_and_are_all_shipped():
     shipped_there = {level: set(configs.shipped(Target("cpu", level))) for level in levels}
     assert {tiles(1, n) for n in (1, 16)} == {(16, 16)}
     assert tiles(1, 17) == tiles(9, 1, 32) == (32, 32)
-    assert [tiles(1, n, 4000)[0] for n in (1, 2, 5, 9, 17, 40, 49)] == [1, 4, 8, 16, 32, 16, 64]
+    assert [tiles(1, n, 4000)[0] for n in (1, 2, 5, 9, 17, 40, 49)] == [1, 4, 8, 16, 24, 24, 64]
     assert [tiles(1, 64, keys)[1] for keys in (33, 512, 513)] == [64, 64, 128]
     assert [tiles(4, 1024), tiles(4, 512), tiles(1, 256), tiles(9, 257)] == [(256, 128), (256, 64), (64, 64), (64, 64)]
     assert [tiles(4, n, causal=True) for n in (1024, 4096)] == [(128, 128), (256, 128)]

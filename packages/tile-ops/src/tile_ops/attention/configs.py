@@ -71,7 +71,7 @@ MANY_QUERIES = 256
 #: many tokens.
 MANY_QUERIES_CAUSAL, MANY_TOKENS = 128, 2048
 #: Up to how many queries a CPU's tile has how many, as all of a tile are computed; there are 64 behind the last.
-FEW_QUERIES = ((1, 1), (4, 4), (8, 8), (16, 16), (32, 32), (48, 16))
+FEW_QUERIES = ((1, 1), (4, 4), (8, 8), (16, 16), (24, 24), (32, 32), (48, 24))
 #: The tile's keys for so few of them, and its queries.
 FEW_KEYS = (16, 32)
 #: Up to how many keys a CPU's tiles have 64. More of them gain nothing there, and cost what a mask leaves out: causal 128 tokens

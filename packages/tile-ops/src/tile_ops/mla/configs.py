@@ -87,7 +87,7 @@ def plan(problem: DecodeProblem, target: Target) -> Plan:
 def shipped(target: Target) -> Iterator[KernelSpec]:
     """512 + 64 in pages of 64 tokens, as DeepSeek's models and their servers have it; with parts and without, at any
     address."""
-    dtypes = ("float32", "bfloat16") if target.kind == "cpu" else ("float16", "bfloat16")
+    dtypes = ("float16", "bfloat16", "float32") if target.kind == "cpu" else ("float16", "bfloat16")
     for dtype, heads, batch, aligned in product(dtypes, (16, 32, 128), (1, 1024), (True, False)):
         problem = DecodeProblem(batch, heads, 512, 64, 64, 1, 1024, dtype, aligned)
         yield from (spec for _, spec in plan(problem, target).kernels)

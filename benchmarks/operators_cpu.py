@@ -1,0 +1,280 @@
+"""What users of a CPU call beside the large shapes of operators.py: small products, few tokens, packed sequences, caches.
+
+`python benchmarks/operators.py --cpu-time [--only FAMILY]` measures them beside torch's way to say the same, FAMILY being a
+function's name here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise, product
+from typing import Any
+
+import torch
+from operators import Case
+from torch.nn.functional import scaled_dot_product_attention as attend
+
+import tile_ops
+
+#: Both types in which a CPU computes; torch's bfloat16 is far slower than its float32 without AVX-512.
+DTYPES = (torch.float32, torch.bfloat16)
+
+
+def few_rows(device: str) -> Iterator[Case]:
+    """Products of 1, 2 and 4 rows of float32 by a square matrix, transposed as layers store it or row-major."""
+    n = 4096
+    for m, turned in product((1, 2, 4), (True, False)):
+        a, w = torch.randn(m, n, device=device), torch.randn(n, n, device=device)
+        w = w.T if turned else w
+        yield Case(
+            "few_rows",
+            f"matmul float32 {m}x{n}x{n} by a {'transposed' if turned else 'row-major'} matrix",
+            torch.float32,
+            lambda a=a, w=w: tile_ops.matmul(a, w),
+            lambda a=a, w=w: a @ w,
+            4.0 * (w.numel() + 2 * a.numel()),
+            2.0 * m * n * n,
+        )
+
+
+def small_products(device: str) -> Iterator[Case]:
+    """Products of float32 that fit a core's caches, or are narrow in one of their extents: m, k, n."""
+    shapes = [(1, 64, 64), (1, 256, 256), (1, 1024, 1024), (8, 64, 64), (8, 512, 512), (16, 1024, 1024), (64, 64, 64)]
+    shapes += [(64, 512, 512), (128, 128, 128), (128, 1024, 1024), (256, 256, 256), (512, 512, 512), (1000, 1000, 1000)]
+    shapes += [(100, 4096, 100), (2048, 64, 2048), (2048, 2048, 64)]
+    for (m, k, n), turned in product(shapes, (False, True)):
+        a, b = torch.randn(m, k, device=device), torch.randn(k, n, device=device)
+        b = b.T.contiguous().T if turned else b
+        yield Case(
+            "small_products",
+            f"matmul float32 {m}x{k}x{n} by a {'transposed' if turned else 'row-major'} matrix",
+            torch.float32,
+            lambda a=a, b=b: tile_ops.matmul(a, b),
+            lambda a=a, b=b: a @ b,
+            4.0 * (m * k + k * n + m * n),
+            2.0 * m * k * n,
+        )
+
+
+def small_norms(device: str) -> Iterator[Case]:
+    """Norms and softmax of float32 matrices that fit a core's caches, of any row length."""
+    functional = torch.nn.functional
+    for m, n in ((1, 4096), (16, 512), (512, 1024), (8192, 160)):
+        x, w, b = torch.randn(m, n, device=device), torch.randn(n, device=device), torch.randn(n, device=device)
+        calls = {
+            "rms_norm": (lambda: tile_ops.rms_norm(x, w), lambda: functional.rms_norm(x, (n,), w, 1e-6)),
+            "layer_norm": (lambda: tile_ops.layer_norm(x, w, b), lambda: functional.layer_norm(x, (n,), w, b, 1e-5)),
+            "softmax": (lambda: tile_ops.softmax(x), lambda: functional.softmax(x, -1)),
+        }
+        for name, (ours, peer) in calls.items():
+            yield Case("small_norms", f"{name} float32 {m}x{n}", torch.float32, ours, peer, 2.0 * x.nbytes)
+
+
+def gradients(device: str) -> Iterator[Case]:
+    """dQ of attention in float32, with dK and dV: tokens, heads, dimension."""
+    for (tokens, heads, dim), causal in product([(128, 8, 64), (512, 8, 128), (1024, 8, 64)], (True, False)):
+        q, k, v, dout = (torch.randn(1, tokens, heads, dim, device=device) for _ in range(4))
+        leaves = tuple(x.requires_grad_() for x in (q, k, v))
+        theirs = attend(*(x.transpose(1, 2) for x in leaves), is_causal=causal).transpose(1, 2)
+        outs = (tile_ops.flash_attention(*leaves, causal=causal), theirs)
+
+        def backward(out: Any, leaves: Any = leaves, dout: Any = dout) -> Any:
+            return torch.autograd.grad(out, leaves, dout, retain_graph=True)[0]
+
+        yield Case(
+            "gradients",
+            f"gradients of attention float32 s{tokens} h{heads} d{dim} {'causal' if causal else 'full'}",
+            torch.float32,
+            lambda out=outs[0], backward=backward: backward(out),
+            lambda out=outs[1], backward=backward: backward(out),
+            8.0 * q.nbytes,
+            10.0 * heads * tokens**2 * dim * (0.5 if causal else 1.0),
+        )
+
+
+def few_tokens(device: str) -> Iterator[Case]:
+    """Attention of short sequences, and of few queries over many keys: tokens, keys, heads, heads of keys, dimension."""
+    shapes = [(4, 4, 8, 8, 64), (16, 16, 4, 4, 64), (32, 32, 8, 8, 128), (64, 64, 8, 8, 64), (128, 128, 8, 8, 64)]
+    shapes += [(128, 128, 8, 8, 128), (256, 256, 8, 8, 96), (256, 256, 4, 4, 256), (512, 512, 8, 2, 128)]
+    shapes += [
+        (1000, 1000, 4, 4, 64),
+        (1, 1024, 8, 8, 64),
+        (4, 1024, 8, 8, 64),
+        (17, 512, 8, 8, 64),
+        (40, 512, 8, 8, 64),
+    ]
+    for dtype, (tokens, keys, heads, heads_kv, dim), causal in product(DTYPES, shapes, (True, False)):
+        if causal and tokens != keys:
+            continue
+        q = torch.randn(1, tokens, heads, dim, dtype=dtype)
+        k, v = (torch.randn(1, keys, heads_kv, dim, dtype=dtype) for _ in "kv")
+
+        def peer(q: Any = q, k: Any = k, v: Any = v, causal: bool = causal) -> Any:
+            operands = (x.transpose(1, 2) for x in (q, k, v))
+            return attend(*operands, is_causal=causal, enable_gqa=q.shape[2] != k.shape[2]).transpose(1, 2)
+
+        yield Case(
+            "few_tokens",
+            f"attention {name(dtype)} {tokens} by {keys} h{heads}/{heads_kv} d{dim} {'causal' if causal else 'full'}",
+            dtype,
+            lambda q=q, k=k, v=v, causal=causal: tile_ops.flash_attention(q, k, v, causal=causal),
+            peer,
+            2.0 * (q.nbytes + k.nbytes),
+            4.0 * heads * tokens * keys * dim * (0.5 if causal else 1.0),
+        )
+
+
+def packed(device: str) -> Iterator[Case]:
+    """Causal attention of sequences of different lengths; torch takes one after the other. And a window of 256 keys, which
+    torch says by a mask."""
+    for dtype, lengths in product(DTYPES, ((512, 100, 300, 112), (64,) * 16, (17, 31, 63, 128, 5))):
+        ends = torch.tensor((0, *lengths), dtype=torch.int32).cumsum(0).int()
+        q, k, v = (torch.randn(sum(lengths), 8, 64, dtype=dtype) for _ in "qkv")
+
+        def peer(q: Any = q, k: Any = k, v: Any = v, ends: Any = ends) -> Any:
+            parts = ([x[a:b].transpose(0, 1) for x in (q, k, v)] for a, b in pairwise(ends.tolist()))
+            return torch.cat([attend(*part, is_causal=True).transpose(0, 1) for part in parts])
+
+        yield Case(
+            "packed",
+            f"attention {name(dtype)} of {len(lengths)} sequences of up to {max(lengths)} tokens h8 d64",
+            dtype,
+            lambda q=q, k=k, v=v, ends=ends, lengths=lengths: tile_ops.flash_attention_varlen(
+                q, k, v, ends, ends, max(lengths), causal=True
+            ),
+            peer,
+            4.0 * q.nbytes,
+        )
+    for dtype in DTYPES:
+        q, k, v = (torch.randn(1, 1024, 4, 128, dtype=dtype) for _ in "qkv")
+        behind = torch.arange(1024)[:, None] - torch.arange(1024)
+
+        def windowed(q: Any = q, k: Any = k, v: Any = v, mask: Any = (behind >= 0) & (behind < 256)) -> Any:
+            return attend(*(x.transpose(1, 2) for x in (q, k, v)), attn_mask=mask).transpose(1, 2)
+
+        yield Case(
+            "packed",
+            f"attention {name(dtype)} s1024 h4 d128 in a window of 256",
+            dtype,
+            lambda q=q, k=k, v=v: tile_ops.flash_attention(q, k, v, causal=True, window=(255, 0)),
+            windowed,
+            4.0 * q.nbytes,
+        )
+
+
+def caches(device: str) -> Iterator[Case]:
+    """One token over paged caches: batch, keys, heads, heads of keys, dimension. torch gathers the pages first; for latent
+    attention (512 + 64) it reads them as one tensor."""
+    for dtype, shape in product(
+        DTYPES, ((1, 1024, 8, 8, 128), (1, 4096, 32, 8, 128), (8, 1024, 32, 8, 128), (4, 512, 8, 1, 64))
+    ):
+        batch, keys, heads, heads_kv, dim = shape
+        q = torch.randn(batch, heads, dim, dtype=dtype)
+        k, v = (torch.randn(batch * keys // 64, 64, heads_kv, dim, dtype=dtype) for _ in "kv")
+        table, lengths = torch.randperm(len(k)).int().view(batch, -1), torch.full((batch,), keys, dtype=torch.int32)
+
+        def peer(q: Any = q, k: Any = k, v: Any = v, table: Any = table) -> Any:
+            rows = [x[table].flatten(1, 2).transpose(1, 2) for x in (k, v)]
+            return attend(q[:, :, None], *rows, enable_gqa=q.shape[1] != k.shape[2])[:, :, 0]
+
+        yield Case(
+            "caches",
+            f"flash_decode {name(dtype)} b{batch} s{keys} h{heads}/{heads_kv} d{dim}",
+            dtype,
+            lambda q=q, k=k, v=v, table=table, lengths=lengths: tile_ops.flash_decode(q, k, v, table, lengths),
+            peer,
+            2.0 * k.nbytes,
+        )
+    for dtype, (batch, keys, heads) in product(DTYPES, ((1, 1024, 16), (1, 2048, 128), (8, 512, 16))):
+        q, cache = torch.randn(batch, heads, 576, dtype=dtype), torch.randn(batch * keys // 64, 64, 576, dtype=dtype)
+        table, lengths = torch.arange(len(cache)).int().view(batch, -1), torch.full((batch,), keys, dtype=torch.int32)
+        parts = [part.contiguous() for part in q.split((512, 64), -1)]
+
+        def latent(q: Any = q, cache: Any = cache) -> Any:
+            rows = cache.view(len(q), -1, 576)
+            return torch.softmax((q @ rows.mT).float() * 192**-0.5, -1).to(q.dtype) @ rows[..., :512]
+
+        yield Case(
+            "caches",
+            f"mla_decode {name(dtype)} b{batch} s{keys} h{heads}",
+            dtype,
+            lambda parts=parts, cache=cache, table=table, lengths=lengths: tile_ops.mla_decode(
+                *parts, cache, table, lengths, scale=192**-0.5
+            ),
+            latent,
+            float(cache.nbytes),
+            2.0 * batch * heads * keys * (512 + 576),
+        )
+
+
+def scans(device: str) -> Iterator[Case]:
+    """The parts of a Mamba-2 scan and linear attention, 8 heads of 64: tokens, chunk. torch multiplies by chunks, too."""
+    for dtype, (tokens, size) in product(DTYPES, ((1024, 256), (512, 64))):
+        count = tokens // size
+        x = torch.randn(1, tokens, 8, 64, dtype=dtype)
+        dt = torch.rand(1, 8, count, size) * 0.1
+        s = torch.cumsum(-0.3 * dt, -1)
+        B, C = (torch.randn(1, tokens, 1, 128, dtype=dtype) for _ in "BC")
+        cb, states = torch.randn(1, count, 1, size, size, dtype=dtype), torch.randn(1, count, 8, 64, 128, dtype=dtype)
+
+        def outputs(x: Any = x, dt: Any = dt, s: Any = s, C: Any = C, cb: Any = cb, states: Any = states) -> Any:
+            weights = torch.exp(s[..., :, None] - s[..., None, :]).mul_(dt[..., None, :]).tril_()
+            weights = weights.mul_(cb[:, :, 0, None].transpose(1, 2)).to(x.dtype)
+            y = torch.einsum("bhclm,bcmhp->bclhp", weights, x.unflatten(1, s.shape[2:]))
+            before = torch.einsum("bcln,bchpn->bclhp", C[:, :, 0].unflatten(1, s.shape[2:]), states)
+            return (y + before * torch.exp(s).permute(0, 2, 3, 1)[..., None]).to(x.dtype).flatten(1, 2)
+
+        def ends(x: Any = x, dt: Any = dt, s: Any = s, B: Any = B) -> Any:
+            weights = (torch.exp(s[..., -1:] - s) * dt).permute(0, 2, 3, 1).to(x.dtype)
+            rows = B[:, :, 0].unflatten(1, s.shape[2:])
+            return torch.einsum("bclhp,bcln->bchpn", x.unflatten(1, s.shape[2:]) * weights[..., None], rows).float()
+
+        of = f"{name(dtype)} s{tokens} in chunks of {size}"
+        yield Case(
+            "scans",
+            f"chunk_scan {of}",
+            dtype,
+            lambda cb=cb, x=x, dt=dt, s=s, C=C, states=states: tile_ops.chunk_scan(cb, x, dt, s, C, states),
+            outputs,
+            float(sum(t.nbytes for t in (cb, x, x, dt, s, C, states))),
+        )
+        yield Case(
+            "scans",
+            f"chunk_state {of}",
+            dtype,
+            lambda B=B, x=x, dt=dt, s=s: tile_ops.chunk_state(B, x, dt, s),
+            ends,
+            float(sum(t.nbytes for t in (x, dt, s, B))),
+        )
+        q, k, v = (torch.randn(1, tokens, 8, 64, dtype=dtype) for _ in "qkv")
+
+        def linear(q: Any = q, k: Any = k, v: Any = v, size: int = size) -> Any:
+            q, k, v = (x.transpose(1, 2).unflatten(2, (-1, size)) for x in (q, k, v))
+            sums = torch.cumsum((k.mT @ v).float(), 2)
+            before = (sums - (k.mT @ v).float()).to(q.dtype)
+            return ((((q @ k.mT) * 64**-0.5).tril_() @ v + (q @ before) * 64**-0.5).flatten(2, 3)).transpose(1, 2)
+
+        yield Case(
+            "scans",
+            f"linear_attention {name(dtype)} s{tokens}, torch's in chunks of {size}",
+            dtype,
+            lambda q=q, k=k, v=v: tile_ops.linear_attention(q, k, v),
+            linear,
+            4.0 * q.nbytes,
+        )
+
+
+def name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+FAMILIES: tuple[Callable[[str], Iterator[Case]], ...] = (
+    few_rows,
+    small_products,
+    small_norms,
+    gradients,
+    few_tokens,
+    packed,
+    caches,
+    scans,
+)
