@@ -244,6 +244,28 @@ def test_what_is_not_the_same_call_is_not_taken_for_it():
     assert torch.equal(apart, tile_ops.flash_attention(twice.clone(), twice + 1, twice.clone()))
 
 
+def test_an_implementation_that_does_more_than_its_kernels_is_asked_each_time():
+    """It calls another operator, which launches kernels that its own record does not hold; or it changes what they gave."""
+    from tile_ops.normalization.api import rms_norm_operation
+
+    offered, implementation = Again(), rms_norm_operation._function
+
+    def calls(x, *rest):
+        return implementation(tile_ops.softmax(x), *rest)
+
+    def changes(*arguments):
+        return implementation(*arguments) + 1
+
+    x, rest = X + 1, (WEIGHT, 1e-6, None)
+    for function in (calls, changes):
+        for _ in range(5):
+            assert offered.replay((x, *rest)) is None
+            offered.run(function, (x, *rest))
+    for _ in range(4):
+        offered.run(implementation, (x, *rest))
+    assert torch.equal(offered.replay((x, *rest)), implementation(x, *rest))
+
+
 def test_a_setting_between_makes_another_call(monkeypatch):
     for _ in range(4):
         tile_ops.softmax(X)

@@ -64,14 +64,17 @@ class Again:
     def replay(self, arguments: tuple[Any, ...]) -> Any:
         """What the call gives, if it is known, else None."""
         known = self._known.get(_key(arguments))
-        return None if known is None else known(arguments)
+        if known is None or (result := known(arguments)) is None:
+            return None
+        hidden()  # from the implementation that may be calling
+        return result
 
     def run(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         """`function(*arguments)`, which is kept if it offers itself."""
         _record.launches, _record.offered = [], None
         try:
             result = function(*arguments)
-            if _record.offered is not None:
+            if _record.offered is not None and _same(result, _record.offered[0]):
                 replay = Replay.of(arguments, _record.launches, *_record.offered)
                 if replay is not None:
                     if len(self._known) >= self.MOST:
@@ -80,6 +83,12 @@ class Again:
         finally:
             _record.launches = _record.offered = None
         return result
+
+
+def _same(result: Any, offered: tuple[torch.Tensor, ...]) -> bool:
+    """Whether the implementation returns what was offered, and not something made of it."""
+    given = result if isinstance(result, tuple) else (result,)
+    return len(given) == len(offered) and all(x is y for x, y in zip(given, offered))
 
 
 def _key(arguments: tuple[Any, ...]) -> Any:
