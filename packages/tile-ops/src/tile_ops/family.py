@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .kernel import KernelSpec, Target
-from .kernel.spec import source_digest
+from .kernel.spec import text_digest
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class Family:
         configs: Any = importlib.import_module(f"tile_ops.{self.name}.configs")
         return tuple(dict.fromkeys(configs.shipped(target)))  # some configurations share a kernel
 
-    def source_digest(self) -> str:
+    def text_digest(self) -> str:
         """sha256 of the family's `kernels.py`."""
-        return source_digest(self.name)
+        return text_digest(self.name)
 
 
 @cache

@@ -5,8 +5,8 @@ For each vendor FOLDER gets a package of data (`cpu/tile_ops_prebuilt_cpu`, ...)
 any call is served where there is no compiler, and neither source nor report. Binaries that a newer architecture runs as
 they are serve it too (docs/decisions/0017-prebuilt-binaries.md).
 
-A run goes on where one before it ended: what the same compiler made of the same `kernels.py` is not made again, what is of
-an older `kernels.py` is removed.
+A run goes on where one before it ended: what the same compiler made of the same text of a kernel is not made again, what is
+of an older text is removed.
 
 A kernel that the device's compiler spills or serializes (SlowDeviceCode, TL210) is a fault of the library: the run names each
 with its spec, goes on, and fails at its end. The index keeps what was said of a kernel, so that later runs fail as well.
@@ -32,6 +32,7 @@ import tile_ops
 from tile_ops.family import families
 from tile_ops.kernel import KernelSpec, Target
 from tile_ops.kernel.prebuilt import FORMAT, INDEX
+from tile_ops.kernel.spec import source_digest
 from tile_runtime.atomic_file import write_atomically
 
 #: What each wheel is compiled for. Binaries of sm_80 run on 8.x, those of sm_90a on 9.0 alone.
@@ -158,6 +159,7 @@ class Package:
                 "source": job.spec.source_digest(),
                 "toolchain": self.toolchain,
                 "family": job.spec.family,
+                "function": job.spec.function,
                 "spec": str(job.spec),
                 "arch": job.arch,
                 **({"slow": made.slow} if made.slow else {}),
@@ -179,7 +181,12 @@ class Package:
 
     def write_index(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        index = {"format": FORMAT, "version": tile_ops.__version__, "kernels": dict(sorted(self.entries.items()))}
+        index = {
+            "format": FORMAT,
+            "version": tile_ops.__version__,
+            "texts": {family.name: family.text_digest() for family in families()},
+            "kernels": dict(sorted(self.entries.items())),
+        }
         write_atomically(self.folder / INDEX, json.dumps(index, indent=1).encode())
 
 
@@ -258,19 +265,21 @@ def compiler_digest(kind: str) -> str:
 
 
 def _kept(folder: Path) -> dict[str, dict[str, Any]]:
-    """What the folder has of this version, as far as its families' kernels are still those it was made from."""
+    """What the folder has of this version, as far as the text that wrote the kernels is still what it was."""
     try:
         index = json.loads((folder / INDEX).read_text())
     except FileNotFoundError:
         return {}
     if (index["format"], index["version"]) != (FORMAT, tile_ops.__version__):
         return {}
-    current = {family.name: family.source_digest() for family in families()}
+    known = {family.name for family in families()}
     entries: dict[str, dict[str, Any]] = index["kernels"]
     return {
         key: e
         for key, e in entries.items()
-        if e["source"] == current.get(e["family"]) and (folder / e["file"]).exists()
+        if e["family"] in known
+        and e["source"] == source_digest(e["family"], e.get("function", ""))
+        and (folder / e["file"]).exists()
     }
 
 

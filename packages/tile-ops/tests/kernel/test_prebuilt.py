@@ -15,6 +15,7 @@ import tile_ops
 from tile_ops.errors import KernelUnavailable
 from tile_ops.kernel import KernelSpec, Target, prebuilt, resolve
 from tile_ops.kernel.resolve import origin
+from tile_ops.kernel.spec import source_digest, text_digest
 from tile_runtime.artifact import Artifact
 from tile_runtime.manifest import Manifest
 
@@ -154,3 +155,44 @@ def test_explain_prints_kernel_origin_and_reason(installed):
         "from unavailable (no prebuilt kernels are installed; install tile-ops[compile], or unset "
         "TILE_OPS_COMPILE if it is 0)"
     )
+
+
+def test_the_text_of_a_kernel_is_its_function_and_what_that_names(monkeypatch):
+    parts = {
+        "imports": "import math\n",
+        "WIDTH": "WIDTH = 4\n",
+        "OTHER": "OTHER = 8\n",
+        "helper": "def helper(x):\n    return x * WIDTH\n",
+        "made": "@helper\ndef made(n=1):\n    return helper(n)\n",
+        "beside": "def beside():\n    return OTHER\n",
+    }
+
+    def digest(**changed: str) -> str:
+        text = "\n".join((parts | changed).values())
+        monkeypatch.setattr(spec_module, "text_of", lambda family: text.encode())
+        spec_module.source_digest.cache_clear()
+        return KernelSpec.of("normalization", "made").source_digest()
+
+    spec_module = importlib.import_module("tile_ops.kernel.spec")
+    first = digest()
+    assert digest(OTHER="OTHER = 9\n", beside="def beside(x):\n    return x\n") == first
+    changes = {"imports": "import struct\n", "WIDTH": "WIDTH = 5\n", "helper": "def helper(x):\n    return x + WIDTH\n"}
+    changes["made"] = parts["made"].replace("n=1", "n=2")
+    assert len({digest(**{name: text}) for name, text in changes.items()} | {first}) == 5
+    spec_module.source_digest.cache_clear()
+
+
+def test_where_the_texts_are_the_same_no_function_is_looked_for(installed, monkeypatch):
+    """And where they are not, the kernel's own text counts."""
+    path = installed(["sm_80"])
+    index = json.loads((path / prebuilt.INDEX).read_text())
+    for texts, looked in (({SPEC.family: text_digest(SPEC.family)}, 0), ({SPEC.family: "another"}, 1), ({}, 1)):
+        (path / prebuilt.INDEX).write_text(json.dumps(index | {"texts": texts}))
+        prebuilt._folders.cache_clear()
+        asked = []
+        monkeypatch.setattr(
+            KernelSpec, "source_digest", lambda spec: asked.append(spec) or source_digest(spec.family, spec.function)
+        )
+        found, _ = prebuilt.find(SPEC, Target("cuda", "sm_80"))
+        assert found is not None
+        assert len(asked) == looked

@@ -3,11 +3,12 @@
 A data-only wheel `tile-ops-prebuilt-<vendor>` names its package, which holds no code, by an entry
 point of the group `tile_ops.prebuilt`. Beside its `__init__.py` lies `index.json`:
 
-    {"format": 1, "version": "<tile_ops version>",
-     "kernels": {<KernelSpec.key>: {"file", "sha256", "source", "family", "spec", "arch"}}}
+    {"format": 1, "version": "<tile_ops version>", "texts": {<family>: <digest>},
+     "kernels": {<KernelSpec.key>: {"file", "sha256", "source", "family", "function", "spec", "arch"}}}
 
-`source` is the digest of the family's `kernels.py` that the kernel was made from, `sha256` that of the file. What writes
-such a folder is `tile_ops.prebuild`.
+`source` is the digest of the text that the kernel was made from (`KernelSpec.source_digest`), `sha256` that of the file.
+`texts` are the families' `kernels.py` in which all sources are those of the entries: where they are the same here, none is
+read for its functions. What writes such a folder is `tile_ops.prebuild`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any
 from tile_ops.errors import KernelUnavailable
 from tile_runtime.artifact import Artifact
 
-from .spec import KernelSpec
+from .spec import KernelSpec, text_digest
 from .target import Target
 
 GROUP = "tile_ops.prebuilt"
@@ -38,6 +39,7 @@ class Folder:
 
     path: Path
     version: str
+    texts: dict[str, str]
     kernels: dict[str, dict[str, Any]]
 
 
@@ -72,7 +74,7 @@ def find(spec: KernelSpec, target: Target) -> tuple[Prebuilt | None, str]:
             entry = folder.kernels.get(key)
             if entry is None:
                 continue
-            if entry["source"] != spec.source_digest():
+            if folder.texts.get(spec.family) != text_digest(spec.family) and entry["source"] != spec.source_digest():
                 reason = f"the prebuilt one in {folder.path} was made from another {spec.family}/kernels.py"
                 continue
             return Prebuilt(folder.path / entry["file"], entry["sha256"], arch), ""
@@ -99,4 +101,4 @@ def _read(path: Path) -> Folder:
             f"the prebuilt kernels in {path} are of format {index.get('format')}, version {index.get('version')}; "
             f"tile_ops {tile_ops.__version__} needs format {FORMAT} and its own version: install both at one version"
         )
-    return Folder(path, index["version"], index["kernels"])
+    return Folder(path, index["version"], index.get("texts", {}), index["kernels"])

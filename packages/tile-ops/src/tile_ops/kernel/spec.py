@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib.util
 import json
@@ -39,8 +40,8 @@ class KernelSpec:
         return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
 
     def source_digest(self) -> str:
-        """sha256 of the file that writes the kernel: a prebuilt kernel made from other text is not this one."""
-        return source_digest(self.family)
+        """sha256 of the text that writes the kernel: a prebuilt kernel made from other text is not this one."""
+        return source_digest(self.family, self.function)
 
     def __str__(self) -> str:
         values = ", ".join(f"{name}={value!r}" for name, value in self.arguments)
@@ -48,9 +49,51 @@ class KernelSpec:
 
 
 @cache
-def source_digest(family: str) -> str:
-    """sha256 of a family's `kernels.py`."""
-    found = importlib.util.find_spec(f"tile_ops.{family}")  # finds the folder without loading kernels.py
+def text_of(family: str) -> bytes:
+    """A family's `kernels.py`, which is not loaded."""
+    found = importlib.util.find_spec(f"tile_ops.{family}")
     assert found is not None
     assert found.origin is not None
-    return hashlib.sha256((Path(found.origin).parent / "kernels.py").read_bytes()).hexdigest()
+    return (Path(found.origin).parent / "kernels.py").read_bytes()
+
+
+@cache
+def text_digest(family: str) -> str:
+    """sha256 of a family's `kernels.py`."""
+    return hashlib.sha256(text_of(family)).hexdigest()
+
+
+@cache
+def source_digest(family: str, function: str) -> str:
+    """sha256 of what of a family's `kernels.py` writes this kernel: the function, what it names in that file, and so on, and
+    all that defines no name (imports). A change of another kernel's function is none of this one. Such files import
+    nothing of each other."""
+    text = text_of(family).decode()
+    lines, named, parts = text.splitlines(), dict[str, list[ast.stmt]](), list[ast.stmt]()
+    for statement in ast.parse(text).body:
+        names = _defines(statement)
+        for name in names:
+            named.setdefault(name, []).append(statement)
+        if not names:
+            parts.append(statement)
+    waiting, seen = [function], set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name in named and name not in seen:
+            seen.add(name)
+            parts += named[name]
+            waiting += [x.id for part in named[name] for x in ast.walk(part) if isinstance(x, ast.Name)]
+    digest = hashlib.sha256()
+    for part in sorted(set(parts), key=lambda part: part.lineno):
+        first = min([part.lineno, *(d.lineno for d in getattr(part, "decorator_list", ()))])
+        digest.update("\n".join([*lines[first - 1 : part.end_lineno], ""]).encode())
+    return digest.hexdigest()
+
+
+def _defines(statement: ast.stmt) -> list[str]:
+    """The names that a function, a class or an assignment gives a meaning; none for any other statement."""
+    if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+        return [statement.name]
+    if isinstance(statement, (ast.Assign, ast.AnnAssign)):
+        return [x.id for x in ast.walk(statement) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)]
+    return []
