@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch._C._dynamo.guards import TensorGuards, _empty_strided_cpu  # type: ig
 
 from .kernel import Resolved
 from .kernel.target import settings
+from .scratch import scratch
 
 #: Bytes: what addresses are multiples of, so that the variant of each kernel is the one of the first call.
 ALIGNMENT = 16
@@ -23,11 +25,21 @@ ALIGNMENT = 16
 Launches = list[tuple[Resolved, tuple[torch.Tensor | None, ...]]]
 
 
+@dataclass(frozen=True)
+class Offer:
+    """What `offer` was told."""
+
+    results: tuple[torch.Tensor, ...]
+    temporary: tuple[torch.Tensor, ...]
+    scratch: tuple[torch.Tensor, int] | None
+    still: Callable[[], bool] | None
+
+
 class _Record(threading.local):
     """What the call of this thread that runs now has launched, and whether that was all."""
 
     launches: Launches | None = None
-    offered: tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...], Callable[[], bool] | None] | None = None
+    offered: Offer | None = None
 
 
 _record = _Record()
@@ -45,11 +57,15 @@ def hidden() -> None:
 
 
 def offer(
-    *results: torch.Tensor, temporary: Sequence[torch.Tensor] = (), still: Callable[[], bool] | None = None
+    *results: torch.Tensor,
+    temporary: Sequence[torch.Tensor] = (),
+    scratch: tuple[torch.Tensor, int] | None = None,
+    still: Callable[[], bool] | None = None,
 ) -> None:
-    """All that this call did was to allocate `results`, which it returns, and `temporary`, and to launch what is recorded;
-    and so will others as long as `still` says so. All are contiguous; what they hold is what the kernels write."""
-    _record.offered = (results, tuple(temporary), still)
+    """All that this call did was to allocate `results`, which it returns, and `temporary`, to take `scratch` of so many elements,
+    and to launch what is recorded; and so will others as long as `still` says so. All are contiguous; what they hold is what
+    the kernels write."""
+    _record.offered = Offer(results, tuple(temporary), scratch, still)
 
 
 class Again:
@@ -74,8 +90,8 @@ class Again:
         _record.launches, _record.offered = [], None
         try:
             result = function(*arguments)
-            if _record.offered is not None and _same(result, _record.offered[0]):
-                replay = Replay.of(arguments, _record.launches, *_record.offered)
+            if _record.offered is not None and _same(result, _record.offered.results):
+                replay = Replay.of(arguments, _record.launches, _record.offered)
                 if replay is not None:
                     if len(self._known) >= self.MOST:
                         self._known.clear()
@@ -107,16 +123,16 @@ class Replay:
         same: tuple[tuple[int, int], ...],
         arguments: tuple[Any, ...],
         made: list[torch.Tensor],
-        results: int,
         nothing: tuple[torch.Tensor | None, ...],
         steps: Sequence[tuple[Resolved, Callable[[Any], Any]]],
-        still: Callable[[], bool] | None,
+        offer: Offer,
     ) -> None:
         self._tensors, self._same, self._rest = tensors, same, arguments[tensors:]
         self._guards = TensorGuards(*self._unlike(arguments), dynamic_dims_sizes=None, dynamic_dims_strides=None)
         self._differentiable = any(x.requires_grad for x in arguments[:tensors])
         self._made = [(tuple(x.shape), x.stride(), x.dtype) for x in made]
-        self._results, self._nothing, self._steps, self._still = results, nothing, steps, still
+        self._results, self._nothing, self._steps, self._still = len(offer.results), nothing, steps, offer.still
+        self._scratch = None if offer.scratch is None else offer.scratch[1]
         self._device = arguments[0].device
         self._settings = settings() if arguments[0].is_cpu else None
 
@@ -125,19 +141,19 @@ class Replay:
         cls,
         arguments: tuple[Any, ...],
         launches: Launches | None,
-        results: tuple[torch.Tensor, ...],
-        temporary: tuple[torch.Tensor, ...],
-        still: Callable[[], bool] | None,
+        offer: Offer,
     ) -> Replay | None:
         """None where operands are not the first arguments, or kernels took anything else than operands and allocations."""
         count = sum(isinstance(x, torch.Tensor) for x in arguments)
         if not all(isinstance(x, torch.Tensor) for x in arguments[:count]) or not launches:
             return None
-        made = [*results, *temporary]
+        made = [*offer.results, *offer.temporary]
         if any(x.data_ptr() % ALIGNMENT for x in arguments[:count]):
             return None
         places = {id(x): i for i, x in enumerate((*arguments[:count], *made))}
         same = tuple((i, places[id(x)]) for i, x in enumerate(arguments[:count]) if places[id(x)] != i)
+        if offer.scratch is not None:
+            places[id(offer.scratch[0])] = -1  # the last one of all
         nothing: list[torch.Tensor | None] = []  # what kernels take for an operand that is not there
         steps = []
         for kernel, operands in launches:
@@ -148,7 +164,7 @@ class Replay:
                     places[id(x)] = count + len(made) + len(nothing)
                     nothing.append(x)
             steps.append((kernel, itemgetter(*(places[id(x)] for x in operands))))
-        return cls(count, same, arguments, made, len(results), tuple(nothing), steps, still)
+        return cls(count, same, arguments, made, tuple(nothing), steps, offer)
 
     def _unlike(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """The operands without those that are one of the others, which guards refuse."""
@@ -177,7 +193,9 @@ class Replay:
         for x in tensors:
             if x.data_ptr() % ALIGNMENT:
                 return None
-        pool = (*tensors, *made, *self._nothing)
+        pool: tuple[torch.Tensor | None, ...] = (*tensors, *made, *self._nothing)
+        if self._scratch is not None:
+            pool += (scratch(self._scratch),)
         for kernel, operands in self._steps:
             kernel(*operands(pool))
         return made[0] if self._results == 1 else tuple(made[: self._results])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 import torch
 
 import tile_ops
+import tile_ops.scratch as memory
 from tile_ops.gemm import reference
 from tile_ops.gemm_panels import configs
 from tile_ops.kernel import Target
@@ -114,10 +116,10 @@ def test_blocks_for_all_threads():
 @pytest.mark.parametrize(
     ("m", "n", "k", "dtype"),
     [
-        (255, 512, 512, "float32"),
-        (512, 255, 512, "float32"),
+        (127, 512, 512, "float32"),
+        (512, 127, 512, "float32"),
         (1024, 1024, 200, "float32"),
-        (256, 256, 256, "float32"),
+        (128, 128, 128, "float32"),
         (512, 512, 512, "bfloat16"),
     ],
 )
@@ -125,6 +127,55 @@ def test_others_go_another_way(m, n, k, dtype):
     a, b = operands(m, n, k)
     dtype = getattr(torch, dtype)
     assert "pack" not in roles(a.to(dtype), b.to(dtype))
+
+
+def test_smaller_products_take_panels_where_that_was_measured():
+    target = Target("cpu", "x86-64-v3")
+    found = [
+        configs.blocks(target, "float32", *shape) for shape in ((128, 1024, 1024), (256, 256, 256), (2048, 2048, 64))
+    ]
+    assert [(b.block_m, b.block_k) for b in found] == [(128, 512), (256, 256), (128, 64)]
+    assert configs.blocks(Target("cpu", "x86-64-v4"), "float32", 256, 256, 256) is None
+
+
+@pytest.mark.cpu("its kernels")
+@pytest.mark.parametrize(("m", "n", "k"), [(256, 512, 256), (130, 300, 120), (200, 520, 64)])
+def test_calls_that_come_again_in_several_threads(close, m, n, k):
+    """Each has panels of its own, which the next call of its thread uses again."""
+    operands = [(torch.randn(m, k), torch.randn(k, n)) for _ in range(4)]
+    expected = [reference.matmul(a, b) for a, b in operands]
+
+    def work(number: int) -> list[torch.Tensor]:
+        a, b = operands[number % 4]
+        return [tile_ops.matmul(a, b) for _ in range(6)]
+
+    with ThreadPoolExecutor(4) as pool:
+        for number, results in enumerate(pool.map(work, range(8))):
+            for result in results:
+                close(result, expected[number % 4], reference.TOLERANCES["float32"])
+
+
+@pytest.mark.cpu("its kernels")
+def test_panels_for_another_number_of_threads():
+    a, b = operands(300, 600, 512)
+    expected = [tile_ops.matmul(a, b) for _ in range(4)][-1]
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(before + 1)
+        assert torch.equal(tile_ops.matmul(a, b), expected)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_scratch_grows_and_is_kept_up_to_its_limit(monkeypatch):
+    monkeypatch.setattr(memory, "KEPT", 4000)
+    monkeypatch.setattr(memory, "_memory", memory._Memory())
+    first = memory.scratch(100)
+    assert memory.scratch(50) is first
+    second = memory.scratch(200)
+    assert second.numel() == 200
+    assert memory.scratch(5000).numel() == 5000
+    assert memory.scratch(200) is second
 
 
 def test_equal_calls_give_equal_bits():

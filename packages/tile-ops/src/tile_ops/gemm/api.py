@@ -14,6 +14,7 @@ from .configs import plan
 from .gradients import backward, setup_context
 from .operands import Views, operands, result_shape
 from .padding import Padded, has_whole_rows, pays
+from .panels import PreparedPanels
 from .panels import multiply as multiply_by_panels
 from .prepared import Prepared
 from .problem import ACTIVATIONS, FLOAT8, GemmProblem, allows_tf32, check
@@ -186,7 +187,7 @@ def _run(
         out = a.new_empty(kept["shape"], dtype=kept["dtype"])
     if not out.numel():
         return out
-    known: Prepared | None = kept.get("prepared")
+    known: Prepared | PreparedPanels | None = kept.get("prepared")
     if known is not None and known.run(a, b, bias, out):
         return out
     again = kept.get("views") is not None and "prepared" not in kept
@@ -204,7 +205,12 @@ def _run(
     slopes_of = None if grad is None else grad.reshape(whole.shape).contiguous()
     _multiply(call, left, right, added, whole, of_a, of_b, slopes_of, repeat)
     if again:
-        kept["prepared"] = Prepared.of(call, left, right, _added(bias, whole), whole, repeat) if added is bias else None
+        if "pack" in call and "combine" not in call:
+            kept["prepared"] = PreparedPanels.of(call, left, right, whole)
+        else:
+            kept["prepared"] = (
+                Prepared.of(call, left, right, _added(bias, whole), whole, repeat) if added is bias else None
+            )
     return out
 
 

@@ -26,21 +26,23 @@ class Blocks:
 
 #: By level, the deepest first: the first is taken whose steps along k fit. 256 KB of A, which with two panels of B leave half of
 #: a second cache of 1 MB to C: on a Sapphire Rapids 256 x 256 and 256 x 512 were the best, 128 and 512 rows and 128 steps
-#: behind. On a Zen with AVX2 128 x 512 is 5 to 10 % faster, and rows of A that do not lie a power of two apart (cpu.md).
+#: behind. On a Zen with AVX2 128 x 512 is 5 to 10 % faster, and rows of A that do not lie a power of two apart; steps of 128 and
+#: 64 serve a k that is no deeper: 2048x64x2048 and 1024x128x1024 in 0.57 to 0.72 of the time by tiles (cpu.md).
 BLOCKS = {
     "x86-64-v3": (
         Blocks(128, 512, 16, pad=8, at_once=4 * 2**20),
         Blocks(256, 256, 16, pad=8, at_once=4 * 2**20),
+        Blocks(128, 128, 16, pad=8, at_once=4 * 2**20),
+        Blocks(128, 64, 16, pad=8, at_once=4 * 2**20),
     ),
     "x86-64-v4": (Blocks(256, 256, 32),),
     "x86-64-v4+bf16+vnni": (Blocks(256, 256, 32),),
     "x86-64-v4+bf16+vnni+amx": (Blocks(256, 256, 64),),
 }
-#: Rows and columns of C from which on panels are worth their copies.
-LEAST = 256
-#: Multiplications from which on they are: of 256 x 256 x 256 tiles take 0.85 to 0.9 of the time, as they are one kernel
-#: alone, of 512 x 512 x 512 and of 32 times the former 1.08 to 1.2 of it (AVX2, cpu.md).
-WORK = 2**25
+#: Rows and columns of C, and multiplications, from which on panels are worth their copies. With AVX2 256x256x256 by them takes
+#: 0.7 of the time by tiles, 128x1024x1024 0.77 to 0.9 (cpu.md); elsewhere it was not measured for smaller ones.
+LEAST = {"x86-64-v3": (128, 2**22)}
+LEAST_ELSEWHERE = (256, 2**25)
 #: Of the steps along k at most this much may be zeros.
 PADDING = 1.15
 #: Panels that a block has at least, where there are so many: it copies its piece of A for them.
@@ -49,7 +51,8 @@ PANELS = 4
 
 def blocks(target: Target, dtype: str, m: int, n: int, k: int, batch: int = 1) -> Blocks | None:
     """The deepest blocks whose steps k fills; None where a product goes another way."""
-    if dtype != "float32" or min(m, n) < LEAST or batch * m * n * k < WORK:
+    least, work = LEAST.get(target.arch, LEAST_ELSEWHERE)
+    if dtype != "float32" or min(m, n) < least or batch * m * n * k < work:
         return None
     return next((b for b in BLOCKS.get(target.arch, ()) if -(-k // b.block_k) * b.block_k <= PADDING * k), None)
 
