@@ -19,6 +19,8 @@ SHARED = 225 * 1024
 
 #: exp2 by the GPU's own instruction, with an error of two units in the last place.
 FAST: dict[str, Scalar] = {"tl.enable_fast_math": True}
+#: And a block for each tile: of blocks that stay, addresses divide by what a call decides, and states are not stored by TMA.
+FAST_LEAVING: dict[str, Scalar] = {**FAST, "tl.disable_staying_blocks": True}
 
 
 def plan_chunk_state(problem: ChunkStateProblem, target: Target) -> Plan:
@@ -107,7 +109,7 @@ def chunk_state(model: Model, target: Target, out_dtype: str, packed: bool, reve
     return KernelSpec.of(
         FAMILY,
         "chunk_state",
-        FAST if target.kind == "cuda" else None,
+        None if target.kind != "cuda" else FAST_LEAVING if resident else FAST,
         dtype=model.dtype,
         out_dtype=out_dtype,
         chunk_size=model.chunk_size,
