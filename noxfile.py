@@ -183,12 +183,14 @@ def wheels(session: nox.Session) -> None:
     if not made:
         session.error("no kernels are prebuilt: run `python -m nox -s prebuild` first")
     shutil.rmtree(DIST, ignore_errors=True)
-    pool = session.run(python, "-m", "tile_runtime_cpu.build", external=True, silent=True)
+    shipped = [python, "-m", "tile_runtime.shipped_code", "tile_runtime", "tile_runtime_cpu"]
+    objects = session.run(*shipped, external=True, silent=True)
     pip = [python, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-build-isolation"]
     try:
         session.run(*pip, "--wheel-dir", str(DIST), *map(str, [*PACKAGES, *(m.parent for m in made)]), external=True)
     finally:
-        Path(str(pool).strip()).unlink()  # a source checkout compiles its own, with what it holds
+        for file in str(objects).split():
+            Path(file).unlink()  # a source checkout compiles its own, with what it holds
     for wheel in sorted(DIST.iterdir()):
         session.log(f"{wheel.name}: {wheel.stat().st_size / 2**20:.1f} MiB")
 

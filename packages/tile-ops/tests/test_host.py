@@ -7,9 +7,10 @@ import torch
 
 import tile_ops
 from tile_ops.again import Again
+from tile_ops.attention.api import forward_operation
 from tile_ops.errors import WrongDevice
 from tile_ops.gemm.api import MATMUL
-from tile_ops.normalization.api import RMS_NORM
+from tile_ops.normalization.api import RMS_NORM, rms_norm_operation
 from tile_runtime.binding import Binder
 
 X, WEIGHT = torch.randn(4, 64), torch.randn(64)
@@ -136,8 +137,6 @@ def test_an_eager_call_without_anything_between_goes_by_torch(monkeypatch):
     def refuse(*_):
         pytest.fail("the dispatcher was asked")
 
-    from tile_ops.normalization.api import rms_norm_operation
-
     weight = torch.nn.Parameter(WEIGHT.clone())
     with torch.no_grad():
         expected = tile_ops.rms_norm(X, weight)
@@ -200,13 +199,20 @@ def test_a_call_that_comes_again_goes_by_the_implementation(name, monkeypatch):
     call(), call()  # the second one prepares, the third one is kept
     monkeypatch.setattr(Again, "run", lambda *_: pytest.fail("the implementation was asked"))
     results = [call(), call()]
+    monkeypatch.setattr(Again, "replay", lambda *_: pytest.fail("native code did not know the call"))
+    results += [call(), call()]
     assert all(torch.equal(result, expected) for result in results)
     assert results[0].data_ptr() != results[1].data_ptr()
 
 
 @SCRIPT
-def test_what_is_not_the_same_call_is_not_taken_for_it():
-    """Each beside a call that is known."""
+@pytest.mark.parametrize("code", ["native", "python"])
+def test_what_is_not_the_same_call_is_not_taken_for_it(code, monkeypatch):
+    """Each beside a call that is known, to native code, and where there is none to Python."""
+    if code == "python":
+        for operation in (rms_norm_operation, forward_operation):
+            monkeypatch.setattr(operation, "_again", Again())
+        monkeypatch.setattr("tile_ops.again.known_calls", lambda: None)
 
     def norm(x, eps=1e-6, weight=WEIGHT):
         x, weight = x.double(), weight.double()
@@ -246,7 +252,6 @@ def test_what_is_not_the_same_call_is_not_taken_for_it():
 
 def test_an_implementation_that_does_more_than_its_kernels_is_asked_each_time():
     """It calls another operator, which launches kernels that its own record does not hold; or it changes what they gave."""
-    from tile_ops.normalization.api import rms_norm_operation
 
     offered, implementation = Again(), rms_norm_operation._function
 

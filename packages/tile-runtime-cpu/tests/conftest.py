@@ -12,7 +12,7 @@ import pytest
 
 from tile_runtime.artifact import Artifact
 from tile_runtime.manifest import Manifest
-from tile_runtime_cpu.build import compile_llvm
+from tile_runtime.shipped_code import compile_llvm
 
 IR = (Path(__file__).parent / "kernels.ll").read_text()
 

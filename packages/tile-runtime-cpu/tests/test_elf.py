@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tile_runtime.errors import LoadError
-from tile_runtime_cpu.build import compile_llvm
+from tile_runtime.shipped_code import compile_llvm
 from tile_runtime_cpu.elf import Image
 from tile_runtime_cpu.imports import IMPORTS, import_address
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tile_runtime import shipped_code
 from tile_runtime.artifact import Artifact
 from tile_runtime.cache import Cache
 from tile_runtime.errors import KernelAssertError
@@ -197,7 +198,7 @@ def test_a_forked_child_starts_threads_of_its_own(artifact: Maker, tmp_path: Pat
 def test_without_a_native_pool_launches_run_in_one_thread(artifact: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
     POOL.stop()
     monkeypatch.setattr(POOL, "_image", None)
-    monkeypatch.setattr(build, "pool_object", lambda: (None, "no TVM"))
+    monkeypatch.setattr(build.POOL, "object", lambda: (None, "no TVM"))
     kernel = DEVICE.load(artifact("fill", OUT, grid=["dim", "n"], args=[["param", "out"], ["value", "int64", 5]], **N))
     out = np.zeros(100, np.int64)
     kernel(out)
@@ -226,20 +227,20 @@ def test_a_wrong_number_of_threads_is_an_error(monkeypatch: pytest.MonkeyPatch, 
 
 def test_the_object_is_kept_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = Cache(tmp_path / "cache", enabled=True)
-    assert build.find_pool(cache) == (None, "TVM will compile it at the first launch")
-    first, origin = build.pool_object(cache)
+    assert build.POOL.find(cache) == (None, "TVM will compile it at the first launch")
+    first, origin = build.POOL.object(cache)
     assert origin == "compiled by TVM"
-    monkeypatch.setattr(build, "compile_llvm", lambda text: pytest.fail("compiled twice"))
-    assert build.pool_object(cache) == (first, "cache")
+    monkeypatch.setattr(shipped_code, "compile_llvm", lambda text: pytest.fail("compiled twice"))
+    assert build.POOL.object(cache) == (first, "cache")
     packaged = tmp_path / "pool.o"
     packaged.write_bytes(b"packaged")
-    monkeypatch.setattr(build, "packaged_file", lambda: packaged)
-    assert build.pool_object(cache) == (b"packaged", "packaged")
+    monkeypatch.setattr(build.POOL, "packaged_file", lambda: packaged)
+    assert build.POOL.object(cache) == (b"packaged", "packaged")
 
 
 def test_a_machine_without_tvm_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build.importlib.util, "find_spec", lambda name: None)
-    data, reason = build.pool_object(Cache(tmp_path / "cache", enabled=True))
+    monkeypatch.setattr(shipped_code.importlib.util, "find_spec", lambda name: None)
+    data, reason = build.POOL.object(Cache(tmp_path / "cache", enabled=True))
     assert data is None
     assert "TVM is not installed" in reason
 
@@ -248,7 +249,7 @@ def test_a_tvm_that_fails_is_reported(tmp_path: Path, monkeypatch: pytest.Monkey
     def broken(text: str) -> Any:
         raise RuntimeError("this TVM was built without LLVM")
 
-    monkeypatch.setattr(build, "compile_llvm", broken)
-    data, reason = build.pool_object(Cache(enabled=False))
+    monkeypatch.setattr(shipped_code, "compile_llvm", broken)
+    data, reason = build.POOL.object(Cache(enabled=False))
     assert data is None
     assert "RuntimeError: this TVM was built without LLVM" in reason

@@ -40,9 +40,10 @@ def matmul() -> Callable[..., Any]:
 
 @pytest.fixture(scope="session")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache folder that all tests share, so that a kernel is compiled once; it holds the CPU's thread pool too."""
+    """A cache folder that all tests share, so that a kernel is compiled once; it holds the CPU's native code too."""
     folder = tmp_path_factory.mktemp("cache")
-    build.pool_object(Cache(folder, enabled=True))
+    for code in (build.POOL, build.PREPARED):
+        code.object(Cache(folder, enabled=True))
     return folder
 
 

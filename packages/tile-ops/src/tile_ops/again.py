@@ -9,11 +9,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
 import torch
-from torch._C._dynamo.guards import TensorGuards, _empty_strided_cpu  # type: ignore[attr-defined]
+from torch._C._dynamo.guards import (  # type: ignore[attr-defined]
+    TensorGuards,
+    _empty_strided_cpu,
+    _empty_strided_cuda,
+)
+
+from tile_runtime.again import Known, KnownCalls, known_calls
 
 from .kernel import Resolved
 from .kernel.target import settings
@@ -43,6 +50,14 @@ class _Record(threading.local):
 
 
 _record = _Record()
+#: As long as the calls, of all threads, that are recorded.
+recording: list[None] = []
+#: What sees each call and the guards of operands do not tell of (modes, the profiler), and what it says when it is not there.
+WATCHERS: tuple[tuple[Callable[[], object], object], ...] = (
+    (torch._C._len_torch_dispatch_stack, 0),
+    (torch._C._len_torch_function_stack, 0),
+    (torch.autograd._profiler_enabled, False),
+)
 
 
 def launched(kernel: Resolved, *tensors: torch.Tensor | None) -> None:
@@ -76,9 +91,12 @@ class Again:
 
     def __init__(self) -> None:
         self._known: dict[Any, Replay] = {}
+        self._quick: KnownCalls | None = None
+        #: What a known call gives, by native code, else None.
+        self.call: Callable[..., Any] = _unknown
 
     def replay(self, arguments: tuple[Any, ...]) -> Any:
-        """What the call gives, if it is known, else None."""
+        """The same by Python: of two calls whose shapes share a place, native code knows one. Modes are for the caller to ask."""
         known = self._known.get(_key(arguments))
         if known is None or (result := known(arguments)) is None:
             return None
@@ -88,17 +106,33 @@ class Again:
     def run(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         """`function(*arguments)`, which is kept if it offers itself."""
         _record.launches, _record.offered = [], None
+        recording.append(None)
         try:
             result = function(*arguments)
             if _record.offered is not None and _same(result, _record.offered.results):
                 replay = Replay.of(arguments, _record.launches, _record.offered)
                 if replay is not None:
-                    if len(self._known) >= self.MOST:
-                        self._known.clear()
-                    self._known[_key(arguments)] = replay
+                    self._keep(_key(arguments), replay)
         finally:
+            recording.pop()
             _record.launches = _record.offered = None
         return result
+
+    def _keep(self, key: Any, replay: Replay) -> None:
+        if not self._known:
+            self._quick = known_calls()
+            self.call = _unknown if self._quick is None else self._quick.call
+        if len(self._known) >= self.MOST:
+            self._known.clear()
+            if self._quick is not None:
+                self._quick.clear()
+        self._known[key] = replay
+        if self._quick is not None:
+            self._quick.keep(replay.known())
+
+
+def _unknown(*_: Any) -> None:
+    """What `Again` asks before it knows any call, and where native code cannot be had."""
 
 
 def _same(result: Any, offered: tuple[torch.Tensor, ...]) -> bool:
@@ -124,16 +158,19 @@ class Replay:
         arguments: tuple[Any, ...],
         made: list[torch.Tensor],
         nothing: tuple[torch.Tensor | None, ...],
-        steps: Sequence[tuple[Resolved, Callable[[Any], Any]]],
+        steps: Sequence[tuple[Resolved, tuple[int, ...]]],
         offer: Offer,
     ) -> None:
         self._tensors, self._same, self._rest = tensors, same, arguments[tensors:]
         self._guards = TensorGuards(*self._unlike(arguments), dynamic_dims_sizes=None, dynamic_dims_strides=None)
+        self._shapes = [tuple(x.shape) for x in arguments[:tensors]]
         self._differentiable = any(x.requires_grad for x in arguments[:tensors])
-        self._made = [(tuple(x.shape), x.stride(), x.dtype) for x in made]
-        self._results, self._nothing, self._steps, self._still = len(offer.results), nothing, steps, offer.still
-        self._scratch = None if offer.scratch is None else offer.scratch[1]
-        self._device = arguments[0].device
+        self._results, self._nothing, self._still = len(offer.results), nothing, offer.still
+        self._made = [_maker(x) for x in made]
+        if offer.scratch is not None:
+            self._made.append((scratch, (offer.scratch[1],)))
+        self._steps = steps
+        self._operands = [(kernel, itemgetter(*places)) for kernel, places in steps]
         self._settings = settings() if arguments[0].is_cpu else None
 
     @classmethod
@@ -150,10 +187,9 @@ class Replay:
         made = [*offer.results, *offer.temporary]
         if any(x.data_ptr() % ALIGNMENT for x in arguments[:count]):
             return None
-        places = {id(x): i for i, x in enumerate((*arguments[:count], *made))}
+        pool = [*arguments[:count], *made] + ([] if offer.scratch is None else [offer.scratch[0]])
+        places = {id(x): i for i, x in enumerate(pool)}
         same = tuple((i, places[id(x)]) for i, x in enumerate(arguments[:count]) if places[id(x)] != i)
-        if offer.scratch is not None:
-            places[id(offer.scratch[0])] = -1  # the last one of all
         nothing: list[torch.Tensor | None] = []  # what kernels take for an operand that is not there
         steps = []
         for kernel, operands in launches:
@@ -161,10 +197,34 @@ class Replay:
                 if id(x) not in places:
                     if x is not None and x.numel():
                         return None
-                    places[id(x)] = count + len(made) + len(nothing)
+                    places[id(x)] = len(pool) + len(nothing)
                     nothing.append(x)
-            steps.append((kernel, itemgetter(*(places[id(x)] for x in operands))))
+            steps.append((kernel, tuple(places[id(x)] for x in operands)))
         return cls(count, same, arguments, made, tuple(nothing), steps, offer)
+
+    def known(self) -> Known:
+        """The same for native code."""
+        left_out = {i for i, _ in self._same}
+        conditions = [*WATCHERS]
+        if self._differentiable:
+            conditions.append((torch.is_grad_enabled, False))
+        if self._settings is not None:
+            conditions.append((settings, self._settings))
+        if self._still is not None:
+            conditions.append((self._still, True))
+        return Known(
+            shapes=self._shapes,
+            others=self._rest,
+            same=self._same,
+            check=self._guards.check,
+            guarded=[i for i in range(self._tensors) if i not in left_out],
+            conditions=conditions,
+            made=self._made,
+            results=self._results,
+            held=self._nothing,
+            steps=[(kernel.kernel, kernel.counter, places) for kernel, places in self._steps],
+            alignment=ALIGNMENT,
+        )
 
     def _unlike(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """The operands without those that are one of the others, which guards refuse."""
@@ -182,20 +242,25 @@ class Replay:
             return None
         if self._differentiable and torch.is_grad_enabled():
             return None
-        if self._settings is None:
-            made = [torch.empty(shape, dtype=dtype, device=self._device) for shape, _, dtype in self._made]
-        elif settings() == self._settings:
-            made = [_empty_strided_cpu(*one) for one in self._made]
-        else:
+        if self._settings is not None and settings() != self._settings:
             return None
         if self._still is not None and not self._still():
             return None
         for x in tensors:
             if x.data_ptr() % ALIGNMENT:
                 return None
+        made = [make(*one) for make, one in self._made]
         pool: tuple[torch.Tensor | None, ...] = (*tensors, *made, *self._nothing)
-        if self._scratch is not None:
-            pool += (scratch(self._scratch),)
-        for kernel, operands in self._steps:
+        for kernel, operands in self._operands:
             kernel(*operands(pool))
         return made[0] if self._results == 1 else tuple(made[: self._results])
+
+
+def _maker(like: torch.Tensor) -> tuple[Callable[..., torch.Tensor], tuple[Any, ...]]:
+    """What makes a contiguous tensor like this one, of undefined content: a function and its arguments."""
+    shape, dtype, device = tuple(like.shape), like.dtype, like.device
+    if like.is_cpu:
+        return _empty_strided_cpu, (shape, like.stride(), dtype)
+    if like.is_cuda and torch.cuda.device_count() == 1:  # that one is current
+        return _empty_strided_cuda, (shape, like.stride(), dtype)
+    return partial(torch.empty, shape, dtype=dtype, device=device), ()

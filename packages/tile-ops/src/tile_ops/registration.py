@@ -15,7 +15,7 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from torch.amp.autocast_mode import _cast
 
-from .again import Again
+from .again import WATCHERS, Again, hidden, recording
 from .errors import WrongDevice
 from .kernel.target import device_of
 
@@ -58,6 +58,16 @@ class Operation:
             )
 
     def __call__(self, *arguments: Any) -> Any:
+        if _traced():
+            return self._overload(*arguments)
+        if forward_ad._current_level < 0 and (known := self._again.call(*arguments)) is not None:
+            if recording:
+                hidden()  # from the implementation that is calling
+            return known
+        return self._call(arguments)
+
+    def _call(self, arguments: tuple[Any, ...]) -> Any:
+        """A call that native code does not know."""
         if torch.compiler.is_compiling():
             return self._overload(*arguments)
         if forward_ad._current_level >= 0:
@@ -122,16 +132,15 @@ class Operation:
 
 #: Types of tensors that have no `__torch_dispatch__` of their own.
 _TENSORS = {torch.Tensor, torch.nn.Parameter}
-#: What stands between a call and its implementation, each false where it does not; bound here, as each call asks all.
-_dispatch_modes, _function_modes = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
+#: What else stands between a call and its implementation (beside `again.WATCHERS`), each false where it does not.
 _autocast, _transforms = torch._C._is_any_autocast_enabled, torch._C._functorch.peek_interpreter_stack
-_tracing, _profiler = torch._C._get_tracing_state, torch.autograd._profiler_enabled
+_tracing, _traced = torch._C._get_tracing_state, torch.compiler.is_dynamo_compiling
 _Tensor = torch.Tensor
 
 
 def _watched() -> bool:
-    """Whether something sees each call that the guards of operands do not tell of: a mode, the profiler."""
-    return bool(_dispatch_modes() or _function_modes() or _profiler())
+    """Whether something sees each call that the guards of operands do not tell of."""
+    return any(watcher() for watcher, _ in WATCHERS)
 
 
 def _alone(arguments: tuple[Any, ...]) -> bool:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tile_runtime.artifact import Artifact
+from tile_runtime.binding import Bound
 from tile_runtime.errors import DeviceUnavailable, KernelAssertError, KernelMemoryError, LoadError
 from tile_runtime.launch import LoadedKernel
 from tile_runtime.launch_source import LaunchSite
 from tile_runtime.manifest import Launch, Manifest
 from tile_runtime.tensor import numpy_address
 
-from . import cpuid
+from . import cpuid, prepared
 from .elf import Image
 from .pool import JOB_HEADER, NO_MEMORY, POOL
 from .prints import make_callback, site_table
@@ -28,7 +30,7 @@ class _Resources:
 
     images: dict[str, Image] = field(default_factory=dict)  # by binary
     callbacks: list[Any] = field(default_factory=list)
-    estimates: list[Any] = field(default_factory=list)
+    estimates: dict[int, Any] = field(default_factory=dict)  # by address of the function
 
 
 def load(artifact: Artifact) -> LoadedKernel:
@@ -45,7 +47,8 @@ def load(artifact: Artifact) -> LoadedKernel:
     resources = _Resources()
     for binary in {launch.binary for launch in _launches(artifact.manifest)}:
         _load_binary(artifact, binary, resources)
-    return LoadedKernel(artifact, CpuBackend(artifact.manifest, resources), resources)
+    backend = CpuBackend(artifact.manifest, resources)
+    return LoadedKernel(artifact, backend, resources, backend.quicken)
 
 
 def _launches(manifest: Manifest) -> list[Launch]:
@@ -89,13 +92,10 @@ class CpuBackend:
         codes = "".join(
             {"float": "d", "uint64": "Q"}.get("float" if "float" in a.dtype else a.dtype, "q") for a in values
         )
-        estimate = ctypes.c_int64(0)
-        self._resources.estimates.append(estimate)
         namespace["pool"] = POOL
         namespace["kernel_failed"] = self._failed
         namespace[f"pack{n}"] = struct.Struct(f"{JOB_HEADER.format}{len(pointers)}Q{codes}").pack
-        namespace[f"fn{n}"] = self._resources.images[site.launch.binary].address(site.launch.symbol)
-        namespace[f"estimate{n}"] = ctypes.addressof(estimate)
+        namespace[f"fn{n}"], namespace[f"estimate{n}"] = self._site(site.launch)
         namespace[f"launch{n}"] = site.launch
         blocks = " * ".join(g for g in site.grid if g != "1") or "1"
         items = [
@@ -112,6 +112,16 @@ class CpuBackend:
             f"rc = pool.run(pool.address, pack{n}({', '.join(items)}))",
             f"if rc: raise kernel_failed(launch{n}, rc)",
         ]
+
+    def quicken(self, bound: Bound, python: Callable[..., Any]) -> Callable[..., Any]:
+        """tile_runtime.launch.Quicken."""
+        return prepared.quicken(self._manifest, bound, python, self._site, self._failed, self._resources)
+
+    def _site(self, launch: Launch) -> tuple[int, int]:
+        """Addresses of a launch's function and of the running estimate of its time."""
+        function = self._resources.images[launch.binary].address(launch.symbol)
+        estimate = self._resources.estimates.setdefault(function, ctypes.c_int64(0))
+        return function, ctypes.addressof(estimate)
 
     def workspace(self, nbytes: int, zero: bool, align: int) -> tuple[object, int]:
         """Memory for one call and its address."""

@@ -99,6 +99,14 @@ class Pool:
             self.threads = threads
             self.run = self._native
 
+    def run_address(self) -> int:
+        """Address of `tl_run`, for native code that calls it once threads have started; 0 without a native pool."""
+        with self._lock:
+            if self._image is None and not self._load():
+                return 0
+            assert self._image is not None
+            return self._image.address("tl_run")
+
     def stop(self) -> None:
         """Ends the threads (at exit, and in tests); the next launch starts them again."""
         with self._lock:
@@ -124,7 +132,7 @@ class Pool:
             threads: int | str = self.threads if started else thread_count()
         except ValueError as error:
             threads = str(error)
-        origin = self.origin if started else f"not started; {build.find_pool(Cache())[1]}"
+        origin = self.origin if started else f"not started; {build.POOL.find(Cache())[1]}"
         return {"threads": threads, "pool": origin, "inline_us": INLINE_US}
 
     def _start_and_run(self, address: int, job: bytes) -> int:
@@ -132,7 +140,7 @@ class Pool:
         return self.run(address, job)
 
     def _load(self) -> bool:
-        data, self.origin = build.pool_object()
+        data, self.origin = build.POOL.object()
         if data is None:
             self.origin = f"none, launches use one thread: {self.origin}"
             return False

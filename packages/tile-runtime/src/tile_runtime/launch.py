@@ -21,6 +21,10 @@ from .launch_source import Backend, Writer
 from .native import NativeEntry
 from .tensor import _word, numpy_address, read, torch_dtype_name
 
+Quicken = Callable[[Bound, Callable[..., Any]], Callable[..., Any]]
+"""What a vendor knows to do faster than the prepared function of Python: of a call with all its outputs, a function that does
+the same; that one itself where there is nothing faster."""
+
 
 class _Mismatch(Exception):
     """Raised and caught inside a launcher: the fast part does not recognise the call."""
@@ -35,12 +39,15 @@ class LoadedKernel:
     compiled goes to the kernel that `complete()` gives, if there is such a function; else it raises NoVariantError.
     """
 
-    def __init__(self, artifact: Artifact, backend: Backend, resources: object = None) -> None:
+    def __init__(
+        self, artifact: Artifact, backend: Backend, resources: object = None, quicken: Quicken | None = None
+    ) -> None:
         self.artifact = artifact
         self.manifest = artifact.manifest
         self.backend = backend
         self.resources = resources  # the vendor's handles (mapped code, modules): they live as long as the kernel
         self.complete: Callable[[], LoadedKernel] | None = None
+        self._quicken = quicken
         self._binder = Binder(self.manifest, backend.device)
         self._namespace = self._make_namespace()
         writer = Writer(self.manifest, backend, self._namespace)
@@ -84,7 +91,11 @@ class LoadedKernel:
         )
         exec(self._code, namespace)
         prepared: Callable[..., Any] = namespace["prepared"]
-        if self._native is None or not (bound.given or not outputs):
+        if not (bound.given or not outputs):
+            return prepared
+        if self._quicken is not None:
+            return self._quicken(bound, prepared)
+        if self._native is None:
             return prepared
         scalars = [
             float(bound.scalars[i]) if DTYPES[p.dtype].kind == "float" else int(bound.scalars[i])

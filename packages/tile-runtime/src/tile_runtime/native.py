@@ -45,10 +45,15 @@ class Vendor:
     maps: int = 0
 
 
-class _Self(bytes):
-    """What a native function gets as `self`: its words, and what must live as long as it."""
+class Words(bytes):
+    """8-byte words that native code reads, in a Python object with what must live as long as it.
+
+    `launch` is 0, or the address of a C function of (address of the words, addresses of tensors), for native code that calls what
+    these words belong to: it returns 0; -1 with Python's error set; -2 if this is another call, and nothing has happened.
+    """
 
     keep: object
+    launch = 0
 
 
 class _MethodDef(ctypes.Structure):
@@ -121,28 +126,49 @@ class NativeEntry:
         return self._function(PREPARED, python, b"".join(words))
 
     def _function(self, symbol: str, python: Callable[..., Any], words: bytes) -> Callable[..., Any]:
-        this = _Self(struct.pack("<QQ", ctypes.addressof(self._table), id(python)) + words)
-        method = _MethodDef(b"launch", self._image.address(symbol), _METH_FASTCALL, None)
-        this.keep = (self, python, method)
-        make = ctypes.pythonapi.PyCFunction_NewEx
-        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
-        made: Callable[..., Any] = make(ctypes.addressof(method), this, None)
-        return made
+        words = struct.pack("<QQ", ctypes.addressof(self._table), id(python)) + words
+        return python_function(self._image.address(symbol), words, (self, python))
+
+
+def python_function(address: int, words: bytes, keep: object, launch: int = 0) -> Callable[..., Any]:
+    """The machine code at `address` as a METH_FASTCALL function with `words` as its `self`; `keep` lives as long as it."""
+    this = Words(words)
+    this.launch = launch
+    method = _MethodDef(b"launch", address, _METH_FASTCALL, None)
+    this.keep = (keep, method)
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+    made: Callable[..., Any] = make(ctypes.addressof(method), this, None)
+    return made
+
+
+_torch_words = (ctypes.c_uint64 * 3)()
+
+
+def torch_words() -> int:
+    """Address of three words: torch's types Tensor and Parameter, and the function that reads a tensor into a DLTensor. They are
+    0 as long as torch is not loaded, or is one that native code cannot read."""
+    torch = sys.modules.get("torch")
+    if not _torch_words[0] and torch is not None and hasattr(torch, "nn"):
+        readers = exchange_functions(torch)
+        if readers is not None:
+            _torch_words[:] = [id(torch.Tensor), id(torch.nn.Parameter), readers[0]]
+    return ctypes.addressof(_torch_words)
 
 
 def is_usable() -> bool:
     """Whether this interpreter's objects lie as the code expects: a type at 8 bytes, a bytes object's content at 32."""
     if sys.platform != "linux" or platform.machine() != "x86_64" or sys.implementation.name != "cpython":
         return False
-    probe = _Self(struct.pack("<Q", 0x7469_6C65))
-    typed = _word(id(probe) + 8).value == id(_Self) and _word(id(1.5) + 8).value == id(float)
+    probe = Words(struct.pack("<Q", 0x7469_6C65))
+    typed = _word(id(probe) + 8).value == id(Words) and _word(id(1.5) + 8).value == id(float)
     return typed and _word(id(probe) + HEADER_BYTES).value == 0x7469_6C65
 
 
-def python_interface() -> dict[str, int]:
-    """Addresses of what the code imports, in this process."""
+def python_interface(names: Sequence[str] = IMPORTS) -> dict[str, int]:
+    """Addresses of what native code imports, in this process."""
     found = {}
-    for name in IMPORTS:
+    for name in names:
         try:
             found[name] = ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, name))
         except ValueError:

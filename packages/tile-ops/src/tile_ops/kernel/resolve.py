@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from array import array
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -24,7 +25,7 @@ class Resolved:
     target: Target
     origin: str
     kernel: Any
-    _count: list[int] = field(default_factory=lambda: [0])
+    _count: array[int] = field(default_factory=lambda: array("q", [0]))
 
     def __call__(self, *arguments: Any) -> None:
         self._count[0] += 1
@@ -33,6 +34,11 @@ class Resolved:
     @property
     def launches(self) -> int:
         return self._count[0]
+
+    @property
+    def counter(self) -> int:
+        """Address of the count, for native code that calls `kernel`; valid as long as this lives."""
+        return self._count.buffer_info()[0]
 
     def prepared(self, *arguments: Any) -> Resolved:
         """The same for calls like this one, counted here too: takes the tensors alone and reads but their addresses, so that

@@ -1,0 +1,521 @@
+; Calls that come again, without Python (again.py): looks a call up by the shapes of its operands, asks what must still hold,
+; allocates the results and calls the prepared kernels. Linux, x86-64, CPython's own objects.
+;
+; SELF (a bytes object; 8-byte words from byte 32)
+;     0 ptr torch   the types Tensor and Parameter, and what reads a tensor into a DLTensor; null before torch is known
+;     1 ptr slots   1024 records (bytes objects) or null, by @look
+; RECORD (words from byte 32)
+;     0 count       arguments            6 same      pairs of arguments that are one object
+;     1 tensors     how many lead them   7 asked     conditions
+;     2 pool        objects in all       8 made      objects that a call makes: results, then temporaries
+;     3 room        most arguments       9 results   how many of them are results
+;                   of a function       10 held      objects that are the same for each call
+;     4 mask        of addresses        11 steps     kernels
+;     5 guarded     operands of check   12 check     METH_FASTCALL function of torch, true for operands like the first ones
+;    then: the places of `guarded`; the pairs of `same`; the other arguments; (function, result) of each condition;
+;    (function, n, its n arguments) of what is made; (object, address) of what is held; (function, words,
+;    launch, counter, n, n places in the pool) of each step. The pool is the operands, what is made, what is held. A step whose
+;    `launch` is not 0 is tried on the addresses first (tile_runtime.native.Words).
+;
+; The function returns None for a call that it does not know; nothing has happened then.
+
+target triple = "x86_64-unknown-linux-gnu"
+
+declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
+declare i32 @PyObject_RichCompareBool(ptr, ptr, i32)
+declare void @PyErr_Clear()
+declare ptr @PyTuple_New(i64)
+declare i32 @PyTuple_SetItem(ptr, i64, ptr)
+declare void @Py_IncRef(ptr)
+declare void @Py_DecRef(ptr)
+@_Py_NoneStruct = external global i8
+@_Py_TrueStruct = external global i8
+
+; The word at the cursor, which moves on.
+define internal i64 @next(ptr %cursor) {
+  %at = load ptr, ptr %cursor
+  %word = load i64, ptr %at
+  %following = getelementptr i64, ptr %at, i64 1
+  store ptr %following, ptr %cursor
+  ret i64 %word
+}
+
+define internal ptr @next_object(ptr %cursor) {
+  %word = call i64 @next(ptr %cursor)
+  %object = inttoptr i64 %word to ptr
+  ret ptr %object
+}
+
+; %passed[i] = %pool[the places at the cursor], n of them
+define internal void @gather(ptr %cursor, i64 %n, ptr %pool, ptr %passed) {
+entry:
+  br label %each
+each:
+  %i = phi i64 [ 0, %entry ], [ %i1, %one ]
+  %more = icmp ult i64 %i, %n
+  br i1 %more, label %one, label %done
+one:
+  %place = call i64 @next(ptr %cursor)
+  %from = getelementptr ptr, ptr %pool, i64 %place
+  %object = load ptr, ptr %from
+  %to = getelementptr ptr, ptr %passed, i64 %i
+  store ptr %object, ptr %to
+  %i1 = add i64 %i, 1
+  br label %each
+done:
+  ret void
+}
+
+; The address of a tensor's first element; 0 for what is no tensor, or cannot be read.
+define internal i64 @address(ptr %torch, ptr %object) {
+entry:
+  %tensor = alloca [48 x i8], align 16
+  %type.p = getelementptr i8, ptr %object, i64 8
+  %type = load ptr, ptr %type.p
+  %tensor.type = load ptr, ptr %torch
+  %plain = icmp eq ptr %type, %tensor.type
+  br i1 %plain, label %read, label %no
+read:
+  %reader.p = getelementptr ptr, ptr %torch, i64 2
+  %reader = load ptr, ptr %reader.p
+  %status = call i32 %reader(ptr %object, ptr %tensor)
+  %is.read = icmp eq i32 %status, 0
+  br i1 %is.read, label %sum, label %unread
+unread:
+  call void @PyErr_Clear()
+  br label %no
+sum:
+  %offset.p = getelementptr i8, ptr %tensor, i64 40
+  %offset = load i64, ptr %offset.p
+  %data = load i64, ptr %tensor
+  %address = add i64 %data, %offset
+  ret i64 %address
+no:
+  ret i64 0
+}
+
+; How many tensors lead the arguments, a hash of their shapes, and their addresses, or-ed and one by one; -1 tensors if one cannot be read.
+define internal { i64, i64, i64 } @look(ptr %torch, ptr %args, i64 %count, ptr %addresses) {
+entry:
+  %tensor = alloca [48 x i8], align 16
+  %parameter.p = getelementptr ptr, ptr %torch, i64 1
+  %reader.p = getelementptr ptr, ptr %torch, i64 2
+  %tensor.type = load ptr, ptr %torch
+  %parameter.type = load ptr, ptr %parameter.p
+  %reader = load ptr, ptr %reader.p
+  br label %each
+each:
+  %i = phi i64 [ 0, %entry ], [ %i1, %following ]
+  %hash = phi i64 [ 0, %entry ], [ %hash.1, %following ]
+  %low = phi i64 [ 0, %entry ], [ %low.1, %following ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %one, label %done
+one:
+  %object.p = getelementptr ptr, ptr %args, i64 %i
+  %object = load ptr, ptr %object.p
+  %type.p = getelementptr i8, ptr %object, i64 8
+  %type = load ptr, ptr %type.p
+  %plain = icmp eq ptr %type, %tensor.type
+  %wrapped = icmp eq ptr %type, %parameter.type
+  %known = or i1 %plain, %wrapped
+  br i1 %known, label %read, label %done
+read:
+  %status = call i32 %reader(ptr %object, ptr %tensor)
+  %is.read = icmp eq i32 %status, 0
+  br i1 %is.read, label %shape, label %unread
+shape:
+  %rank.p = getelementptr i8, ptr %tensor, i64 16
+  %rank.32 = load i32, ptr %rank.p
+  %rank = zext i32 %rank.32 to i64
+  %shape.p = getelementptr i8, ptr %tensor, i64 24
+  %extents = load ptr, ptr %shape.p
+  %offset.p = getelementptr i8, ptr %tensor, i64 40
+  %offset = load i64, ptr %offset.p
+  %data = load i64, ptr %tensor
+  %address = add i64 %data, %offset
+  %low.1 = or i64 %low, %address
+  %address.p = getelementptr i64, ptr %addresses, i64 %i
+  store i64 %address, ptr %address.p
+  %hash.0 = call i64 @mix(i64 %hash, i64 %rank)
+  br label %axis
+axis:
+  %a = phi i64 [ 0, %shape ], [ %a1, %extent ]
+  %hash.1 = phi i64 [ %hash.0, %shape ], [ %hash.2, %extent ]
+  %longer = icmp ult i64 %a, %rank
+  br i1 %longer, label %extent, label %following
+extent:
+  %extent.p = getelementptr i64, ptr %extents, i64 %a
+  %size = load i64, ptr %extent.p
+  %hash.2 = call i64 @mix(i64 %hash.1, i64 %size)
+  %a1 = add i64 %a, 1
+  br label %axis
+following:
+  %i1 = add i64 %i, 1
+  br label %each
+unread:
+  call void @PyErr_Clear()
+  ret { i64, i64, i64 } { i64 -1, i64 0, i64 0 }
+done:
+  %r0 = insertvalue { i64, i64, i64 } undef, i64 %i, 0
+  %r1 = insertvalue { i64, i64, i64 } %r0, i64 %hash, 1
+  %r2 = insertvalue { i64, i64, i64 } %r1, i64 %low, 2
+  ret { i64, i64, i64 } %r2
+}
+
+; (hash ^ value) * (2^64 / the golden ratio): again.py has the same.
+define internal i64 @mix(i64 %hash, i64 %value) {
+  %mixed = xor i64 %hash, %value
+  %spread = mul i64 %mixed, -7046029254386353131
+  ret i64 %spread
+}
+
+; Whether two objects are the same, or of one type and equal.
+define internal i1 @equal(ptr %a, ptr %b) {
+entry:
+  %same = icmp eq ptr %a, %b
+  br i1 %same, label %yes, label %types
+types:
+  %a.p = getelementptr i8, ptr %a, i64 8
+  %b.p = getelementptr i8, ptr %b, i64 8
+  %a.type = load ptr, ptr %a.p
+  %b.type = load ptr, ptr %b.p
+  %one.type = icmp eq ptr %a.type, %b.type
+  br i1 %one.type, label %compare, label %no
+compare:
+  %answer = call i32 @PyObject_RichCompareBool(ptr %a, ptr %b, i32 2)
+  %failed = icmp slt i32 %answer, 0
+  br i1 %failed, label %error, label %answered
+error:
+  call void @PyErr_Clear()
+  br label %no
+answered:
+  %right = icmp eq i32 %answer, 1
+  ret i1 %right
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+
+; Whether all that the record says of a call holds for this one; the cursor then stands at what is made.
+define internal i1 @holds(ptr %record, ptr %cursor, ptr %args, ptr %passed) {
+entry:
+  %count = load i64, ptr %record
+  %tensors.p = getelementptr i64, ptr %record, i64 1
+  %tensors = load i64, ptr %tensors.p
+  %guarded.p = getelementptr i64, ptr %record, i64 5
+  %guarded = load i64, ptr %guarded.p
+  %same.p = getelementptr i64, ptr %record, i64 6
+  %same = load i64, ptr %same.p
+  %asked.p = getelementptr i64, ptr %record, i64 7
+  %asked = load i64, ptr %asked.p
+  %check.p = getelementptr i64, ptr %record, i64 12
+  %check = load ptr, ptr %check.p
+  call void @gather(ptr %cursor, i64 %guarded, ptr %args, ptr %passed)
+  br label %pair
+
+pair:
+  %p = phi i64 [ 0, %entry ], [ %p1, %pair.right ]
+  %pairs.left = icmp ult i64 %p, %same
+  br i1 %pairs.left, label %pair.one, label %others
+pair.one:
+  %i = call i64 @next(ptr %cursor)
+  %j = call i64 @next(ptr %cursor)
+  %i.p = getelementptr ptr, ptr %args, i64 %i
+  %j.p = getelementptr ptr, ptr %args, i64 %j
+  %a = load ptr, ptr %i.p
+  %b = load ptr, ptr %j.p
+  %identical = icmp eq ptr %a, %b
+  br i1 %identical, label %pair.right, label %no
+pair.right:
+  %p1 = add i64 %p, 1
+  br label %pair
+
+others:
+  br label %other
+other:
+  %o = phi i64 [ %tensors, %others ], [ %o1, %other.right ]
+  %others.left = icmp ult i64 %o, %count
+  br i1 %others.left, label %other.one, label %operands
+other.one:
+  %wanted = call ptr @next_object(ptr %cursor)
+  %o.p = getelementptr ptr, ptr %args, i64 %o
+  %given = load ptr, ptr %o.p
+  %equals = call i1 @equal(ptr %given, ptr %wanted)
+  br i1 %equals, label %other.right, label %no
+other.right:
+  %o1 = add i64 %o, 1
+  br label %other
+
+operands:
+  %alike = call ptr @PyObject_Vectorcall(ptr %check, ptr %passed, i64 %guarded, ptr null)
+  %checked = call i1 @is_true(ptr %alike)
+  br i1 %checked, label %conditions, label %no
+
+conditions:
+  br label %condition
+condition:
+  %c = phi i64 [ 0, %conditions ], [ %c1, %condition.right ]
+  %conditions.left = icmp ult i64 %c, %asked
+  br i1 %conditions.left, label %condition.one, label %yes
+condition.one:
+  %ask = call ptr @next_object(ptr %cursor)
+  %expected = call ptr @next_object(ptr %cursor)
+  %found = call ptr @PyObject_Vectorcall(ptr %ask, ptr null, i64 0, ptr null)
+  %none = icmp eq ptr %found, null
+  br i1 %none, label %error, label %condition.found
+condition.found:
+  %still = call i1 @equal(ptr %found, ptr %expected)
+  call void @Py_DecRef(ptr %found)
+  br i1 %still, label %condition.right, label %no
+condition.right:
+  %c1 = add i64 %c, 1
+  br label %condition
+error:
+  call void @PyErr_Clear()
+  br label %no
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+
+; Whether an object is True; it is given up. null: an error, which is forgotten.
+define internal i1 @is_true(ptr %object) {
+entry:
+  %none = icmp eq ptr %object, null
+  br i1 %none, label %error, label %ask
+error:
+  call void @PyErr_Clear()
+  ret i1 false
+ask:
+  %yes = icmp eq ptr %object, @_Py_TrueStruct
+  call void @Py_DecRef(ptr %object)
+  ret i1 %yes
+}
+
+; Gives up objects [from, to) of the pool.
+define internal void @drop(ptr %pool, i64 %from, i64 %to) {
+entry:
+  br label %each
+each:
+  %i = phi i64 [ %from, %entry ], [ %i1, %one ]
+  %more = icmp ult i64 %i, %to
+  br i1 %more, label %one, label %done
+one:
+  %object.p = getelementptr ptr, ptr %pool, i64 %i
+  %object = load ptr, ptr %object.p
+  call void @Py_DecRef(ptr %object)
+  %i1 = add i64 %i, 1
+  br label %each
+done:
+  ret void
+}
+
+; Makes what a call needs and runs its kernels: the result, or null with an error.
+define internal ptr @run(ptr %torch, ptr %record, ptr %cursor, ptr %args, ptr %leading, ptr %pool, ptr %addresses, ptr %passed) {
+entry:
+  %tensors.p = getelementptr i64, ptr %record, i64 1
+  %tensors = load i64, ptr %tensors.p
+  %made.p = getelementptr i64, ptr %record, i64 8
+  %made = load i64, ptr %made.p
+  %results.p = getelementptr i64, ptr %record, i64 9
+  %results = load i64, ptr %results.p
+  %held.p = getelementptr i64, ptr %record, i64 10
+  %held = load i64, ptr %held.p
+  %steps.p = getelementptr i64, ptr %record, i64 11
+  %steps = load i64, ptr %steps.p
+  %made.end = add i64 %tensors, %made
+  %held.end = add i64 %made.end, %held
+  br label %operand
+
+operand:
+  %i = phi i64 [ 0, %entry ], [ %i1, %operand.one ]
+  %operands.left = icmp ult i64 %i, %tensors
+  br i1 %operands.left, label %operand.one, label %making
+operand.one:
+  %from = getelementptr ptr, ptr %args, i64 %i
+  %operand.object = load ptr, ptr %from
+  %to = getelementptr ptr, ptr %pool, i64 %i
+  store ptr %operand.object, ptr %to
+  %address.from = getelementptr i64, ptr %leading, i64 %i
+  %operand.address = load i64, ptr %address.from
+  %address.to = getelementptr i64, ptr %addresses, i64 %i
+  store i64 %operand.address, ptr %address.to
+  %i1 = add i64 %i, 1
+  br label %operand
+
+making:
+  br label %make
+make:
+  %m = phi i64 [ %tensors, %making ], [ %m1, %make.done ]
+  %making.left = icmp ult i64 %m, %made.end
+  br i1 %making.left, label %make.one, label %holding
+make.one:
+  %maker = call ptr @next_object(ptr %cursor)
+  %n = call i64 @next(ptr %cursor)
+  %given = load ptr, ptr %cursor
+  %after = getelementptr i64, ptr %given, i64 %n
+  store ptr %after, ptr %cursor
+  %new = call ptr @PyObject_Vectorcall(ptr %maker, ptr %given, i64 %n, ptr null)
+  %no.memory = icmp eq ptr %new, null
+  br i1 %no.memory, label %failed, label %make.done
+make.done:
+  %m.p = getelementptr ptr, ptr %pool, i64 %m
+  store ptr %new, ptr %m.p
+  %new.address = call i64 @address(ptr %torch, ptr %new)
+  %new.p = getelementptr i64, ptr %addresses, i64 %m
+  store i64 %new.address, ptr %new.p
+  %m1 = add i64 %m, 1
+  br label %make
+
+holding:
+  br label %hold
+hold:
+  %h = phi i64 [ %made.end, %holding ], [ %h1, %hold.one ]
+  %holding.left = icmp ult i64 %h, %held.end
+  br i1 %holding.left, label %hold.one, label %running
+hold.one:
+  %kept = call ptr @next_object(ptr %cursor)
+  %h.p = getelementptr ptr, ptr %pool, i64 %h
+  store ptr %kept, ptr %h.p
+  %kept.address = call i64 @next(ptr %cursor)
+  %kept.p = getelementptr i64, ptr %addresses, i64 %h
+  store i64 %kept.address, ptr %kept.p
+  %h1 = add i64 %h, 1
+  br label %hold
+
+running:
+  br label %step
+step:
+  %s = phi i64 [ 0, %running ], [ %s1, %step.done ]
+  %steps.left = icmp ult i64 %s, %steps
+  br i1 %steps.left, label %step.one, label %giving
+step.one:
+  %kernel = call ptr @next_object(ptr %cursor)
+  %words = call ptr @next_object(ptr %cursor)
+  %launch = call ptr @next_object(ptr %cursor)
+  %counter = call ptr @next_object(ptr %cursor)
+  %k = call i64 @next(ptr %cursor)
+  %before = load i64, ptr %counter
+  %now = add i64 %before, 1
+  store i64 %now, ptr %counter
+  %at = load ptr, ptr %cursor
+  %python = icmp eq ptr %launch, null
+  br i1 %python, label %step.python, label %step.native
+step.native:
+  call void @gather(ptr %cursor, i64 %k, ptr %addresses, ptr %passed)
+  %status.n = call i64 %launch(ptr %words, ptr %passed)
+  %launched = icmp eq i64 %status.n, 0
+  br i1 %launched, label %step.done, label %step.judge
+step.judge:
+  %another = icmp eq i64 %status.n, -2
+  br i1 %another, label %step.again, label %failed
+step.again:
+  store ptr %at, ptr %cursor
+  br label %step.python
+step.python:
+  call void @gather(ptr %cursor, i64 %k, ptr %pool, ptr %passed)
+  %answer = call ptr @PyObject_Vectorcall(ptr %kernel, ptr %passed, i64 %k, ptr null)
+  %wrong = icmp eq ptr %answer, null
+  br i1 %wrong, label %failed, label %step.answered
+step.answered:
+  call void @Py_DecRef(ptr %answer)
+  br label %step.done
+step.done:
+  %s1 = add i64 %s, 1
+  br label %step
+
+failed:
+  %made.so.far = phi i64 [ %m, %make.one ], [ %made.end, %step.judge ], [ %made.end, %step.python ]
+  call void @drop(ptr %pool, i64 %tensors, i64 %made.so.far)
+  ret ptr null
+
+giving:
+  %results.end = add i64 %tensors, %results
+  call void @drop(ptr %pool, i64 %results.end, i64 %made.end)
+  %first.p = getelementptr ptr, ptr %pool, i64 %tensors
+  %single = icmp eq i64 %results, 1
+  br i1 %single, label %one.result, label %several
+one.result:
+  %first = load ptr, ptr %first.p
+  ret ptr %first
+several:
+  %tuple = call ptr @PyTuple_New(i64 %results)
+  %no.tuple = icmp eq ptr %tuple, null
+  br i1 %no.tuple, label %lost, label %put
+lost:
+  call void @drop(ptr %pool, i64 %tensors, i64 %results.end)
+  ret ptr null
+put:
+  %r = phi i64 [ 0, %several ], [ %r1, %put.one ]
+  %putting = icmp ult i64 %r, %results
+  br i1 %putting, label %put.one, label %full
+put.one:
+  %r.p = getelementptr ptr, ptr %first.p, i64 %r
+  %result = load ptr, ptr %r.p
+  %status = call i32 @PyTuple_SetItem(ptr %tuple, i64 %r, ptr %result)
+  %r1 = add i64 %r, 1
+  br label %put
+full:
+  ret ptr %tuple
+}
+
+define ptr @tl_again_v1(ptr %self, ptr %args, i64 %count) {
+entry:
+  %cursor = alloca ptr
+  %words = getelementptr i8, ptr %self, i64 32
+  %torch = load ptr, ptr %words
+  %slots.p = getelementptr ptr, ptr %words, i64 1
+  %slots = load ptr, ptr %slots.p
+  %leading = alloca i64, i64 %count, align 16
+  %looked = call { i64, i64, i64 } @look(ptr %torch, ptr %args, i64 %count, ptr %leading)
+  %tensors = extractvalue { i64, i64, i64 } %looked, 0
+  %hash = extractvalue { i64, i64, i64 } %looked, 1
+  %low = extractvalue { i64, i64, i64 } %looked, 2
+  %slot = lshr i64 %hash, 54
+  %slot.p = getelementptr ptr, ptr %slots, i64 %slot
+  %object = load ptr, ptr %slot.p
+  %empty = icmp eq ptr %object, null
+  br i1 %empty, label %unknown, label %found
+found:
+  %record = getelementptr i8, ptr %object, i64 32
+  %count.r = load i64, ptr %record
+  %tensors.p = getelementptr i64, ptr %record, i64 1
+  %tensors.r = load i64, ptr %tensors.p
+  %mask.p = getelementptr i64, ptr %record, i64 4
+  %mask = load i64, ptr %mask.p
+  %all = icmp eq i64 %count, %count.r
+  %lead = icmp eq i64 %tensors, %tensors.r
+  %under = and i64 %low, %mask
+  %aligned = icmp eq i64 %under, 0
+  %two = and i1 %all, %lead
+  %three = and i1 %two, %aligned
+  br i1 %three, label %ask, label %unknown
+ask:
+  call void @Py_IncRef(ptr %object)
+  %lists = getelementptr i64, ptr %record, i64 13
+  store ptr %lists, ptr %cursor
+  %pool.p = getelementptr i64, ptr %record, i64 2
+  %pool.size = load i64, ptr %pool.p
+  %room.p = getelementptr i64, ptr %record, i64 3
+  %room = load i64, ptr %room.p
+  %pool = alloca ptr, i64 %pool.size, align 16
+  %addresses = alloca i64, i64 %pool.size, align 16
+  %passed = alloca ptr, i64 %room, align 16
+  %same = call i1 @holds(ptr %record, ptr %cursor, ptr %args, ptr %passed)
+  br i1 %same, label %known, label %another
+known:
+  %result = call ptr @run(ptr %torch, ptr %record, ptr %cursor, ptr %args, ptr %leading, ptr %pool, ptr %addresses, ptr %passed)
+  call void @Py_DecRef(ptr %object)
+  ret ptr %result
+another:
+  call void @Py_DecRef(ptr %object)
+  br label %unknown
+unknown:
+  call void @Py_IncRef(ptr @_Py_NoneStruct)
+  ret ptr @_Py_NoneStruct
+}
+
+!llvm.module.flags = !{!0}
+!0 = !{i32 8, !"PIC Level", i32 2}

@@ -1,0 +1,130 @@
+"""Calls that come again, run by native code (again.ll): found by the shapes of their operands, checked, launched."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from .elf import Image
+from .errors import LoadError
+from .native import Words, is_usable, python_function, python_interface, torch_words
+from .native_interface import HEADER_BYTES
+from .shipped_code import ShippedCode
+
+CODE = ShippedCode(Path(__file__).parent, "again")
+_IMPORTS = ("PyObject_Vectorcall", "PyObject_RichCompareBool", "PyErr_Clear", "PyTuple_New", "PyTuple_SetItem", "Py_IncRef",
+            "Py_DecRef", "_Py_NoneStruct", "_Py_TrueStruct")  # fmt: skip
+_SLOT_BITS = 10
+_SPREAD = 0x9E3779B97F4A7C15  # 2^64 / the golden ratio
+
+
+@dataclass
+class Known:
+    """What a call takes and does. Places are positions among the operands, then what is made, then what is held.
+
+    `shapes` are those of the torch tensors that lead the arguments, whose addresses are multiples of `alignment`; `others` the
+    arguments after them; `same` the pairs of operands that are one object. `check` is called with the `guarded` operands and says
+    whether they are like the first ones; each of `conditions` gives its value. `made` are functions and their arguments, of which
+    the first `results` make what the call returns; `held` are tensors or None; `steps` functions, addresses of 8-byte counters of
+    their calls, and places of their arguments.
+    """
+
+    shapes: Sequence[Sequence[int]]
+    others: Sequence[object]
+    same: Sequence[tuple[int, int]]
+    check: Callable[..., bool]
+    guarded: Sequence[int]
+    conditions: Sequence[tuple[Callable[[], object], object]]
+    made: Sequence[tuple[Callable[..., Any], Sequence[object]]]
+    results: int
+    held: Sequence[Any]
+    steps: Sequence[tuple[Callable[..., Any], int, Sequence[int]]]
+    alignment: int
+
+    def record(self) -> Words:
+        """The record of again.ll; what it points to lives as long as it."""
+        tensors, keep = len(self.shapes), []
+
+        def address(thing: object) -> int:
+            keep.append(thing)
+            return id(thing)
+
+        lists: list[int] = [*self.guarded, *(place for pair in self.same for place in pair), *map(address, self.others)]
+        for ask, value in self.conditions:
+            lists += [address(ask), address(value)]
+        for make, arguments in self.made:
+            lists += [address(make), len(arguments), *map(address, arguments)]
+        for thing in self.held:
+            lists += [address(thing), 0 if thing is None else thing.data_ptr()]
+        for run, counter, places in self.steps:
+            words = getattr(run, "__self__", None)
+            launch = words.launch if isinstance(words, Words) else 0
+            lists += [address(run), id(words) + HEADER_BYTES, launch, counter, len(places), *places]
+        room = max(len(self.guarded), *(len(places) for *_, places in self.steps))
+        head = [
+            tensors + len(self.others),
+            tensors,
+            tensors + len(self.made) + len(self.held),
+            room,
+            self.alignment - 1,
+        ]
+        head += [len(self.guarded), len(self.same), len(self.conditions), len(self.made), self.results, len(self.held)]
+        head += [len(self.steps), address(self.check)]
+        record = Words(struct.pack(f"={len(head) + len(lists)}Q", *head, *lists))
+        record.keep = keep
+        return record
+
+    def slot(self) -> int:
+        """Where the code looks for it."""
+        hashed = 0
+        for shape in self.shapes:
+            for value in (len(shape), *shape):
+                hashed = (hashed ^ value) * _SPREAD & 2**64 - 1
+        return hashed >> 64 - _SLOT_BITS
+
+
+class KnownCalls:
+    """The calls of one operation that are known. `call(*arguments)` runs one and gives its result; None, and nothing has
+    happened, if it is another call. Of calls whose shapes share a slot the last one is known."""
+
+    def __init__(self, image: Image) -> None:
+        self._slots = (ctypes.c_uint64 * (1 << _SLOT_BITS))()
+        self._records: dict[int, Words] = {}
+        words = struct.pack("=QQ", torch_words(), ctypes.addressof(self._slots))
+        self.call = python_function(image.address("tl_again_v1"), words, (image, self._slots))
+
+    def keep(self, known: Known) -> None:
+        """From now on `call` knows this call."""
+        torch_words()
+        slot, record = known.slot(), known.record()
+        self._slots[slot] = id(record)
+        self._records[slot] = record  # the one before goes when it is not running
+
+    def clear(self) -> None:
+        """Forget all calls."""
+        ctypes.memset(self._slots, 0, ctypes.sizeof(self._slots))
+        self._records.clear()
+
+
+@cache
+def _image() -> Image | None:
+    if not is_usable():
+        return None
+    data, _ = CODE.object()
+    if data is None:
+        return None
+    try:
+        return Image([("again.o", data)], python_interface(_IMPORTS))
+    except LoadError:
+        return None
+
+
+def known_calls() -> KnownCalls | None:
+    """A table for one operation; None on a machine where the code cannot be had."""
+    image = _image()
+    return None if image is None else KnownCalls(image)
