@@ -72,7 +72,8 @@ class TileProduct:
     """C (m, n) = (0 if clear else C) + A (m, k) @ B (k, n) over in-bounds tiles, on chip or as `in_place` of the context
     has it.
 
-    `temporary(shape, dtype, name)` gives a new on-chip buffer. `ahead`: what the operands' next tiles are made from.
+    `temporary(shape, dtype, name)` gives a new on-chip buffer. `ahead`: what the operands' next tiles are made from. `limits` for
+    m, n and k, or None: rows and columns of C from there on may be left as they are, and all products are zero.
     """
 
     m: int
@@ -85,6 +86,7 @@ class TileProduct:
     temporary: Callable[..., Any]
     span: Any = None
     ahead: tuple[Ahead, ...] = ()
+    limits: tuple[Any, Any, Any] = (None, None, None)
 
 
 @dataclass

@@ -240,7 +240,7 @@ def test_refuses(a, b, options, error, text):
         tile_ops.matmul(a, b, **options)
 
 
-V3, V4 = Target("cpu", "x86-64-v3"), Target("cpu", "x86-64-v4")
+V3, V4, AMX = (Target("cpu", f"x86-64-{level}") for level in ("v3", "v4", "v4+bf16+vnni+amx"))
 
 
 @pytest.mark.parametrize(
@@ -252,14 +252,16 @@ V3, V4 = Target("cpu", "x86-64-v3"), Target("cpu", "x86-64-v4")
         (V4, 64, 600, 70, True, (64, 64, 256)),
         (V4, 5000, 5000, 70, False, (256, 256, 128)),
         (V3, 9, 600, 70, False, (16, 128, 64)),
-        (V3, 33, 60, 70, False, (16, 64, 64)),
+        (V3, 33, 60, 70, False, (64, 64, 64)),
         (V3, 100, 100, 64, True, (128, 128, 64)),
-        (V3, 130, 600, 70, True, (16, 128, 64)),
-        (V3, 300, 600, 70, False, (64, 128, 64)),
+        (V3, 130, 600, 30, True, (128, 128, 64)),
+        (V3, 300, 600, 30, False, (128, 128, 64)),
+        (AMX, 20, 600, 70, False, (32, 512, 128)),
+        (AMX, 36, 600, 70, False, (16, 512, 128)),
     ],
 )
 def test_tiles_of_a_cpu(target, m, n, k, turned, tile):
-    """As few rows and columns past those of C as there can be, by as few tiles."""
+    """As few tiles as there can be; where what is past C is computed too, little of that."""
     problem = GemmProblem(1, m, n, k, "float32", "float32", False, turned, "each", "each", None, None, False)
     ((_, spec),) = plan(problem, target).kernels
     assert tuple(dict(spec.arguments)[name] for name in ("block_m", "block_n", "block_k")) == tile

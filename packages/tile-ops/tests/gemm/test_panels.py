@@ -118,8 +118,8 @@ def test_blocks_for_all_threads():
     [
         (127, 512, 512, "float32"),
         (512, 127, 512, "float32"),
-        (1024, 1024, 200, "float32"),
-        (128, 128, 128, "float32"),
+        (1024, 1024, 30, "float32"),
+        (128, 128, 127, "float32"),
         (512, 512, 512, "bfloat16"),
     ],
 )
@@ -132,9 +132,18 @@ def test_others_go_another_way(m, n, k, dtype):
 def test_smaller_products_take_panels_where_that_was_measured():
     target = Target("cpu", "x86-64-v3")
     found = [
-        configs.blocks(target, "float32", *shape) for shape in ((128, 1024, 1024), (256, 256, 256), (2048, 2048, 64))
+        configs.blocks(target, "float32", *shape)
+        for shape in (
+            (128, 1024, 1024),
+            (256, 256, 256),
+            (2048, 2048, 64),
+            (200, 200, 70),
+            (200, 200, 600),
+            (200, 200, 700),
+        )
     ]
-    assert [(b.block_m, b.block_k) for b in found] == [(128, 512), (256, 256), (128, 64)]
+    assert [b.block_k for b in found] == [512, 256, 64, 128, 256, 256]
+    assert configs.blocks(target, "float32", 2048, 2048, 31) is None
     assert configs.blocks(Target("cpu", "x86-64-v4"), "float32", 256, 256, 256) is None
 
 

@@ -9,6 +9,7 @@ from tvm import tirx as tir
 from tile_compiler.context import Ahead, CompileContext
 from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.passes.bounds import safe_values
+from tile_compiler.passes.filled_tiles import FilledTiles
 from tile_compiler.passes.next_tiles import next_tiles
 from tile_compiler.ranges import RangeRewriter, Ranges
 from tile_compiler.rewrite import is_call, map_kernels
@@ -41,6 +42,13 @@ class _LowerTileOps(RangeRewriter):
         self.safe = safe_values(kernel.body)
         self.roots = alias_roots(func.body)
         self.ahead: dict[Any, Ahead] = {}
+        self.filled = FilledTiles(kernel.body, self.roots, self.safe)
+
+    def body(self, node: Any) -> Any:
+        entered = self.filled.enter()
+        lowered = super().body(node)
+        self.filled.leave(entered)
+        return lowered
 
     def loop(self, node: tir.For) -> Any:
         around, self.ahead = self.ahead, self.ahead | next_tiles(node)
@@ -58,8 +66,10 @@ class _LowerTileOps(RangeRewriter):
         span = node.value.span or node.span
         if lower is None:
             raise UnsupportedOnTarget(f"this target has no lowering of {op.NAME}", at=span)
-        site = Site(self.ranges, self.ctx, self.kernel, self.safe, self.roots, self.ahead, span)
+        site = Site(self.ranges, self.ctx, self.kernel, self.safe, self.roots, self.filled, self.ahead, span)
         body = lower(op, site)
+        if isinstance(op, ops.Copy):
+            self.filled.copied(op, self.ranges)
         return tile_ir.sequence([*site.temporaries, *tile_ir.statements(body)])
 
 

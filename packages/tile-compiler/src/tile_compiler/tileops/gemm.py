@@ -7,6 +7,7 @@ from typing import Any
 from tvm import tirx as tir
 
 from tile_compiler.context import TileProduct
+from tile_compiler.loops.conditions import same
 from tile_compiler.tileops.copy import stage_in, stage_out
 from tile_compiler.tileops.site import Site, at, cast, element_type, plus, serial
 from tilelang.ir import tile_ir
@@ -30,6 +31,7 @@ def lower_gemm(op: Gemm, site: Site) -> Any:
         fits = site.on_chip(region) or (in_place and _plain(region, strides_known))
         return fits and site.ranges.inside(region)
 
+    limits = _limits(op, site, not usable(c, False))
     if not usable(a, True) or site.share_storage(a, c):
         loads, a = stage_in(a, site, f"{a.source.name}_tile")
         before.append(loads)
@@ -54,11 +56,30 @@ def lower_gemm(op: Gemm, site: Site) -> Any:
         temporary=site.temporary,
         span=site.span,
         ahead=tuple(site.ahead[r.source] for r in (op.a, op.b) if r.source in site.ahead),
+        limits=limits,
     )
     body = None if site.ctx.tile_product is None else site.ctx.tile_product(product)
     if body is None:
         body = _plain_loops(product, a, b, c, op)
     return tile_ir.sequence([*before, body, *after])
+
+
+def _limits(op: Gemm, site: Site, staged: bool) -> tuple[Any, Any, Any]:
+    """`TileProduct.limits`. Zeros of A and B add nothing to C, which `clear` would have to overwrite; rows and columns of a
+    `staged` C that are outside of its tensor are not copied back."""
+    a, b = site.limits(op.a), site.limits(op.b)
+    rows, depth_a = a[-1 if op.transpose_a else -2], a[-2 if op.transpose_a else -1]
+    depth_b, columns = b[-1 if op.transpose_b else -2], b[-2 if op.transpose_b else -1]
+    kept = tile_ir.static(op.clear_accum) == 0
+    outside = site.limits(op.c)[-2:] if staged and not site.on_chip(op.c) else (None, None)
+    m, n = (_least(zeros if kept else None, end) for zeros, end in zip((rows, columns), outside))
+    return m, n, _least(depth_a, depth_b)
+
+
+def _least(a: Any, b: Any) -> Any:
+    if a is None or b is None:
+        return b if a is None else a
+    return a if same(a, b) else tir.min(a, b)
 
 
 def _plain(region: Any, strides_known: bool) -> bool:

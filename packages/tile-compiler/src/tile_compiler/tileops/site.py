@@ -11,6 +11,7 @@ from tvm import tirx as tir
 from tile_compiler.context import Ahead, CompileContext
 from tile_compiler.loops.conditions import same
 from tile_compiler.passes.bounds import Guard
+from tile_compiler.passes.filled_tiles import FilledTiles, Limits, limits
 from tile_compiler.ranges import Ranges
 from tilelang.ir import tile_ir
 
@@ -18,13 +19,14 @@ from tilelang.ir import tile_ir
 @dataclass
 class Site:
     """One tile operator's surroundings. `roots` maps an alias to the buffer whose storage it shares, `ahead` an on-chip
-    buffer to what the next round of the loop around will copy into it."""
+    buffer to what the next round of the loop around will copy into it; `filled` knows which tiles end in zeros."""
 
     ranges: Ranges
     ctx: CompileContext
     kernel: tile_ir.Kernel
     safe: dict[Any, Any]
     roots: dict[Any, Any]
+    filled: FilledTiles
     ahead: dict[Any, Ahead] = field(default_factory=dict)
     span: Any = None
     temporaries: list[Any] = field(default_factory=list)
@@ -58,6 +60,12 @@ class Site:
         if not a.source.same_as(b.source):
             return False
         return all(same(x.min, y.min) and same(x.extent, y.extent) for x, y in zip(a.region, b.region))
+
+    def limits(self, region: Any) -> Limits:
+        """From which element on a region reads as zeros, for each dimension, or None."""
+        if self.on_chip(region):
+            return self.filled.limits(region)
+        return (None,) * len(region.region) if region.source in self.safe else limits(region, self.ranges)
 
     def on_chip(self, region: Any) -> bool:
         return str(region.source.scope()) not in tile_ir.GLOBAL

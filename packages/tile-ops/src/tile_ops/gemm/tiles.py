@@ -46,10 +46,12 @@ LIMITS: dict[str, dict[bool, dict[int, tuple[int, int]]]] = {
         True: {16: (64, 2048), 32: (256, 1024), 64: (64, 1024), 128: (128, 512), 256: (256, 512)},
     },
 }
-#: The least columns and bytes of a step of a CPU's tiles, whose whole extents are computed.
+#: The least columns and bytes of a step of a CPU's tiles.
 LEAST_COLUMNS, LEAST_STEP = 64, 256
 #: Rows that a tile costs beside its own: what it copies is for all of them.
 REPEATED = 4
+#: Levels whose products all leave out the rows past m; the others have AMX, and VNNI for bytes.
+LEAVING_OUT = ("x86-64-v3", "x86-64-v4")
 #: Tiles of 256 x 256 that a product has at least where such are taken: fewer, and cores are without one.
 TALL, ENOUGH = 256, 16
 #: Rows of the tiles that an activation's gradient is made of: few, as they are kernels of their own.
@@ -57,14 +59,20 @@ SLOPES = (64, 256)
 
 
 def tiles_of_a_cpu(target: Target, m: int, n: int, k_bytes: int, transpose_b: bool, gradient: bool = False) -> Tiles:
-    """Rows by what would be computed of C with them, columns and steps that hold n and k, as far as LIMITS goes."""
+    """Rows by what they cost, columns and steps that hold n and k, as far as LIMITS goes."""
     limits = LIMITS.get(target.arch, LIMITS["cpu"])[transpose_b]
     heights = [rows for rows in limits if rows < TALL or m * n >= ENOUGH * TALL * TALL]
     if gradient:
         heights = [rows for rows in heights if rows in SLOPES]
-    rows = min(heights, key=lambda rows: -(-m // rows) * (rows + REPEATED))
+    rows = min(heights, key=lambda rows: _cost(target, m, rows))
     columns, step = limits[rows]
     return _tiles(rows, _holding(n, LEAST_COLUMNS, columns), LEAST_STEP if k_bytes <= LEAST_STEP else step)
+
+
+def _cost(target: Target, m: int, rows: int) -> int:
+    """Of m rows by tiles of so many, in rows."""
+    tiles = -(-m // rows)
+    return (m if target.arch in LEAVING_OUT else tiles * rows) + tiles * REPEATED
 
 
 def all_tiles_of_a_cpu(target: Target, transpose_b: bool, gradient: bool = False) -> Iterator[Tiles]:

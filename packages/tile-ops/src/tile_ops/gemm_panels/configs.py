@@ -24,14 +24,15 @@ class Blocks:
     at_once: int = 16 * 2**20
 
 
-#: By level, the deepest first: the first is taken whose steps along k fit. 256 KB of A, which with two panels of B leave half of
-#: a second cache of 1 MB to C: on a Sapphire Rapids 256 x 256 and 256 x 512 were the best, 128 and 512 rows and 128 steps
-#: behind. On a Zen with AVX2 128 x 512 is 5 to 10 % faster, and rows of A that do not lie a power of two apart; steps of 128 and
-#: 64 serve a k that is no deeper: 2048x64x2048 and 1024x128x1024 in 0.57 to 0.72 of the time by tiles (cpu.md).
+#: By level, the deepest first; a last step that k does not fill costs zeros in the panels, but no products. 256 KB of A, which
+#: with two panels of B leave half of a second cache of 1 MB to C: on a Sapphire Rapids 256 x 256 and 256 x 512 were the best, 128
+#: and 512 rows and 128 steps behind. On a Zen with AVX2 128 x 512 is 5 to 10 % faster, and rows of A that do not lie a power of
+#: two apart; shorter steps serve a k that is no deeper: 2048x64x2048 and 1024x128x1024 in 0.57 to 0.72 of the time by tiles,
+#: 128 x 256 as fast as 256 x 256 or faster (cpu.md).
 BLOCKS = {
     "x86-64-v3": (
         Blocks(128, 512, 16, pad=8, at_once=4 * 2**20),
-        Blocks(256, 256, 16, pad=8, at_once=4 * 2**20),
+        Blocks(128, 256, 16, pad=8, at_once=4 * 2**20),
         Blocks(128, 128, 16, pad=8, at_once=4 * 2**20),
         Blocks(128, 64, 16, pad=8, at_once=4 * 2**20),
     ),
@@ -40,21 +41,26 @@ BLOCKS = {
     "x86-64-v4+bf16+vnni+amx": (Blocks(256, 256, 64),),
 }
 #: Rows and columns of C, and multiplications, from which on panels are worth their copies. With AVX2 256x256x256 by them takes
-#: 0.7 of the time by tiles, 128x1024x1024 0.77 to 0.9 (cpu.md); elsewhere it was not measured for smaller ones.
-LEAST = {"x86-64-v3": (128, 2**22)}
+#: 0.7 of the time by tiles, 128x1024x1024 0.77 to 0.9, 128x128x128 0.95 (cpu.md); elsewhere it was not measured for smaller ones.
+LEAST = {"x86-64-v3": (128, 2**21)}
 LEAST_ELSEWHERE = (256, 2**25)
-#: Of the steps along k at most this much may be zeros.
-PADDING = 1.15
+#: Rows of panels by those of B, zeros included: good, and at most.
+PADDING, MOST_PADDING = 1.3, 2.0
 #: Panels that a block has at least, where there are so many: it copies its piece of A for them.
 PANELS = 4
 
 
 def blocks(target: Target, dtype: str, m: int, n: int, k: int, batch: int = 1) -> Blocks | None:
-    """The deepest blocks whose steps k fills; None where a product goes another way."""
+    """Those that hold all of k, or the deepest whose steps it nearly fills; None where a product goes another way."""
     least, work = LEAST.get(target.arch, LEAST_ELSEWHERE)
     if dtype != "float32" or min(m, n) < least or batch * m * n * k < work:
         return None
-    return next((b for b in BLOCKS.get(target.arch, ()) if -(-k // b.block_k) * b.block_k <= PADDING * k), None)
+    known = BLOCKS.get(target.arch, ())
+    holding = [b for b in known if k <= b.block_k <= MOST_PADDING * k]
+    if holding:
+        return holding[-1]
+    good = [b for b in known if -(-k // b.block_k) * b.block_k <= PADDING * k]
+    return next(iter(good), known[0] if known and k > known[0].block_k else None)
 
 
 def kernels(chosen: Blocks, transpose_a: bool, transpose_b: bool) -> dict[str, KernelSpec]:
@@ -86,8 +92,9 @@ def numbers(chosen: Blocks, n: int, k: int, batch: int = 1) -> dict[str, int]:
 
 
 def panels_of_a_block(rows: int, panels: int, threads: int, batch: int = 1) -> int:
-    """So many that there are two blocks for each thread, where there are panels enough; `rows`: blocks of rows of A."""
-    groups = min(-(-panels // PANELS), -(-2 * threads // (batch * rows)))
+    """So many that each of several threads has two blocks, where there are panels enough; `rows`: blocks of rows of A."""
+    blocks = 1 if threads == 1 else 2 * threads
+    groups = min(-(-panels // PANELS), -(-blocks // (batch * rows)))
     return -(-panels // groups)
 
 

@@ -35,7 +35,7 @@ from .ahead import FetchedLines, Share
 from .features import CpuFeatures
 from .gemm_dots import Dots, by_dots
 from .gemm_kernels import ROUND, KernelShape
-from .gemm_operands import Emitter, GemmSpec, Operand, Prepared, Stmt, holds, index, loop, unsigned
+from .gemm_operands import Emitter, GemmSpec, Operand, Prepared, Stmt, holds, index, loop_within, unsigned
 from .gemm_tiles import Tiles
 from .instructions.multiply_accumulate import (
     FMA_F32,
@@ -124,12 +124,14 @@ class Vectors(Emitter):
             Share.of(tile, blocks * -(-self.spec.n // self.width), self.rounds) for tile in self.following(given.c)
         ]
 
+        m_limit, n_limit, _ = self.limits
+
         def rows(panel: Any, cols: int, first: int, start: int, high: int, count: int) -> Stmt:
             def one(t: Any) -> Stmt:
                 number = panel * blocks + (t + index(first))
                 return self.kernel(given, panel, cols, index(start) + t * high, high, shares, number)
 
-            return loop(count, one)
+            return loop_within(count, m_limit, start, high, one)
 
         def all_rows(panel: Any, cols: int) -> Stmt:
             parts, start, first = [], 0, 0
@@ -139,9 +141,24 @@ class Vectors(Emitter):
             return tile_ir.sequence(parts)
 
         def all_panels(first: int, count: int, cols: int) -> Stmt:
-            return loop(count, lambda p: all_rows(p + index(first), cols))
+            return loop_within(count, n_limit, first * self.width, cols, lambda p: all_rows(p + index(first), cols))
 
         return [all_panels(*part) for part in self.panels]
+
+    @property
+    def limits(self) -> tuple[Any, Any, Any]:
+        """Those of the product; sums of flipped operands are over all of it."""
+        return (None, None, None) if self.flips else self.spec.limits
+
+    @property
+    def depth(self) -> Any:
+        """Groups along K that are not all zeros, one at least: C may have to be cleared."""
+        limit = self.limits[2]
+        if limit is None:
+            return index(self.groups)
+        size = self.op.group
+        groups = tir.floordiv(limit + index(size - 1), index(size))
+        return tir.min(tir.max(groups, index(1)), index(self.groups))
 
     @property
     def rounds(self) -> int:
@@ -162,7 +179,7 @@ class Vectors(Emitter):
         args = [a.address(row, zero), given.panel(panel, zero), first]
         if given.sums is not None:
             args.append(tir.address_of(tir.BufferLoad(given.sums, [row])))
-        args += [tir.const(self.groups, "int64"), given.clear]
+        args += [self.depth, given.clear]
         ahead = [share.lines for share in shares]
         if c.in_tensor:  # its lines come from far, for the stores and the loads before them
             c_row = c.any_stride(c.row_dim) * unit

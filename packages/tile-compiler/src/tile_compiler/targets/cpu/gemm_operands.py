@@ -94,7 +94,8 @@ class GemmSpec:
     """One tile GEMM. `a` is M x K, `b` K x N, `c` M x N.
 
     `clear_accum`: C is overwritten instead of added to (an expression or a bool). `scratch(dtype, shape)` makes an
-    on-chip buffer for the time of the GEMM. `ahead`: what may be fetched into the caches meanwhile.
+    on-chip buffer for the time of the GEMM. `ahead`: what may be fetched into the caches meanwhile. `limits` of m, n and k:
+    what lies beyond may be left out (`TileProduct`).
     """
 
     m: int
@@ -107,6 +108,7 @@ class GemmSpec:
     scratch: Callable[[str, Sequence[int]], Any]
     clear_accum: Any = False
     ahead: tuple[Ahead, ...] = ()
+    limits: tuple[Any, Any, Any] = (None, None, None)
 
 
 @dataclass(frozen=True)
@@ -278,6 +280,16 @@ def loop(count: int, body: Callable[[Any], Stmt], kind: Any = tir.ForKind.SERIAL
         return body(index(0))
     var = tir.Var("t", "int64")
     return tir.For(var, index(0), index(count), kind, body(var))
+
+
+def loop_within(count: int, limit: Any, first: int, size: int, body: Callable[[Any], Stmt]) -> Stmt:
+    """The same for blocks of `size` elements from `first` on, as far as they begin below `limit` (None: all)."""
+    if limit is None:
+        return loop(count, body)
+    left = limit - index(first)
+    blocks = tir.floordiv(tir.max(left, index(0)) + index(size - 1), index(size))
+    var = tir.Var("t", "int64")
+    return tir.For(var, index(0), tir.min(blocks, index(count)), tir.ForKind.SERIAL, body(var))
 
 
 def transposed(turn: Turn, lanes: int, flips: bool = False) -> Stmt:

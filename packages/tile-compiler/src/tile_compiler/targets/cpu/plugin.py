@@ -125,6 +125,7 @@ def tile_product(problem: TileProduct, features: CpuFeatures) -> Any:
         scratch=scratch,
         clear_accum=problem.clear,
         ahead=problem.ahead,
+        limits=problem.limits,
     )
     return gemm.emit_gemm(spec)
 
