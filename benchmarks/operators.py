@@ -10,7 +10,7 @@ those of the GPU figures of other libraries; a CPU gets the same with fewer rows
 operators_cpu.py, ours and torch's in turns: other work on the machine counts for less there.
 
 `python benchmarks/operators.py --host` tells what a call costs the host, on the GPU or without one on the CPU: tensors are so
-small that nothing else counts, and a second figure leaves the launches of kernels out.
+small that nothing else counts.
 """
 
 from __future__ import annotations
@@ -394,9 +394,7 @@ def copying(size: int, device: str) -> Callable[[], Any]:
 
 
 def host() -> None:
-    """Microseconds of this thread for a call on small tensors: ours, ours without its launches, torch's."""
-    from tile_ops.kernel import Resolved
-
+    """Microseconds of this thread for a call on small tensors, ours and torch's."""
     torch.set_num_threads(1)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = torch.float16 if device == "cuda" else torch.float32
@@ -412,16 +410,8 @@ def host() -> None:
             lambda: functional.scaled_dot_product_attention(*[q.transpose(1, 2)] * 3),
         ),
     }
-    launch = Resolved.__call__
     for name, (ours, peer) in calls.items():
-        whole, beside = host_time(ours), host_time(peer)
-        Resolved.__call__ = lambda *_: None  # type: ignore[method-assign]
-        alone = host_time(ours)
-        Resolved.__call__ = launch  # type: ignore[method-assign]
-        print(
-            f"{name}: {whole:.1f} us, {alone:.1f} us of it before and after its launches; torch {beside:.1f} us",
-            flush=True,
-        )
+        print(f"{name}: {host_time(ours):.1f} us; torch {host_time(peer):.1f} us", flush=True)
 
 
 def host_time(call: Callable[[], Any], calls: int = 500, rounds: int = 15) -> float:

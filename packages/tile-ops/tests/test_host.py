@@ -174,6 +174,10 @@ def test_a_call_that_comes_again_takes_any_address():
 QUERY, KEYS, VALUES = torch.randn(1, 3, 2, 16), torch.randn(1, 5, 2, 16), torch.randn(1, 5, 2, 16)
 PAGES, TABLE = torch.randn(2, 8, 2, 16), torch.tensor([[1, 0]], dtype=torch.int32)
 LATENTS, LATENT = torch.randn(2, 16, 48), (torch.randn(1, 4, 32), torch.randn(1, 4, 16))
+GROUPS, PAIRS, STATES = torch.randn(1, 3, 1, 16), torch.randn(1, 1, 1, 64, 64), torch.randn(1, 1, 2, 16, 16)
+STEP = torch.nn.functional.pad(torch.rand(1, 2, 1, 3), (0, 61))
+TURNED = torch.randn(2, 32, 64)
+MATRICES, SIZES, ROWS = torch.randn(2, 64, 32), torch.tensor([3, 1], dtype=torch.int32), torch.randn(40, 256).half()
 #: torch's own use of what it has deprecated, at the first vmap of a process.
 SCRIPT = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
 
@@ -183,11 +187,29 @@ AGAIN = {
     "matmul in parts": lambda: tile_ops.matmul(LONG, LONG.T),
     "rms_norm": lambda: tile_ops.rms_norm(X, WEIGHT, activation="silu"),
     "layer_norm": lambda: tile_ops.layer_norm(X, WEIGHT, WEIGHT + 1),
+    "layer_norm without weights": lambda: tile_ops.layer_norm(X),
     "softmax": lambda: tile_ops.softmax(X),
     "flash_attention": lambda: tile_ops.flash_attention(QUERY, KEYS, VALUES, causal=True, return_lse=True)[1],
     "flash_attention of one tensor": lambda: tile_ops.flash_attention(QUERY, QUERY, QUERY, sinks=WEIGHT[:2].clone()),
     "flash_decode": lambda: tile_ops.flash_decode(QUERY[:, 0], PAGES, PAGES + 1, TABLE, TABLE[0, :1] + 6),
     "mla_decode": lambda: tile_ops.mla_decode(*LATENT, LATENTS, TABLE, TABLE[0, :1] + 6, scale=1.0),
+    "chunk_state": lambda: tile_ops.chunk_state(GROUPS, HEADS, STEP, STEP.cumsum(-1)),
+    "chunk_scan": lambda: tile_ops.chunk_scan(PAIRS, HEADS, STEP, -STEP.cumsum(-1), GROUPS, STATES),
+    "chunk_scan with D": lambda: tile_ops.chunk_scan(PAIRS, HEADS, STEP, -STEP.cumsum(-1), GROUPS, STATES, WEIGHT[:2]),
+    "linear_attention": lambda: tile_ops.linear_attention(HEADS, HEADS, HEADS),
+    "retention": lambda: tile_ops.linear_attention(HEADS, HEADS, HEADS, decay=-WEIGHT[:2].abs()),
+    "gated": lambda: tile_ops.linear_attention(HEADS, HEADS, HEADS, decay=-HEADS.abs(), return_final_state=True)[1],
+    "grouped_matmul": lambda: tile_ops.grouped_matmul(X, MATRICES, SIZES),
+    "grouped_matmul, transposed": lambda: tile_ops.grouped_matmul(X, TURNED.mT, SIZES),
+    **{
+        f"dequant_matmul {w.format} {m}": lambda w=w, m=m: tile_ops.dequant_matmul(
+            ROWS[:m], w.packed, scales=w.scales, zeros=w.zeros, format=w.format, group_size=w.group_size
+        )
+        for w in (
+            tile_ops.quantize(torch.randn(32, 256).half(), format=name, group_size=128) for name in ("uint4", "nf4")
+        )
+        for m in (1, 3, 40)
+    },
 }
 LONG = torch.randn(1, 1 << 16)
 
@@ -248,6 +270,13 @@ def test_what_is_not_the_same_call_is_not_taken_for_it(code, monkeypatch):
         tile_ops.flash_attention(twice, twice, twice)
     apart = tile_ops.flash_attention(twice, twice.clone() + 1, twice)
     assert torch.equal(apart, tile_ops.flash_attention(twice.clone(), twice + 1, twice.clone()))
+
+
+def test_another_number_is_another_call():
+    for scale in (1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 1.0):
+        found = tile_ops.linear_attention(HEADS, HEADS, HEADS, scale=scale)
+        weights = torch.einsum("bihd,bjhd->bhij", HEADS, HEADS).tril() * scale
+        torch.testing.assert_close(found, torch.einsum("bhij,bjhd->bihd", weights, HEADS), rtol=1e-3, atol=1e-3)
 
 
 def test_an_implementation_that_does_more_than_its_kernels_is_asked_each_time():

@@ -40,6 +40,7 @@ class Offer:
     temporary: tuple[torch.Tensor, ...]
     scratch: tuple[torch.Tensor, int] | None
     still: Callable[[], bool] | None
+    constants: tuple[torch.Tensor, ...]
 
 
 class _Record(threading.local):
@@ -76,11 +77,12 @@ def offer(
     temporary: Sequence[torch.Tensor] = (),
     scratch: tuple[torch.Tensor, int] | None = None,
     still: Callable[[], bool] | None = None,
+    constants: Sequence[torch.Tensor] = (),
 ) -> None:
     """All that this call did was to allocate `results`, which it returns, and `temporary`, to take `scratch` of so many elements,
     and to launch what is recorded; and so will others as long as `still` says so. All are contiguous; what they hold is what
-    the kernels write."""
-    _record.offered = Offer(results, tuple(temporary), scratch, still)
+    the kernels write. `constants`, which no kernel writes, are the same for such calls."""
+    _record.offered = Offer(results, tuple(temporary), scratch, still, tuple(constants))
 
 
 class Again:
@@ -190,12 +192,13 @@ class Replay:
         pool = [*arguments[:count], *made] + ([] if offer.scratch is None else [offer.scratch[0]])
         places = {id(x): i for i, x in enumerate(pool)}
         same = tuple((i, places[id(x)]) for i, x in enumerate(arguments[:count]) if places[id(x)] != i)
-        nothing: list[torch.Tensor | None] = []  # what kernels take for an operand that is not there
+        constant = {id(x) for x in offer.constants}
+        nothing: list[torch.Tensor | None] = []  # constants, and what kernels take for an operand that is not there
         steps = []
         for kernel, operands in launches:
             for x in operands:
                 if id(x) not in places:
-                    if x is not None and x.numel():
+                    if x is not None and x.numel() and id(x) not in constant:
                         return None
                     places[id(x)] = len(pool) + len(nothing)
                     nothing.append(x)

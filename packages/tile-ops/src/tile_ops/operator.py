@@ -59,13 +59,15 @@ class Call(Generic[P]):
 
     #: Bytes: what addresses must be multiples of for a prepared kernel, whose variant is the one of the first call.
     ALIGNMENT = 16
+    #: Kernels that are prepared, for each role and its numbers.
+    MOST = 64
 
     def __init__(self, operator: Operator[P], problem: P, target: Target) -> None:
         self._operator = operator
         self.problem = problem
         self.target = target
         self.kept: dict[str, Any] = {}
-        self._prepared: dict[str, Resolved | None] = {}
+        self._prepared: dict[tuple[str, tuple[Any, ...]], Resolved | None] = {}
 
     def __getitem__(self, role: str) -> Resolved:
         return self._kernels[role]
@@ -80,28 +82,31 @@ class Call(Generic[P]):
         numbers: tuple[Any, ...] = (),
         views: Callable[..., tuple[torch.Tensor | None, ...]] | None = None,
     ) -> None:
-        """`self[role](*views(*tensors), *numbers)`, where shapes, strides, types and numbers are those of every such call.
+        """`self[role](*views(*tensors), *numbers)`, where shapes, strides and types are those of every such call.
 
-        The second one prepares the kernel for those behind it, which look at nothing but addresses.
+        The second one with these numbers prepares the kernel for those behind it, which look at nothing but addresses.
         """
         aligned = True
         for x in tensors:
             if x is not None and x.data_ptr() % self.ALIGNMENT:
                 aligned = False
-        known = self._prepared.get(role)
+        key = (role, numbers)
+        known = self._prepared.get(key)
         if known is not None and aligned:
             known(*tensors)
             launched(known, *tensors)
             return
         arguments = (*(tensors if views is None else views(*tensors)), *numbers)
-        if aligned and role in self._prepared:
-            prepared = self._prepared[role] = self[role].prepared(*arguments)
+        if aligned and key in self._prepared:
+            prepared = self._prepared[key] = self[role].prepared(*arguments)
             launched(prepared, *tensors)
         else:
             hidden()
         self[role](*arguments)
         if aligned:
-            self._prepared.setdefault(role, None)
+            if len(self._prepared) >= self.MOST:
+                self._prepared.clear()
+            self._prepared.setdefault(key, None)
 
     @cached_property
     def numbers(self) -> dict[str, int]:

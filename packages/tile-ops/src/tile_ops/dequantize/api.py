@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from functools import cache
+from functools import cache, partial
 
 import torch
 
+from tile_ops.again import offer
 from tile_ops.dtypes import name_of
 from tile_ops.gemm import matmul
 from tile_ops.kernel import Resolved, target_of
@@ -94,26 +95,46 @@ def _dequant_matmul(
         call["product"](bytes_of_x, packed, scales, _bias(bias, torch.float32, x.device), out.view(m, n))
         return out
     codes = (scales, _empty(x.device)[0] if zeros is None else zeros, _values(format, x.device))
-    rows = x.reshape(m, problem.k).contiguous()
+    rows = x.contiguous()
     if "panel" in call.numbers:
-        _multiply_panels(call["decode"], call.numbers["panel"], rows, weight, codes, bias, out.view(m, n))
+        flat = rows.view(m, problem.k)
+        _multiply_panels(call["decode"], call.numbers["panel"], flat, weight, codes, bias, out.view(m, n))
         return out
-    splits = call.numbers.get("splits", 1)
-    packed = weight
-    if "columns" in call:
-        packed = weight.view(torch.uint32)
-        rows = _columns(call["columns"], rows, problem.k // packed.shape[1], call.numbers["words"])
+    splits, temporary = call.numbers.get("splits", 1), []
+    columns, words = "columns" in call, "deal" in call or call["product"].spec.function == "words"
+    if columns:
+        words, per, depth = True, problem.k // weight.view(torch.uint32).shape[1], call.numbers["words"]
+        turned = x.new_empty((-(-problem.k // (per * depth)), per, depth, m), dtype=torch.float32)
+        call.run("columns", rows, turned, views=lambda x, y: (x.view(m, -1), y))
+        rows = turned
+        temporary.append(rows)
     elif "deal" in call:
-        rows, packed = _dealt(call["deal"], rows), weight.view(torch.uint32)
-    elif call["product"].spec.function == "words":
-        packed = weight.view(torch.uint32)
+        dealt = torch.empty_like(rows)
+        call.run("deal", rows, dealt, views=_dealt)
+        rows = dealt
+        temporary.append(rows)
+    views = partial(_product_views, columns, words)
     if splits == 1:
-        call["product"](rows, packed, *codes, _bias(bias, x.dtype, x.device), out.view(1, m, n))
-        return out
-    sums = x.new_empty((splits, m, n), dtype=torch.float32)
-    call["product"](rows, packed, *codes, _bias(None, x.dtype, x.device), sums)
-    call["sum"](sums, _bias(bias, x.dtype, x.device), out.view(m, n))
+        call.run("product", rows, weight, *codes, _bias(bias, x.dtype, x.device), out, views=views)
+    else:
+        sums = x.new_empty((splits, m, n), dtype=torch.float32)
+        call.run("product", rows, weight, *codes, _bias(None, x.dtype, x.device), sums, views=views)
+        added = _bias(bias, x.dtype, x.device)
+        call.run("sum", sums, added, out, views=lambda sums, bias, out: (sums, bias, out.view(m, n)))
+        temporary.append(sums)
+    offer(out, temporary=temporary, constants=codes[1:])
     return out
+
+
+def _product_views(
+    columns: bool, words: bool, rows: torch.Tensor, weight: torch.Tensor, *rest: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """As `product` takes them: rows as a matrix, or columns (steps, columns of a step, m); codes as words or bytes; the result,
+    or its parts, (parts, m, n)."""
+    *codes, out = rest
+    rows = rows.flatten(1, 2) if columns else rows.view(-1, rows.shape[-1])
+    m, n = rows.shape[-1] if columns else rows.shape[0], out.shape[-1]
+    return rows, weight.view(torch.uint32) if words else weight, *codes, out.view(-1, m, n)
 
 
 def _words(x: torch.Tensor) -> torch.Tensor:
@@ -121,21 +142,10 @@ def _words(x: torch.Tensor) -> torch.Tensor:
     return (x.clone() if x.storage_offset() * x.element_size() % 4 else x).view(torch.int32)
 
 
-def _dealt(deal: Resolved, x: torch.Tensor) -> torch.Tensor:
-    """x, (m, k), with its columns in the order in which `product` finds codes."""
-    m, k = x.shape
-    y = torch.empty_like(x)
-    deal(_words(x).view(torch.uint32).view(m, k // 8, 4), y.view(torch.uint32).view(m, k // 32, 4, 4))
-    return y
-
-
-def _columns(columns: Resolved, x: torch.Tensor, per: int, words: int) -> torch.Tensor:
-    """x, (m, k), as `product_float32` takes it: float32, (steps, columns of a step, m), by steps of `words` words of W with
-    `per` codes each."""
-    m, k = x.shape
-    y = x.new_empty((-(-k // (per * words)), per, words, m), dtype=torch.float32)
-    columns(x, y)
-    return y.view(-1, per * words, m)
+def _dealt(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `deal` takes them: it writes x to y with the columns in the order in which `product` finds codes."""
+    k = x.shape[-1]
+    return _words(x).view(torch.uint32).view(-1, k // 8, 4), y.view(torch.uint32).view(-1, k // 32, 4, 4)
 
 
 def _multiply_panels(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from tile_ops.again import offer
 from tile_ops.gemm.operands import in_place
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
@@ -49,9 +50,21 @@ def _grouped_matmul(
     # Each group, and the rows behind the last, fill all of their tiles but one.
     count = problem.tokens // call.numbers["block_m"] + problem.groups + 1
     slots = torch.empty((count, 3), dtype=torch.int32, device=x.device)
-    call["schedule"](group_sizes.contiguous(), slots, problem.tokens)
-    call["product"](x if x.stride(1) == 1 else x.contiguous(), in_place(weights)[0], slots, out)
+    call.run("schedule", group_sizes.contiguous(), slots, numbers=(problem.tokens,))
+    rows, matrices = x if x.stride(1) == 1 else x.contiguous(), in_place(weights)[0]
+    if matrices.data_ptr() == weights.data_ptr():
+        call.run("product", rows, weights, slots, out, views=_matrices_in_place)
+        offer(out, temporary=(slots,))
+    else:
+        call["product"](rows, matrices, slots, out)
     return out
+
+
+def _matrices_in_place(
+    x: torch.Tensor, weights: torch.Tensor, slots: torch.Tensor, out: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """As the kernel takes them."""
+    return x, in_place(weights)[0], slots, out
 
 
 @_grouped_matmul.register_fake

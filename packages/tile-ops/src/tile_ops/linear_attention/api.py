@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from tile_ops.again import offer
+from tile_ops.constants import constant
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
 from tile_ops.registration import operation
@@ -82,11 +84,13 @@ def _linear_attention(
     if not seqlen:
         return o, final.zero_() if initial_state is None else final.copy_(initial_state)
     q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
-    start = final[:0] if initial_state is None else initial_state.float().contiguous()
+    start = final.new_empty((0, *final.shape[1:])) if initial_state is None else initial_state.float().contiguous()
     lengths = v.new_empty(0, dtype=torch.int32) if cu_seqlens is None else cu_seqlens.to(torch.int32).contiguous()
     if problem.decay == "channel":
         assert decay is not None
-        run["gated"](q, k, v, decay.contiguous(), start, lengths, o, final, scale)
+        run.run("gated", q, k, v, decay.contiguous(), start, lengths, o, final, numbers=(scale,))
+        if cu_seqlens is None:  # whose values are asked in each call
+            offer(o, final)
         return o, final
 
     size, sequences = problem.model.chunk_size, len(final)
@@ -94,25 +98,47 @@ def _linear_attention(
     if cu_seqlens is not None:
         nchunks = (seqlen + sequences * (size - 1)) // size
         table, first = (v.new_empty(shape, dtype=torch.int32) for shape in ((nchunks, 2), (sequences + 1,)))
-        run["table"](lengths, first, table)
+        run.run("table", lengths, first, table)
     step, sums = (v.new_empty((batch, heads, nchunks, size), dtype=torch.float32) for _ in range(2))
-    if decay is None:
-        decay = v.new_zeros(heads, dtype=torch.float32)
-    decay = decay.float().view(1, 1, heads) if decay.ndim == 1 else decay
-    run["decays"](decay.contiguous(), table, step, sums, seqlen)
+    none = constant(heads, 0.0, torch.float32, v.device)
+    decays = none if decay is None else decay.float().contiguous()
+    run.run("decays", decays, table, step, sums, numbers=(seqlen,), views=_decay_views)
 
-    states = v.new_empty((batch, nchunks, heads * dim_v, dim_k), dtype=torch.float32)
+    states = v.new_empty((batch, nchunks, heads, dim_v, dim_k), dtype=torch.float32)
     before = torch.empty_like(states, dtype=v.dtype)
-    run["chunk_state"](k, v.flatten(2), step, sums, table, states, heads // heads_k)
-    shape, whole = (batch, nchunks, heads, dim_v * dim_k), (sequences, heads, dim_v * dim_k)
-    start = start.view(len(start), *whole[1:])
-    run["pass_states"](states.view(shape), sums, first, start, before.view(shape), final.view(whole))
+    shared = (heads // heads_k,)
+    run.run("chunk_state", k, v, step, sums, table, states, numbers=shared, views=_state_views)
+    run.run("pass_states", states, sums, first, start, before, final, views=_pass_views)
     products = v.new_empty((batch, nchunks, heads_k, size, size))
-    run["products"](q, k, table, products)
+    run.run("products", q, k, table, products)
     unused = (v.new_empty(0, dtype=torch.float32), v.new_empty((batch, seqlen, 0)))
-    operands = (products, v.flatten(2), step, sums, q, before, *unused, table, o.flatten(2))
-    run["chunk_scan"](*operands, heads // heads_k, scale)
+    operands = (products, v, step, sums, q, before, *unused, table, o)
+    run.run("chunk_scan", *operands, numbers=(*shared, scale), views=_scan_views)
+    if cu_seqlens is None:  # whose values are asked in each call
+        offer(o, final, temporary=(step, sums, states, before, products), constants=(none,))
     return o, final
+
+
+def _decay_views(decay: Tensor, table: Tensor, step: Tensor, sums: Tensor) -> tuple[Tensor, ...]:
+    """As the kernel takes them, like those below."""
+    return decay.view(1, 1, -1) if decay.ndim == 1 else decay, table, step, sums
+
+
+def _state_views(k: Tensor, v: Tensor, step: Tensor, sums: Tensor, table: Tensor, states: Tensor) -> tuple[Tensor, ...]:
+    return k, v.flatten(2), step, sums, table, states.flatten(2, 3)
+
+
+def _pass_views(
+    states: Tensor, sums: Tensor, first: Tensor, start: Tensor, before: Tensor, final: Tensor
+) -> tuple[Tensor, ...]:
+    return states.flatten(3), sums, first, start.flatten(2), before.flatten(3), final.flatten(2)
+
+
+def _scan_views(
+    products: Tensor, v: Tensor, step: Tensor, sums: Tensor, q: Tensor, before: Tensor, *rest: Tensor
+) -> tuple[Tensor, ...]:
+    *unused, table, o = rest
+    return products, v.flatten(2), step, sums, q, before.flatten(2, 3), *unused, table, o.flatten(2)
 
 
 @_linear_attention.register_fake

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from tile_ops.again import offer
+from tile_ops.constants import constant
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
 from tile_ops.registration import operation
@@ -87,15 +88,15 @@ def layer_norm_operation(
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     if out.numel():
         columns = call.problem.columns
-        weight = x.new_ones(columns) if weight is None else weight.contiguous()
-        bias = x.new_zeros(columns) if bias is None else bias.contiguous()
+        neutral = [constant(columns, value, x.dtype, x.device) for value in (1.0, 0.0)]  # they change nothing
+        weight, bias = (n if y is None else y.contiguous() for y, n in zip((weight, bias), neutral))
 
         def views(x: torch.Tensor, *others: torch.Tensor) -> tuple[torch.Tensor, ...]:
             weight, bias, out = others
             return rows_of(x), weight, bias, rows_of(out)
 
         call.run("forward", x.contiguous(), weight, bias, out, numbers=(eps,), views=views)
-        offer(out)
+        offer(out, constants=neutral)
     return out
 
 

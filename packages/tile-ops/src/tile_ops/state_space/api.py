@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tile_ops.again import offer
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
 from tile_ops.registration import operation
@@ -166,9 +167,16 @@ def _chunk_state(B: Tensor, x: Tensor, dt: Tensor, dA_cumsum: Tensor, out_dtype:
     call = CHUNK_STATE.call(B, x, dt, dA_cumsum, out_dtype=out_dtype)
     states = _chunk_state_fake(B, x, dt, dA_cumsum, out_dtype)
     if states.numel():
-        operands = (B.contiguous(), _flat(x), dt.contiguous(), dA_cumsum.contiguous())
-        call["forward"](*operands, _no_chunks(x), _rows(states), call.problem.model.heads_per_group)
+        operands = (x.contiguous() for x in (B, x, dt, dA_cumsum))
+        numbers = (call.problem.model.heads_per_group,)
+        call.run("forward", *operands, _no_chunks(x), states, numbers=numbers, views=_state_views)
+        offer(states)
     return states
+
+
+def _state_views(B: Tensor, x: Tensor, dt: Tensor, sums: Tensor, table: Tensor, states: Tensor) -> tuple[Tensor, ...]:
+    """As the kernel takes them."""
+    return B, _flat(x), dt, sums, table, _rows(states)
 
 
 @_chunk_state.register_fake
@@ -183,10 +191,27 @@ def _chunk_scan(
     call = CHUNK_SCAN.call(cb, x, dt, dA_cumsum, C, states, D, z)
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
     if y.numel():
-        operands = (cb.contiguous(), _flat(x), dt.contiguous(), dA_cumsum.contiguous(), C.contiguous())
-        shared = (_rows(states), _skip(x, D), _gate(x, z), _no_chunks(x))
-        call["forward"](*operands, *shared, _flat(y), call.problem.model.heads_per_group, 1.0)
+        operands = [x.contiguous() for x in (cb, x, dt, dA_cumsum, C, states)]
+        operands += (_skip(x, D), _gate(x, None) if z is None else z.contiguous(), _no_chunks(x), y)
+        call.run("forward", *operands, numbers=(call.problem.model.heads_per_group, 1.0), views=_scan_views)
+        offer(y)
     return y
+
+
+def _scan_views(
+    cb: Tensor,
+    x: Tensor,
+    dt: Tensor,
+    sums: Tensor,
+    C: Tensor,
+    states: Tensor,
+    D: Tensor,
+    z: Tensor,
+    table: Tensor,
+    y: Tensor,
+) -> tuple[Tensor, ...]:
+    """As the kernel takes them."""
+    return cb, _flat(x), dt, sums, C, _rows(states), D, _flat(z), table, _flat(y)
 
 
 @_chunk_scan.register_fake

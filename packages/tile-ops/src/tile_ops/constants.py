@@ -1,0 +1,21 @@
+"""Tensors of one number that kernels read in place of an operand that is not there."""
+
+from __future__ import annotations
+
+import torch
+
+_kept: dict[tuple[int, float, torch.dtype, torch.device], torch.Tensor] = {}
+
+
+def constant(elements: int, value: float, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """So many times `value`, the same tensor for each such call, which nobody may write.
+
+    What is made while a CUDA graph is captured has no content before the graph runs, and no memory after it: that is not kept.
+    """
+    key = (elements, value, dtype, device)
+    found = _kept.get(key)
+    if found is None:
+        found = torch.full((elements,), value, dtype=dtype, device=device)
+        if not (device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
+            _kept[key] = found
+    return found
