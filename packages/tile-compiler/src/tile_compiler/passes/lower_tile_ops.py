@@ -68,8 +68,6 @@ class _LowerTileOps(RangeRewriter):
             raise UnsupportedOnTarget(f"this target has no lowering of {op.NAME}", at=span)
         site = Site(self.ranges, self.ctx, self.kernel, self.safe, self.roots, self.filled, self.ahead, span)
         body = lower(op, site)
-        if isinstance(op, ops.Copy):
-            self.filled.copied(op, self.ranges)
         return tile_ir.sequence([*site.temporaries, *tile_ir.statements(body)])
 
 

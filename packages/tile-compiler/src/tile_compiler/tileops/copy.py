@@ -22,6 +22,7 @@ def lower_copy(op: Copy, site: Site) -> Any:
         held = site.temporary(extents, element_type(op.src), f"{op.src.source.name}_held")
         whole = tile_ir.whole(held)
         return tile_ir.sequence([_move(Copy(op.src, whole), site), _move(Copy(whole, op.dst), site)])
+    site.filled.copied(op, site.ranges)
     return _move(op, site)
 
 
