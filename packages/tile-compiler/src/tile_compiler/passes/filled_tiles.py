@@ -40,8 +40,9 @@ def written_once(body: Any, roots: dict[Any, Any]) -> set[Any]:
         elif isinstance(node, tir.Evaluate) and (call := tile_ir.tile_call(node)) is not None:
             if str(call.op.name) in ops.OPERATORS:
                 writers.update(region.source for region in ops.parse(call).writes())
-        elif is_call(node, "tirx.address_of", "tvm_access_ptr") and isinstance(node.args[0], ir.TensorLoad):
-            writers[node.args[0].source] += 2
+        elif is_call(node, "tirx.address_of", "tirx.buffer_data", "tvm_access_ptr"):
+            named = node.args[0].source if isinstance(node.args[0], ir.TensorLoad) else node.args[0]
+            writers[named] += 2  # who has an address may write
     return {buffer for buffer, count in writers.items() if count == 1 and buffer not in aliased}
 
 

@@ -10,6 +10,8 @@ import pytest
 import tilelang
 import tilelang.language as T
 from tile_compiler.compile import lower
+from tile_compiler.passes.filled_tiles import written_once
+from tile_compiler.passes.lower_tile_ops import alias_roots
 from tilelang.target import Target
 
 M, N, K = 20, 40, 48
@@ -174,3 +176,24 @@ def test_a_tile_of_the_round_before_is_what_that_round_copied() -> None:
     tiles = np.zeros((2, M, K))
     tiles.reshape(-1, K)[: M + 3] = a
     np.testing.assert_allclose(c, (tiles[0] + tiles[1]) @ b.astype("float64"), rtol=0, atol=1e-4)
+
+
+def test_who_has_an_address_may_write() -> None:
+    m = T.dynamic("m")
+
+    @T.prim_func
+    def main(A: T.Tensor((m, 8), "float32"), B: T.Tensor((m, 8), "float32")):
+        with T.Kernel(1):
+            once, shown, turned = (T.alloc_shared((8, 8), "float32") for _ in range(3))
+            T.copy(A[0, 0], once)
+            T.copy(A[0, 0], shown)
+            T.atomic_add(shown[0, 0], 1.0)
+            T.copy(A[0, 0], turned)
+            flat = T.reshape(turned, (64,))
+            T.copy(once, B[0, 0])
+            T.copy(shown, B[8, 0])
+            B[16, 0] = flat[3]
+
+    names = {buffer.name for buffer in written_once(main.body, alias_roots(main.body))}
+    assert "once" in names
+    assert not names & {"shown", "turned", "flat"}
