@@ -38,7 +38,7 @@ def agrees(ran, close):
     return check
 
 
-@pytest.mark.parametrize("target", ["cpu", "cuda -arch=sm_90a"])
+@pytest.mark.parametrize("target", ["cpu", pytest.param("cuda -arch=sm_90a", marks=pytest.mark.full)])
 def test_sequences_stay_apart(agrees, run_as, target):
     """Short, long, empty, without keys, as long as ROWS, and more queries than keys; heads that share keys."""
     run_as(target)

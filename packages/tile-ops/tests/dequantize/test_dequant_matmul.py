@@ -67,7 +67,7 @@ def test_many_tokens_of_bfloat16(ran, close):
 
 
 @pytest.mark.cpu("its own kernels")
-@pytest.mark.parametrize("format", ["int4", "uint2", "nf4"])
+@pytest.mark.parametrize("format", ["int4", pytest.param("uint2", marks=pytest.mark.full), "nf4"])
 def test_steps_on_a_cpu(ran, close, monkeypatch, format):
     """Whole steps and what is left of a row, groups of several vectors and of less than one; tokens, and rows of W, that fill
     no tile."""

@@ -120,8 +120,8 @@ def test_blocks_that_stay(monkeypatch, emulated, ran, close, dtype):
 @pytest.mark.parametrize(
     ("size", "m", "n", "k", "dtype", "turned", "division"),
     [
-        ("large", 50, 200, 144, torch.float16, True, (0, 2, 3)),
-        ("large", 100, 200, 144, torch.bfloat16, False, (3, 3, 2)),
+        pytest.param("large", 50, 200, 144, torch.float16, True, (0, 2, 3), marks=pytest.mark.full),
+        pytest.param("large", 100, 200, 144, torch.bfloat16, False, (3, 3, 2), marks=pytest.mark.full),
         ("large", 100, 440, 144, torch.float16, True, (12, 5, 1)),
         pytest.param("large", 100, 203, 147, torch.float16, True, (6, 2, 4), marks=pytest.mark.full),
         ("256x160", 100, 200, 144, torch.float16, True, (3, 2, 3)),
