@@ -1,7 +1,7 @@
 """Calls of every operator with their references: what any installation, on any device, must be able to do.
 
-`calls(device, kind)` is used by the test that compares plans with what is shipped, and by installed.py, which runs where nothing
-but the wheels and torch is installed. An operator that is public and has no call here fails test_calls.py.
+`calls(device, kind, arch)` is used by the test that compares plans with what is shipped, and by installed.py, which runs where
+nothing but the wheels and torch is installed. An operator that is public and has no call here fails test_calls.py.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tile_ops.attention_decode import reference as attention_decode
 from tile_ops.dequantize import reference as dequantize
 from tile_ops.dtypes import name_of
 from tile_ops.gemm import reference as gemm
+from tile_ops.gemm.configs import SHIPPED_FLOAT8
 from tile_ops.grouped_gemm import reference as grouped_gemm
 from tile_ops.linear_attention import reference as linear
 from tile_ops.mla import reference as mla
@@ -51,21 +52,23 @@ def on_cpu(value: Any) -> Any:
 
 
 class Draw:
-    """Random tensors on a device, the same on every machine. `kind` is what the shipped kernels are for: cpu, cuda, hip."""
+    """Random tensors on a device, the same on every machine. `kind` and `arch` are what the shipped kernels are for: cpu, cuda or
+    hip, and "sm_90a"."""
 
-    def __init__(self, device: str, kind: str) -> None:
-        self.device, self.kind = device, kind
+    def __init__(self, device: str, kind: str, arch: str) -> None:
+        self.device, self.kind, self.arch = device, kind, arch
         self.generator = torch.Generator().manual_seed(0)
 
     def normal(self, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         return torch.randn(shape, generator=self.generator).to(dtype).to(self.device)
 
 
-def calls(device: str, kind: str) -> Iterator[Call]:
-    """All of them, operator by operator: tensors on `device`, element types and sizes that are shipped for `kind`."""
-    draw = Draw(device, kind)
+def calls(device: str, kind: str, arch: str) -> Iterator[Call]:
+    """All of them, operator by operator: tensors on `device`, element types and sizes that are shipped for `arch`."""
+    draw = Draw(device, kind, arch)
     yield from dequant_matmul(draw)
     yield from flash_attention(draw)
+    yield from attention_of_models(draw)
     yield from flash_attention_backward(draw)
     yield from flash_attention_varlen(draw)
     yield from flash_attention_varlen_backward(draw)
@@ -73,6 +76,7 @@ def calls(device: str, kind: str) -> Iterator[Call]:
     yield from grouped_matmul(draw)
     yield from linear_attention(draw)
     yield from matmul(draw)
+    yield from matmul_of_bytes(draw)
     yield from mla_decode(draw)
     yield from mla_prefill(draw)
     yield from rms_norm(draw)
@@ -93,6 +97,30 @@ def flash_attention(draw: Draw) -> Iterator[Call]:
             attention.TOLERANCES[name_of(dtype)],
             (q, k, v),
             {"causal": causal, "return_lse": True},
+        )
+
+
+def attention_of_models(draw: Draw) -> Iterator[Call]:
+    """A window (Mistral), sinks (gpt-oss), a cap of scores (Gemma 2), other head dimensions (vision models, Phi, Gemma): the last
+    three on GPUs, as wheels for CPUs have no kernels of them."""
+    kinds: list[tuple[int, dict[str, Any]]] = [(64, {"window": (20, 0)}), (128, {"window": (20, 0)})]
+    if draw.kind != "cpu":
+        sinks = draw.normal(4)
+        kinds += [(64, {"sinks": sinks, "causal": True}), (64, {"sinks": sinks, "window": (20, 0)})]
+        kinds += [
+            (dim, {"softcap": 5.0, **mask}) for dim in (128, 256) for mask in ({"causal": True}, {"window": (20, 0)})
+        ]
+        kinds += [(dim, {"causal": causal}) for dim in (80, 96, 256) for causal in (False, True)]
+    for dim, options in kinds:
+        q = draw.normal(1, 100, 4, dim, dtype=torch.bfloat16)
+        k, v = (draw.normal(1, 130, 2, dim, dtype=torch.bfloat16) for _ in "kv")
+        yield Call(
+            f"flash_attention {dim} {', '.join(options)}",
+            tile_ops.flash_attention,
+            lambda *operands, **options: attention.flash_attention(*operands, **options)[0],
+            attention.TOLERANCES["bfloat16"],
+            (q, k, v),
+            options,
         )
 
 
@@ -145,15 +173,18 @@ def flash_attention_varlen_backward(draw: Draw) -> Iterator[Call]:
 def flash_decode(draw: Draw) -> Iterator[Call]:
     table, lengths = torch.tensor([[2, 0, 4], [1, 3, 3]]).int(), torch.tensor([40, 0]).int()
     dtypes = HALVES if draw.kind != "cpu" else (torch.float32, torch.bfloat16)
-    for dtype, dim, page in product(dtypes, (64, 128), (16, 64)):
-        q, (k, v) = draw.normal(2, 8, dim, dtype=dtype), (draw.normal(5, page, 2, dim, dtype=dtype) for _ in "kv")
+    for dtype, dim, page, heads in product(dtypes, (64, 128, 256), (16, 32, 64, 128, 256), (2, 8)):
+        q, (k, v) = draw.normal(2, heads, dim, dtype=dtype), (draw.normal(5, page, 2, dim, dtype=dtype) for _ in "kv")
+        options: dict[str, Any] = {"sinks": draw.normal(heads)} if page == 32 else {}
+        if draw.kind != "cpu" and dim > 64 and page == 16:
+            options["softcap"] = 5.0
         yield Call(
-            f"flash_decode {name_of(dtype)} {dim} pages of {page}",
+            f"flash_decode {name_of(dtype)} {dim} {heads} heads, pages of {page}",
             tile_ops.flash_decode,
-            lambda *operands, return_lse: attention_decode.flash_decode(*operands),
+            lambda *operands, return_lse, **options: attention_decode.flash_decode(*operands, **options),
             attention_decode.TOLERANCES[name_of(dtype)],
             (q, k, v, table.to(draw.device), lengths.to(draw.device)),
-            {"return_lse": True},
+            {"return_lse": True, **options},
         )
 
 
@@ -221,10 +252,35 @@ def matmul(draw: Draw) -> Iterator[Call]:
             layer = {"bias": draw.normal(n, dtype=dtype), "activation": activation}
             name = f"matmul {name_of(dtype)} {m} {n} {k} bias, {activation}"
             yield Call(name, tile_ops.matmul, gemm.matmul, tolerance, (a, weight.mT), layer)
+        if dtype != torch.float32:
+            wide = {"out_dtype": torch.float32}
+            name = f"matmul {name_of(dtype)} {m} {n} {k} to float32"
+            yield Call(name, tile_ops.matmul, gemm.matmul, gemm.TOLERANCES["float32"], (a, weight.mT), wide)
+
+
+def matmul_of_bytes(draw: Draw) -> Iterator[Call]:
+    """Integers, and 8-bit floats with a scale for the tensor, for each row and column, for each block of 128."""
+    for m, n, k in ((40, 256, 384), (1024, 4096, 128)):
+        a, weight = ((16 * draw.normal(*shape)).round().clamp(-128, 127).to(torch.int8) for shape in ((m, k), (n, k)))
+        yield Call(f"matmul int8 {m} {n} {k}", tile_ops.matmul, gemm.matmul, 1e-6, (a, weight.mT))
+        if draw.arch not in SHIPPED_FLOAT8:
+            continue
+        dtype = getattr(torch, SHIPPED_FLOAT8[draw.arch])
+        a, b = draw.normal(m, k).to(dtype), draw.normal(n, k).to(dtype).mT
+        for shape_a, shape_b in (((), ()), ((m,), (n,)), ((m, k // 128), (k // 128, n // 128))):
+            scales = {"scale_a": draw.normal(*shape_a).abs(), "scale_b": draw.normal(*shape_b).abs()}
+            name = f"matmul {SHIPPED_FLOAT8[draw.arch]} {m} {n} {k} scales {shape_a}"
+            yield Call(name, tile_ops.matmul, gemm.matmul, gemm.TOLERANCES["bfloat16"], (a, b), scales)
 
 
 def dequant_matmul(draw: Draw) -> Iterator[Call]:
-    formats = (("uint4", 128, torch.float16), ("uint4", 128, torch.bfloat16), ("nf4", 64, torch.float16))
+    formats = (
+        *(("uint4", 128, dtype) for dtype in HALVES),
+        ("nf4", 64, torch.float16),
+        ("int4", 128, torch.bfloat16),
+        ("fp4", 64, torch.bfloat16),
+        ("mxfp4", 32, torch.bfloat16),
+    )
     shapes = [
         (1, 384, 1024),
         (2, 72, 4608),
@@ -325,6 +381,22 @@ def state_space_model(draw: Draw) -> Iterator[Call]:
             tolerance,
             (draw.normal(1, 2, 64, 128), *token),
             {**options, "z": None if gate is None else gate[:, 0]},
+        )
+    for heads in (24, 32):  # of one group, as models have them
+        parts = draw.normal(1, 300, heads, 64, dtype=dtype), draw.normal(1, 300, heads, dtype=dtype) - 1
+        B300, C300 = B[:, :300].contiguous(), C[:, :300].contiguous()
+        yield Call(
+            f"ssd_scan {heads} heads",
+            tile_ops.ssd_scan,
+            state_space.ssd_scan,
+            tolerance,
+            (*parts, -draw.normal(heads).abs() - 0.1, B300, C300),
+            {
+                "D": draw.normal(heads),
+                "initial_states": draw.normal(1, heads, 64, 128),
+                "dt_softplus": True,
+                "return_final_states": True,
+            },
         )
     steps = torch.nn.functional.softplus(dt.float()).transpose(1, 2).reshape(1, 2, 2, 256).contiguous()
     sums = torch.cumsum(steps * A[:, None, None], -1)

@@ -26,7 +26,7 @@ from calls import Call, calls
 import tile_ops
 from tile_ops.gemm.reference import TOLERANCES
 from tile_ops.gemm.reference import matmul as exact
-from tile_ops.kernel import prebuilt
+from tile_ops.kernel import prebuilt, target_of
 
 COMPILERS = ("tilelang", "tile_compiler", "tvm")
 #: Kernels that bulk copies alone can feed, so that they serve aligned operands only: plans take others for the rest.
@@ -142,7 +142,10 @@ def main() -> int:
     lines = []
     work: list[Callable[[], dict[str, Any]]] = []
     if given.device != "none":
-        work += [partial(run, call) for call in calls(given.device, given.device)]
+        work += [
+            partial(run, call)
+            for call in calls(given.device, given.device, target_of(torch.empty(0, device=given.device)).arch)
+        ]
         layers = product((torch.float16, torch.bfloat16, torch.float32), (None, "relu", "gelu", "silu"))
         work += [partial(trained, given.device, *layer) for layer in layers]
     for each in work:

@@ -220,23 +220,37 @@ def _spec(function: str, call: AttentionProblem, tiles: Tiles, kind: str, **more
     )
 
 
-#: Head dimensions of keys and values that wheels hold kernels for, and their masks; the last is latent attention.
-SHIPPED = ((64, 64, ("full", "causal")), (128, 128, ("full", "causal")), (192, 128, ("causal",)))
+#: Head dimensions of keys and values that wheels hold kernels for, and their masks; 192 by 128 is latent attention.
+SHIPPED = ((64, 64, ("full", "causal", "window")), (128, 128, ("full", "causal", "window")), (192, 128, ("causal",)))
+#: On GPUs also: vision and smaller language models, and Gemma.
+SHIPPED_GPU = ((80, 80, ("full", "causal")), (96, 96, ("full", "causal")), (256, 256, ("full", "causal", "window")))
+#: With sinks on GPUs (gpt-oss), and with a cap of scores (Gemma 2): causal, and with a window.
+SHIPPED_SINKS, SHIPPED_SOFTCAP = (64,), (128, 256)
 
 
 def shipped(target: Target) -> Iterator[KernelSpec]:
-    """What a wheel of prebuilt kernels holds: masks without a window, the usual types and head dimensions."""
+    """What a wheel of prebuilt kernels holds: the usual types, head dimensions and masks."""
     kind = target.kind
     for dtype in ("float32", "bfloat16") if kind == "cpu" else ("float16", "bfloat16"):
-        for dim, dim_v, masks in SHIPPED:
-            tiles, _ = choose(dim, dim_v, dtype, target)
-            for mask, function in product(masks, ("forward", "forward_packed")):
-                right = 0 if mask == "causal" else UNLIMITED
-                call = AttentionProblem(1, 1, 1, 1, 1, dim, dim_v, dtype, UNLIMITED, right, 1.0, None, False)
-                for some in _all_of_a_cpu(tiles, mask, function) if kind == "cpu" else (tiles,):
-                    yield forward(call, some, target, function)
-                if function == "forward" and (row := _staying(call, target)):
-                    yield staying(call, tiles, row)
+        for call, function in product(_shipped_calls(dtype, kind), ("forward", "forward_packed")):
+            tiles, _ = choose(call.dim, call.dim_v, dtype, target)
+            for some in _all_of_a_cpu(tiles, call.mask, function) if kind == "cpu" else (tiles,):
+                yield forward(call, some, target, function)
+            if function == "forward" and (row := _staying(call, target)):
+                yield staying(call, tiles, row)
+
+
+def _shipped_calls(dtype: str, kind: str) -> Iterator[AttentionProblem]:
+    sides = {"full": (UNLIMITED, UNLIMITED), "causal": (UNLIMITED, 0), "window": (1, 0)}
+    for dim, dim_v, masks in (*SHIPPED, *(() if kind == "cpu" else SHIPPED_GPU)):
+        for mask in masks:
+            plain = AttentionProblem(1, 1, 1, 1, 1, dim, dim_v, dtype, *sides[mask], 1.0, None, False)
+            yield plain
+            if kind != "cpu" and mask != "full":
+                if dim in SHIPPED_SINKS:
+                    yield replace(plain, sinks=True)
+                if dim in SHIPPED_SOFTCAP:
+                    yield replace(plain, softcap=1.0)
 
 
 def _all_of_a_cpu(tiles: Tiles, mask: str, function: str) -> Iterator[Tiles]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 
+from tile_ops.attention.configs import SHIPPED_SOFTCAP
 from tile_ops.kernel import KernelSpec, Target
 from tile_ops.operator import Plan
 
@@ -13,6 +15,9 @@ from .problem import TILE, DecodeProblem
 #: Blocks that fill a device: two on each multiprocessor of an H200 (132), or of an MI300X (304); a CPU's runs would only
 #: be joined again, as its cores take whole sequences.
 BLOCKS = {"cuda": 264, "hip": 608, "cpu": 1}
+
+#: Tokens of a page that wheels hold kernels for, those of servers of language models.
+PAGES = (16, 32, 64, 128, 256)
 
 #: The fewest tiles of a run: shorter ones cost more to join than they save. Rule.
 SHORTEST_RUN = 4
@@ -74,9 +79,13 @@ def split(problem: DecodeProblem, tiles: Tiles, kind: str) -> KernelSpec:
 
 
 def shipped(target: Target) -> Iterator[KernelSpec]:
-    """What a wheel of prebuilt kernels holds: pages of 16 and 64 tokens, the usual types and head dimensions."""
-    for dtype in ("float32", "bfloat16") if target.kind == "cpu" else ("float16", "bfloat16"):
-        for dim in (64, 128):
-            for page_size in (16, 64):
-                problem = DecodeProblem(1, 4, 1, dim, page_size, 1, dtype, 0, 1.0, None, False, 0)
-                yield from (spec for _, spec in plan(problem, target).kernels)
+    """What a wheel of prebuilt kernels holds: the usual types, head dimensions and pages, on GPUs a cap of scores for
+    dimensions of models that have one; on a CPU any number of heads that share keys."""
+    cpu = target.kind == "cpu"
+    for dtype in ("float32", "bfloat16") if cpu else ("float16", "bfloat16"):
+        for dim, page_size, sinks in product((64, 128, 256), PAGES, (False, True)):
+            for group in (1, 2, 4, 8, 16) if cpu else (1,):
+                problem = DecodeProblem(1, group, 1, dim, page_size, 1, dtype, 0, 1.0, None, sinks, 0)
+                capped = [replace(problem, softcap=1.0)] if dim in SHIPPED_SOFTCAP and not cpu else []
+                for some in (problem, *capped):
+                    yield from (spec for _, spec in plan(some, target).kernels)

@@ -295,13 +295,13 @@ def _steps(problem: DequantProblem, target: Target, codes: int) -> dict[str, int
 
 
 #: Formats with the group of their scales that wheels hold kernels for, and rows of x that together meet every tile.
-SHIPPED = (("uint4", 128), ("nf4", 64))
+SHIPPED = (("uint4", 128), ("int4", 128), ("nf4", 64), ("fp4", 64), ("mxfp4", 32))
 SHIPPED_ROWS = (*CPU_TOKENS, *TOKENS, MANY)
 
 
 def shipped(target: Target) -> Iterator[KernelSpec]:
-    """4-bit weights against float16 and bfloat16 for any number of tokens: with zero points and groups of 128, and nf4 with
-    groups of 64; weights of 2 bits against int8."""
+    """4-bit weights against float16 and bfloat16 for any number of tokens, as GPTQ, AWQ, bitsandbytes and gpt-oss store them;
+    weights of 2 bits against int8."""
     rounds = 256 * PROCESSORS.get(target.arch, 108)  # rows that are whole rounds of blocks, for which k is not split
     problems = [
         DequantProblem(m, n, k, name, group, dtype, dtype, name == "uint4", False)

@@ -98,6 +98,8 @@ GEMV_ROWS = (1, 2, 4, 8)
 #: Most rows of them by kind. Measured on an H200, 16384 x 16384, float16: 1 row 0.133 ms against 0.175 by split matrix
 #: instructions (torch 0.132), 4 rows 0.137 against 0.171, 8 rows 0.222 against 0.160 (22 November 2026).
 FEW_ROWS = {"cpu": 8, "cuda": 4, "hip": 0}
+#: Types of scaled bytes that wheels hold products of, where matrix instructions take them.
+SHIPPED_FLOAT8 = {"sm_89": "float8_e4m3fn", "sm_90a": "float8_e4m3fn", "gfx942": "float8_e4m3fnuz"}
 #: Columns of B that a CPU's block reads at once, the least that hold all, and rows. 4096 by 8 is the best of six for 1 and 4
 #: rows of 4096 x 4096, float32 and bfloat16, on a shared Sapphire Rapids: 8.6 to 13.9 GB/s, 8 rows of 1024 7.6 to 10.8 (22
 #: November 2026). Narrower ones are for narrower matrices (cpu.md).
@@ -293,32 +295,56 @@ def _steps(problem: GemmProblem, tiles: Tiles) -> int:
 
 def shipped(target: Target) -> Iterator[KernelSpec]:
     """Products of one matrix, or of as many on both sides, by b or by a transposed b (a layer's weight), and what training
-    such a layer takes: the gradient of its weight, by a transposed a, and the slopes of its activation."""
-    sizes = [size for name, size in RATES if name == _row(target)]
+    such a layer takes: the gradient of its weight, by a transposed a, and the slopes of its activation. By a transposed b
+    also halves with a result of float32, bytes, and scaled bytes."""
     orders = ((False, False), (False, True), (True, False))
     for dtype, (transpose_a, transpose_b) in product(("float16", "bfloat16", "float32"), orders):
         problem = GemmProblem(1, 1, 1, 1, dtype, dtype, transpose_a, transpose_b, "each", "each", None, None, False)
-        for rows, (n, k) in product(GEMV_ROWS, [(n, k) for n in COLUMNS for k in (1, PART_BYTES)]):
-            yield from (_few_rows(replace(problem, m=rows, n=n, k=k), target) or {}).values()
-        slopes = replace(problem, gradient=True)
-        if target.kind == "cpu":
-            for tiles in all_tiles_of_a_cpu(target, transpose_b):
-                yield _spec(problem, target, tiles)
-            for tiles in all_tiles_of_a_cpu(target, transpose_b, gradient=True) if not transpose_a else ():
-                yield _spec(slopes, target, tiles)
-        for size in sizes:
-            tiles = _tiles(target, size)
-            if _suits(problem, target, size):
-                yield _spec(problem, target, tiles)
-                if tiles.block_m * tiles.block_n <= CUT:
-                    yield from _split_specs(problem, target, size).values()
-            if not transpose_a and _suits(slopes, target, size):
-                yield _spec(slopes, target, tiles)
-        for size in STAYERS:
-            if _stays(problem, target, size):
-                yield _staying_spec(problem, target, size)
-                yield from _split_specs(problem, target, size, stays=True).values()
+        yield from _shipped(problem, target)
+        yield from () if transpose_a else _shipped_slopes(replace(problem, gradient=True), target)
+        if target.kind == "cuda" and dtype == "float32":
+            yield from _shipped(replace(problem, tf32=True), target)
+    layer = GemmProblem(1, 1, 1, 1, "int8", "int32", False, True, "each", "each", None, None, False)
+    yield from _shipped(layer, target)
+    for dtype in ("float16", "bfloat16"):
+        yield from _shipped(replace(layer, dtype=dtype, out_dtype="float32"), target)
+    if (dtype := SHIPPED_FLOAT8.get(target.arch)) is not None:
+        scaled = replace(layer, dtype=dtype, out_dtype="bfloat16")
+        yield from _shipped(replace(scaled, scales="rows"), target)
+        yield _spec(replace(scaled, scales="blocks"), target, _tiles(target, "blocks"))
     yield from panels.shipped(target)
+
+
+def _shipped(problem: GemmProblem, target: Target) -> Iterator[KernelSpec]:
+    """All kernels that products of such types and orders may take."""
+    for rows, (n, k) in product(GEMV_ROWS, [(n, k) for n in COLUMNS for k in (1, PART_BYTES)]):
+        yield from (_few_rows(replace(problem, m=rows, n=n, k=k), target) or {}).values()
+    for tiles in all_tiles_of_a_cpu(target, problem.transpose_b) if target.kind == "cpu" else ():
+        yield _spec(problem, target, tiles)
+    for size in _sizes(target):
+        tiles = _tiles(target, size)
+        if _suits(problem, target, size):
+            yield _spec(problem, target, tiles)
+            if tiles.block_m * tiles.block_n <= CUT and _divisible(problem):
+                yield from _split_specs(problem, target, size).values()
+    for size in STAYERS:
+        if _stays(problem, target, size):
+            yield _staying_spec(problem, target, size)
+            if _divisible(problem):
+                yield from _split_specs(problem, target, size, stays=True).values()
+
+
+def _shipped_slopes(problem: GemmProblem, target: Target) -> Iterator[KernelSpec]:
+    """Those for gradients of activations."""
+    for tiles in all_tiles_of_a_cpu(target, problem.transpose_b, gradient=True) if target.kind == "cpu" else ():
+        yield _spec(problem, target, tiles)
+    for size in _sizes(target):
+        if _suits(problem, target, size):
+            yield _spec(problem, target, _tiles(target, size))
+
+
+def _sizes(target: Target) -> list[str]:
+    return [size for name, size in RATES if name == _row(target)]
 
 
 def _tiles(target: Target, size: str) -> Tiles:

@@ -17,6 +17,10 @@ RULE = "rule: state_space/configs.py"
 #: Bytes of shared memory that tiles of a block on Hopper may take, of 227 KiB.
 SHARED = 225 * 1024
 
+#: Heads of a group whose kernels are shipped. Those of 24 (Mamba-2 of 130 million parameters) and of 32 serve all numbers that
+#: 8 divides: 48, 64 and 80 of the larger ones, 16 of Codestral's.
+SHIPPED_HEADS = (2, 24, 32)
+
 #: exp2 by the GPU's own instruction, with an error of two units in the last place.
 FAST: dict[str, Scalar] = {"tl.enable_fast_math": True}
 #: And a block for each tile: of blocks that stay, addresses divide by what a call decides, and states are not stored by TMA.
@@ -190,14 +194,18 @@ def hopper(target: Target) -> bool:
 
 
 def shipped(target: Target) -> Iterator[KernelSpec]:
-    """What Mamba-2 models need: bfloat16, chunks of 256, headdim 64, dstate 128, softplus, D with and without gate."""
-    model = Model("bfloat16", 256, 64, 128, heads_per_group=2)
-    for packed, gate in product((False, True), (False, True)):
-        problem = ScanProblem(model, "bfloat16", True, True, gate, False, packed)
-        yield from (spec for _, spec in plan_scan(problem, target).kernels)
-    for gate in (False, True):
-        step = plan_step(StepProblem(model, "bfloat16", True, True, gate), target)
-        yield from (spec for _, spec in step.kernels)
+    """What Mamba-2 models need: bfloat16, chunks of 256, headdim 64, dstate 128, softplus, D with and without gate, from
+    zeros and from states; and the outputs of chunks alone."""
+    for heads in SHIPPED_HEADS:
+        model = Model("bfloat16", 256, 64, 128, heads_per_group=heads)
+        for packed, gate, initial in product((False, True), repeat=3):
+            problem = ScanProblem(model, "bfloat16", True, True, gate, initial, packed)
+            yield from (spec for _, spec in plan_scan(problem, target).kernels)
+        for gate in (False, True):
+            step = plan_step(StepProblem(model, "bfloat16", True, True, gate), target)
+            yield from (spec for _, spec in step.kernels)
+        for skip in (False, True):
+            yield from (spec for _, spec in plan_chunk_scan(ChunkScanProblem(model, skip, False), target).kernels)
 
 
 def _why(model: Model, spec: KernelSpec) -> str:

@@ -54,10 +54,12 @@ def plan(problem: ScanProblem, target: Target) -> Plan:
 
 def shipped(target: Target) -> Iterator[KernelSpec]:
     """What training of Mamba-2 needs: bfloat16, chunks of 256, headdim 64, dstate 128, softplus, D, a gate."""
-    problem = ScanProblem(Model("bfloat16", 256, 64, 128, 2), "bfloat16", True, True, True, False, False)
-    for _, spec in plan(problem, target).kernels:
-        if spec.family == FAMILY or ("reverse", True) in spec.arguments:
-            yield spec
+    for heads in forward.SHIPPED_HEADS:
+        model = Model("bfloat16", 256, 64, 128, heads_per_group=heads)
+        problem = ScanProblem(model, "bfloat16", True, True, True, False, False)
+        for _, spec in plan(problem, target).kernels:
+            if spec.family == FAMILY or ("reverse", True) in spec.arguments:
+                yield spec
 
 
 def _products(function: str, model: Model, target: Target, **flags: bool) -> KernelSpec:
