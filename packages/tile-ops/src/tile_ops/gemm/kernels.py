@@ -62,6 +62,18 @@ def _load(X, batch, row, column, transposed, tile):
 
 
 @T.macro
+def _scale(total, sums, scale_a, scale_b, row, column):
+    """total = sums times the scales of their rows and columns, of which `row` and `column` are the first: those of the columns
+    wait in shared memory, and each kind has a loop of its own, as registers have no room for the factors beside the sums."""
+    across = T.alloc_shared((total.shape[1],), "float32")
+    T.copy(scale_b[column], across)
+    for i, j in T.Parallel(*total.shape):
+        total[i, j] = T.cast(sums[i, j], "float32") * scale_a[row + i]
+    for i, j in T.Parallel(*total.shape):
+        total[i, j] *= across[j]
+
+
+@T.macro
 def _add(total, added, column):
     """total += the bias of its columns, the first of which is `column`: each number waits in shared memory for all rows."""
     if added.shape[0] > 0:
@@ -172,8 +184,7 @@ def matmul(
                     T.gemm(A_tile, B_tile, acc, transpose_A=transpose_a, transpose_B=transpose_b)
             total = acc if kept == sums else T.alloc_fragment((block_m, block_n), kept)
             if scales == "rows":
-                for i, j in T.Parallel(block_m, block_n):
-                    total[i, j] = T.cast(acc[i, j], kept) * (scale_a[bm * block_m + i] * scale_b[bn * block_n + j])
+                _scale(total, acc, scale_a, scale_b, bm * block_m, bn * block_n)
             if bias:
                 _add(total, added, bn * block_n)
                 if gradient:
@@ -352,8 +363,7 @@ def staying_matmul(
                     _load(B, 0, step * block_k, column, transpose_b, B_tile)
                     T.gemm(A_tile, B_tile, acc, transpose_A=transpose_a, transpose_B=transpose_b)
                 if scales:
-                    for i, j in T.Parallel(block_m, block_n):
-                        acc[i, j] *= scale_a[row + i] * scale_b[column + j]
+                    _scale(acc, acc, scale_a, scale_b, row, column)
                 _add(acc, added, column)
                 _activate(acc, activation)
                 if staged:
