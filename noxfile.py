@@ -59,6 +59,7 @@ def environment(session: nox.Session, name: str, packages: Sequence[str], others
     if not (python.exists() and stamp.exists() and stamp.read_text() == digest.hexdigest()):
         session.run(sys.executable, "-m", "virtualenv", "--quiet", "--clear", str(home), external=True)
         pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", str(CONSTRAINTS)]
+        pip += ["--no-compile"]  # of all that is installed a check imports little
         session.run(*pip, "hatchling", "editables", external=True)
         session.run(*pip, "--no-build-isolation", *editable, *others, external=True)
         stamp.write_text(digest.hexdigest())
