@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from tvm import ir
@@ -53,8 +52,6 @@ def effects(stmt: Any, tracked: set[Any], roots: Mapping[Any, Any]) -> list[Effe
         found.append(Effect(kind, buffer, index, count, together, shape))
 
     def visit(node: Any) -> None:
-        if type(node) in (ir.Var, tir.IntImm):  # most nodes
-            return
         if isinstance(node, tir.BufferStore):
             note("write", node.buffer, node.indices)
             for part in (node.value, *node.indices):
@@ -137,15 +134,8 @@ def _parts(node: Any) -> list[Any]:
         return [node.body]
     if isinstance(node, ir.Call):
         return list(node.args)
-    parts = [getattr(node, name) for name in _fields(type(node))]
-    return [part for part in parts if isinstance(part, ir.Expr)]
-
-
-@cache
-def _fields(kind: type) -> tuple[str, ...]:
-    """Where an expression of this class has others."""
     names = ("a", "b", "value", "condition", "true_value", "false_value", "base", "stride")
-    return tuple(name for name in names if hasattr(kind, name))
+    return [getattr(node, n) for n in names if hasattr(node, n) and isinstance(getattr(node, n), ir.Expr)]
 
 
 def interval(node: Any, ranges: Mapping[Any, Interval]) -> Interval:

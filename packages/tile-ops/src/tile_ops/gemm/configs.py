@@ -308,8 +308,8 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
     yield from _shipped(layer, target)
     for dtype in ("float16", "bfloat16"):
         yield from _shipped(replace(layer, dtype=dtype, out_dtype="float32"), target)
-    if (dtype := SHIPPED_FLOAT8.get(target.arch)) is not None:
-        scaled = replace(layer, dtype=dtype, out_dtype="bfloat16")
+    if target.arch in SHIPPED_FLOAT8:
+        scaled = replace(layer, dtype=SHIPPED_FLOAT8[target.arch], out_dtype="bfloat16")
         yield from _shipped(replace(scaled, scales="rows"), target)
         yield _spec(replace(scaled, scales="blocks"), target, _tiles(target, "blocks"))
     yield from panels.shipped(target)
