@@ -39,6 +39,28 @@ def test_sequences_stay_apart(cpu_or_hopper, ran, close):
     close(lse[finite], true_lse[finite], 1e-4)
 
 
+@pytest.mark.parametrize(
+    "target",
+    [
+        "cpu",
+        "cuda -arch=sm_80",
+        pytest.param("cuda -arch=sm_90a", marks=pytest.mark.full),
+        pytest.param("hip -mcpu=gfx942", marks=pytest.mark.full),
+    ],
+)
+def test_a_window_of_each_sequence(run_as, ran, close, target):
+    """Whose first tile of keys memory says; rows that see nothing, and sequences without queries or keys."""
+    run_as(target, any_gpu=True)
+    arguments = operands([3, 150, 0, 5, 30], [20, 160, 4, 0, 9], 2, 1, 64, torch.float16)
+    for window in ((20, 3), (0, 0)):
+        out, lse = ran(tile_ops.flash_attention_varlen, *arguments, window=window, return_lse=True)
+        true_out, true_lse = expected(*arguments, window=window)
+        close(out, true_out, reference.TOLERANCES["float16"])
+        finite = ~true_lse.isinf()
+        assert torch.equal(lse.isinf(), ~finite)
+        close(lse[finite], true_lse[finite], 1e-4)
+
+
 def test_values_narrower_than_keys(close):
     q, k, v, *rest = operands([3, 20], [20, 9], 2, 1, 48, torch.float32)
     arguments = (q, k, v[..., :32], *rest)

@@ -202,8 +202,9 @@ def attend(dtype, dim, dim_v, mask, softcap, sinks, packed, block_M, block_N, st
         if packed:
             end = T.if_then_else(row < tokens, end, 0)  # blocks past a short sequence's end have nothing to do
         tiles = T.ceildiv(end, block_N)
-        for step in T.Pipelined(first, tiles, num_stages=stages):
-            k = tiles - 1 - step if square else step
+        # From 0, so that a stage's turn is known where memory says which key is the first.
+        for step in T.Pipelined(T.max(tiles - first, 0) if mask == "window" else tiles, num_stages=stages):
+            k = tiles - 1 - step if square else first + step
             T.copy(K[b, k0 + k * block_N : k0 + (k + 1) * block_N, head_kv, :], K_tile)
             T.gemm(Q_tile, K_tile, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
             if softcap:
