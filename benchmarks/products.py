@@ -36,6 +36,15 @@ LAYERS = [
     (8192, 28672, 8192),
     (8192, 8192, 28672),
 ]
+#: With a scale for each row: layers, fewer tokens, and extents that tiles do not divide.
+SCALED_ROWS = [
+    *((4096, n, k) for n, k in ((1024, 8192), (8192, 8192), (28672, 8192), (8192, 28672))),
+    *((m, 8192, 8192) for m in (16, 128)),
+    (512, 5120, 5120),
+    (2048, 5120, 5120),
+    (1000, 4096, 4096),
+    (3008, 3008, 4096),
+]
 #: Multiples of no tile, few tiles, little more than a wave of them, long sums, rows at odd addresses (k = 777).
 ODD = [
     (17, 2560, 4096),
@@ -85,6 +94,7 @@ def labels() -> list[str]:
     """Of all cases."""
     found = [f"{kind} {m}x{n}x{k}" for kind in ("f16", "bf16", "fp8") for m, n, k in LAYERS]
     found += [f"f16 {m}x{n}x{k}" for m, n, k in ODD]
+    found += [f"fp8 rows {m}x{n}x{k}" for m, n, k in SCALED_ROWS]
     return found + ["grouped bf16 " + "x".join(map(str, shape)) for shape in GROUPS]
 
 
@@ -96,8 +106,8 @@ def case(label: str) -> Case:
     if kind.startswith("grouped"):
         return grouped(*sizes)
     m, n, k = sizes
-    if kind == "fp8":
-        return scaled(m, n, k)
+    if kind.startswith("fp8"):
+        return scaled(m, n, k, rows=kind == "fp8 rows")
     dtype = torch.float16 if kind == "f16" else torch.bfloat16
     a, w = (torch.randn(rows, k, device="cuda", dtype=dtype) for rows in (m, n))
     return Case(
@@ -109,14 +119,15 @@ def case(label: str) -> Case:
     )
 
 
-def scaled(m: int, n: int, k: int) -> Case:
-    """float8_e4m3 with a scale for each tensor, to bfloat16."""
-    a, w = (torch.randn(rows, k, device="cuda").to(torch.float8_e4m3fn) for rows in (m, n))
-    scales = {name: torch.full((), value, device="cuda") for name, value in (("scale_a", 0.5), ("scale_b", 2.0))}
+def scaled(m: int, n: int, k: int, rows: bool) -> Case:
+    """float8_e4m3 with a scale for each tensor, or for each row of both, to bfloat16."""
+    a, w = (torch.randn(extent, k, device="cuda").to(torch.float8_e4m3fn) for extent in (m, n))
+    of_a, of_b = ((m, 1), (1, n)) if rows else ((), ())
+    scales = {"scale_a": torch.rand(of_a, device="cuda") + 0.5, "scale_b": torch.rand(of_b, device="cuda") + 0.5}
     return Case(
         lambda: tile_ops.matmul(a, w.T, **scales),
         {"cuBLAS": lambda: torch._scaled_mm(a, w.T, out_dtype=torch.bfloat16, use_fast_accum=True, **scales)},
-        lambda: exact(a, w.T),
+        lambda: exact(a, w.T, **scales),
         lambda: tile_ops.explain(tile_ops.matmul, a, w.T, **scales).why,
         2.0 * m * n * k,
     )
