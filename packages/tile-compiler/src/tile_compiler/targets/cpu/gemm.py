@@ -162,7 +162,7 @@ class Vectors(Emitter):
 
     @property
     def rounds(self) -> int:
-        return max(1, (self.groups - 1) // ROUND)
+        return max(1, self.groups // ROUND)
 
     def following(self, c: Operand) -> list[Ahead]:
         """The tiles that are fetched meanwhile: those that the next round reads in place. Copies of the others gain nothing

@@ -19,6 +19,8 @@ from .llvm_text import Function, Value, bits_of, mangle, split, vector
 
 #: Steps along K for which a kernel fetches lines at once.
 ROUND = 16
+#: Steps in one turn of a round's loop: what a turn costs beside its products would take a fifth of what the processor decodes.
+UNROLLED = 4
 
 
 @dataclass(frozen=True)
@@ -85,13 +87,12 @@ def write_kernel(name: str, shape: KernelShape) -> Function:
             first = f.splat(f.load("i32", f.at(f.args[3], 4 * i), 4), shape.lanes)
         start.update({(i, v): first for v in range(shape.nv)})
     state = _State(f.args[0], f.args[1], start)
-    label = "entry"
-    if shape.ahead:
-        label, state, k = _rounds(f, op, shape, state, k, fetched)
-    f.line("br label %loop")
-    _, state = _steps(f, op, shape, "loop", label, state, k, "finish")
+    rest, left = _rounds(f, op, shape, state, k, fetched)
+    some = left.compare("ne", 0)
+    f.line(f"br i1 {some.text}, label %loop, label %finish")
+    last = _steps(f, op, shape, "loop", "rest", rest, left, "finish")
     f.block("finish")
-    done = state.sums
+    done = rest.join(f, "finish", ("rest", rest), ("loop", last)).sums
     fresh = clear.compare("ne", 0)
     f.line(f"br i1 {fresh.text}, label %write, label %update")
     for label in ("write", "update"):
@@ -142,35 +143,41 @@ def _steps(
     label: str,
     before: str,
     start: _State,
-    count: Value,
+    turns: Value,
     end: str,
-) -> tuple[str, _State]:
-    """The block `label`, a loop of `count` steps along K from `before` to `end`: its name and its last state."""
+    unrolled: int = 1,
+) -> _State:
+    """The block `label`, a loop of `turns` times `unrolled` steps along K from `before` to `end`: its last state."""
     f.block(label)
     last = start.named(f, label)
-    f.line(f"%{label}.step = phi i64 [ 0, %{before} ], [ %{label}.step.next, %{label} ]")
+    f.line(f"%{label}.turn = phi i64 [ 0, %{before} ], [ %{label}.turn.next, %{label} ]")
     now = start.join(f, label, (before, start), (label, last))
-    columns = [_load_b(f, op, shape, f.at(now.b, v * shape.lanes * op.unit_bytes), v) for v in range(shape.nv)]
-    for i in range(shape.mr):
-        unit = f.load(op.unit_type, f.at(now.a, i * shape.a_row), max(1, op.unit_bytes // op.group))
-        wide = f.splat(unit, shape.lanes)
-        for v in range(shape.nv):
-            new = op.write(f, now.sums[i, v], wide, columns[v])
-            f.line(f"{last.sums[i, v].text} = freeze {new.typed()}")
-    f.line(f"{last.a.text} = getelementptr inbounds i8, ptr {now.a.text}, i64 {shape.a_k}")
-    f.line(f"{last.b.text} = getelementptr inbounds i8, ptr {now.b.text}, i64 {shape.b_k}")
-    f.line(f"%{label}.step.next = add nuw nsw i64 %{label}.step, 1")
-    f.line(f"%{label}.more = icmp ult i64 %{label}.step.next, {count.text}")
+    sums = dict(now.sums)
+    for step in range(unrolled):
+        b = f.at(now.b, step * shape.b_k)
+        columns = [_load_b(f, op, shape, f.at(b, v * shape.lanes * op.unit_bytes), v) for v in range(shape.nv)]
+        for i in range(shape.mr):
+            at = f.at(now.a, i * shape.a_row + step * shape.a_k)
+            wide = f.splat(f.load(op.unit_type, at, max(1, op.unit_bytes // op.group)), shape.lanes)
+            for v in range(shape.nv):
+                new = op.write(f, sums[i, v], wide, columns[v])
+                sums[i, v] = f.emit(new.type, f"freeze {new.typed()}")
+    for t, value in sums.items():
+        f.line(f"{last.sums[t].text} = freeze {value.typed()}")
+    f.line(f"{last.a.text} = getelementptr inbounds i8, ptr {now.a.text}, i64 {shape.a_k * unrolled}")
+    f.line(f"{last.b.text} = getelementptr inbounds i8, ptr {now.b.text}, i64 {shape.b_k * unrolled}")
+    f.line(f"%{label}.turn.next = add nuw nsw i64 %{label}.turn, 1")
+    f.line(f"%{label}.more = icmp ult i64 %{label}.turn.next, {turns.text}")
     f.line(f"br i1 %{label}.more, label %{label}, label %{end}")
-    return label, last
+    return last
 
 
 def _rounds(
     f: Function, op: MultiplyAccumulate, shape: KernelShape, start: _State, k: Value, fetched: list[Value]
-) -> tuple[str, _State, Value]:
-    """All rounds but the last, each of which fetches its lines and makes `ROUND` steps: the block after them, the state
-    there, and the steps that are left, at least one."""
-    rounds = (k - 1) >> (ROUND.bit_length() - 1)
+) -> tuple[_State, Value]:
+    """All whole rounds, each of which fetches its lines and makes `ROUND` steps: the state in the block `rest` after them, and
+    the steps that are left."""
+    rounds = k >> (ROUND.bit_length() - 1)
     some = rounds.compare("ne", 0)
     f.line(f"br i1 {some.text}, label %round, label %rest")
     f.block("round")
@@ -181,14 +188,14 @@ def _rounds(
         for at in lines.addresses(f, f.raw("i64", "%round.number"), *fetched[2 * i :][:2]):
             f.fetch(at, stored=True) if not i and not shape.c_row else f.fetch(at, level=2)
     f.line("br label %inner")
-    _steps(f, op, shape, "inner", "round", now, f.const("i64", ROUND), "round.end")
+    _steps(f, op, shape, "inner", "round", now, f.const("i64", ROUND // UNROLLED), "round.end", UNROLLED)
     f.block("round.end")
     f.line("%round.number.next = add nuw nsw i64 %round.number, 1")
     f.line(f"%round.more = icmp ult i64 %round.number.next, {rounds.text}")
     f.line("br i1 %round.more, label %round, label %rest")
     f.block("rest")
     state = start.join(f, "rest", ("entry", start), ("round.end", last))
-    return "rest", state, k - (rounds << (ROUND.bit_length() - 1))
+    return state, k & (ROUND - 1)
 
 
 def _load_b(f: Function, op: MultiplyAccumulate, shape: KernelShape, at: Value, v: int) -> Value:
