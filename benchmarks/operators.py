@@ -59,7 +59,7 @@ def cases(device: str, quick: bool = False) -> Iterator[Case]:
     """Operator by operator."""
     families: tuple[Callable[[str], Iterator[Case]], ...] = (dequant_matmul, flash_attention, matmul, rms_norm)
     if device == "cuda":
-        families += (attention_backward, chunk_scan, chunk_state, mla_decode)
+        families += (attention_backward, chunk_scan, chunk_state, mla_decode, norm_gradients)
     for family in families:
         yield from islice(family(device), 1 if quick else None)
 
@@ -167,6 +167,35 @@ def rms_norm(device: str) -> Iterator[Case]:
             peer,
             2.0 * x.numel() * x.element_size(),
         )
+
+
+def norm_gradients(device: str) -> Iterator[Case]:
+    """Gradients of norms' operands and weights and of softmax's operand: x, its gradient and that of the result pass once."""
+    functional = torch.nn.functional
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    shapes = (
+        ((16384, 4096), (32768, 1024), (2048, 8192)) if device == "cuda" else ((512, 1024), (2048, 160), (64, 4096))
+    )
+    for m, n in shapes:
+        x, w, b, dy = (torch.randn(s, device=device, dtype=dtype) for s in ((m, n), n, n, (m, n)))
+        leaves = tuple(t.requires_grad_() for t in (x, w, b))
+        for name, ours, peer, count in (
+            ("rms_norm", tile_ops.rms_norm(x, w), functional.rms_norm(x, (n,), w, 1e-6), 2),
+            ("layer_norm", tile_ops.layer_norm(x, w, b), functional.layer_norm(x, (n,), w, b, 1e-5), 3),
+            ("softmax", tile_ops.softmax(x), functional.softmax(x, -1), 1),
+        ):
+
+            def backward(y: Any, leaves: Any = leaves[:count], dy: Any = dy) -> Any:
+                return torch.autograd.grad(y, leaves, dy, retain_graph=True)[0]
+
+            yield Case(
+                "norm_gradients",
+                f"gradients of {name} {m}x{n}",
+                dtype,
+                lambda y=ours, backward=backward: backward(y),
+                lambda y=peer, backward=backward: backward(y),
+                3.0 * x.nbytes,
+            )
 
 
 def attention_backward(device: str) -> Iterator[Case]:

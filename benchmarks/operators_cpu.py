@@ -11,7 +11,7 @@ from itertools import pairwise, product
 from typing import Any
 
 import torch
-from operators import Case
+from operators import Case, norm_gradients
 from torch.nn.functional import scaled_dot_product_attention as attend
 
 import tile_ops
@@ -277,4 +277,5 @@ FAMILIES: tuple[Callable[[str], Iterator[Case]], ...] = (
     packed,
     caches,
     scans,
+    norm_gradients,
 )

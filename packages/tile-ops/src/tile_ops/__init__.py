@@ -22,6 +22,7 @@ from .grouped_gemm import grouped_matmul
 from .linear_attention import linear_attention
 from .mla import mla_decode, mla_prefill
 from .normalization import layer_norm, rms_norm, softmax
+from .normalization_backward import api as _gradients  # registers them
 from .operator import Explanation, explain
 from .state_space import chunk_scan, chunk_state, ssd_scan, ssd_step
 

@@ -24,7 +24,8 @@ def rms_norm(
 
     x: (..., channels), weight: (channels,), result: as x and contiguous; float16, bfloat16 or float32, all of one
     type. Squares are summed in float32 and the result is rounded once. A row's result depends on that row alone, bit
-    for bit. Empty tensors give an empty result. Raises WrongShape, WrongDtype, WrongValue, WrongDevice.
+    for bit; so does its gradient, and that of weight is summed in float32 in an order that the shape alone decides. Empty
+    tensors give an empty result. Raises WrongShape, WrongDtype, WrongValue, WrongDevice.
 
     Source: Zhang and Sennrich, Root Mean Square Layer Normalization, 2019, eq. 4.
     """
@@ -72,8 +73,8 @@ def layer_norm(
 
     x: (..., channels), weight and bias: (channels,) or None, result: as x and contiguous; float16, bfloat16 or float32, all
     of one type. The mean is subtracted before squares are summed, all in float32; the result is rounded once. A row's
-    result depends on that row alone, bit for bit. Empty tensors give an empty result. Raises WrongShape, WrongDtype,
-    WrongValue, WrongDevice.
+    result depends on that row alone, bit for bit; gradients are as those of `rms_norm`. Empty tensors give an empty result.
+    Raises WrongShape, WrongDtype, WrongValue, WrongDevice.
 
     Source: Ba, Kiros and Hinton, Layer Normalization, 2016, eq. 4.
     """

@@ -1,0 +1,150 @@
+"""`tile_ops::rms_norm_backward`, `layer_norm_backward`, `softmax_backward`, which autograd calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tile_ops.constants import constant
+from tile_ops.kernel import target_of
+from tile_ops.normalization.api import layer_norm_operation, rms_norm_operation, softmax_operation
+from tile_ops.operator import Call, Operator
+from tile_ops.registration import operation
+
+from .configs import plan
+from .problem import NormBackwardProblem
+
+
+def _rows(x: Tensor) -> Tensor:
+    return x.reshape(-1, x.shape[-1])
+
+
+RMS_NORM_BACKWARD = Operator(
+    "rms_norm_backward", NormBackwardProblem.of, plan, lambda dy, x, weight, **_: target_of(dy, x, weight)
+)
+
+
+@operation("rms_norm_backward")
+def rms_norm_backward(
+    dy: Tensor, x: Tensor, weight: Tensor, eps: float, activation: str | None, sums: bool
+) -> tuple[Tensor, Tensor]:
+    """Gradients of x and weight, the latter empty without `sums`. Sums over rows are made in float32 in an order that depends
+    on the shape alone: the result is the same, bit for bit, in every run."""
+    call = RMS_NORM_BACKWARD.call(dy, x, weight, eps=eps, activation=activation, sums=sums)
+    dx, total = _launch(call, dy, x, weight, eps, 1)
+    return dx, total[0] if sums else total.flatten()
+
+
+def _save_rms_norm(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, weight, ctx.eps, ctx.activation = inputs
+    ctx.save_for_backward(x, weight)
+
+
+def _differentiate_rms_norm(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+    sums = ctx.needs_input_grad[1]
+    dx, dweight = rms_norm_backward(dy, *ctx.saved_tensors, ctx.eps, ctx.activation, sums)
+    return dx, dweight if sums else None, None, None
+
+
+rms_norm_operation.register_autograd(_differentiate_rms_norm, setup_context=_save_rms_norm)
+
+
+@rms_norm_backward.register_fake
+def _(dy: Tensor, x: Tensor, weight: Tensor, eps: float, activation: str | None, sums: bool) -> tuple[Tensor, Tensor]:
+    return x.new_empty(x.shape), x.new_empty(x.shape[-1] if sums else 0)
+
+
+LAYER_NORM_BACKWARD = Operator(
+    "layer_norm_backward",
+    NormBackwardProblem.of_layer_norm,
+    plan,
+    lambda dy, x, weight, **_: target_of(dy, x, weight),
+)
+
+
+@operation("layer_norm_backward")
+def layer_norm_backward(dy: Tensor, x: Tensor, weight: Tensor | None, eps: float, sums: bool) -> tuple[Tensor, Tensor]:
+    """Gradient of x, and those of weight and bias as (2, channels), (0, channels) without `sums`. Same order of sums as
+    `rms_norm_backward`."""
+    call = LAYER_NORM_BACKWARD.call(dy, x, weight, eps=eps, sums=sums)
+    factor = constant(x.shape[-1], 1.0, x.dtype, x.device) if weight is None else weight
+    return _launch(call, dy, x, factor, eps, 2)
+
+
+def _save_layer_norm(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, weight, _, ctx.eps = inputs
+    ctx.save_for_backward(x, weight)
+
+
+def _differentiate_layer_norm(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+    _, weight, bias, _ = ctx.needs_input_grad
+    dx, sums = layer_norm_backward(dy, *ctx.saved_tensors, ctx.eps, weight or bias)
+    return dx, sums[0] if weight else None, sums[1] if bias else None, None
+
+
+layer_norm_operation.register_autograd(_differentiate_layer_norm, setup_context=_save_layer_norm)
+
+
+@layer_norm_backward.register_fake
+def _(dy: Tensor, x: Tensor, weight: Tensor | None, eps: float, sums: bool) -> tuple[Tensor, Tensor]:
+    return x.new_empty(x.shape), x.new_empty((2 if sums else 0, x.shape[-1]))
+
+
+def _launch(
+    call: Call[NormBackwardProblem], dy: Tensor, x: Tensor, weight: Tensor, eps: float, kinds: int
+) -> tuple[Tensor, Tensor]:
+    """dx, and the sums over rows: (kinds, channels), (0, channels) if they are not asked for."""
+    sums, columns = call.problem.sums, x.shape[-1]
+    dx, total = x.new_empty(x.shape), x.new_empty((kinds if sums else 0, columns))
+    if not x.numel():
+        return dx, total.zero_()
+    x, dy, weight = _rows(x.contiguous()), _rows(dy.contiguous()), weight.contiguous()
+    partial = x.new_empty((len(total), call.numbers["parts"], columns), dtype=torch.float32)
+    if "rows" in call:
+        if x.is_cpu:  # whose kernel has no other place for them
+            partial = partial.new_empty((kinds, *partial.shape[1:]))
+        call["rows"](x, weight, dy, _rows(dx), partial, eps)
+    else:
+        statistics = partial.new_empty((2, len(x)))
+        call["long_rows"](x, weight, dy, _rows(dx), statistics, eps)
+        if sums:
+            call["columns"](x, weight, dy, statistics, partial)
+    if sums:
+        call["sum"](partial, total)
+    return dx, total
+
+
+SOFTMAX_BACKWARD = Operator(
+    "softmax_backward", NormBackwardProblem.of_softmax, plan, lambda dy, y, **_: target_of(dy, y)
+)
+
+
+@operation("softmax_backward")
+def softmax_backward(dy: Tensor, y: Tensor, dim: int) -> Tensor:
+    """Gradient of softmax's operand from its result `y`; contiguous."""
+    call = SOFTMAX_BACKWARD.call(dy, y, dim=dim)
+    last = dim in (-1, y.ndim - 1)
+    y, dy = (t.contiguous() if last else t.movedim(dim, -1).contiguous() for t in (y, dy))
+    dx = y.new_empty(y.shape)
+    if dx.numel():
+        call["rows"](_rows(y), _rows(dy), _rows(dx))
+    return dx if last else dx.movedim(-1, dim).contiguous()
+
+
+@softmax_backward.register_fake
+def _(dy: Tensor, y: Tensor, dim: int) -> Tensor:
+    return y.new_empty(y.shape)
+
+
+def _save_softmax(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.dim = inputs[1]
+    ctx.save_for_backward(output)
+
+
+def _differentiate_softmax(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+    return softmax_backward(dy, *ctx.saved_tensors, ctx.dim), None
+
+
+softmax_operation.register_autograd(_differentiate_softmax, setup_context=_save_softmax)

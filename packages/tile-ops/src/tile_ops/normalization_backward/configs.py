@@ -1,0 +1,99 @@
+"""Which kernels make the gradients of a normalization."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from itertools import product
+
+from tile_ops.kernel import KernelSpec, Target
+from tile_ops.kernel.spec import Scalar
+from tile_ops.normalization import configs as forward
+from tile_ops.normalization.configs import FAST, RESIDENT
+from tile_ops.normalization.problem import ACTIVATIONS, DTYPES, NormProblem
+from tile_ops.operator import Plan
+
+from .problem import NormBackwardProblem
+
+FAMILY = "normalization_backward"
+#: Columns of a kernel on a GPU, the least that hold a row.
+COLUMNS = forward.COLUMNS["cuda"]
+#: Elements of a tile for each thread of a GPU: x, the gradient, two sums and what is between take some 100 registers.
+EACH = 16
+#: Columns of a tile on a CPU for rows of up to so many elements: narrow rows whole, four to a tile, which hides how long one
+#: sum takes; longer ones in pieces. Float32 on AVX-512, one thread: 2048 rows of 160 by 1, 2, 4, 8 of them 244, 202, 188, 187
+#: us; 512 rows of 1024 by 128, 256, 512, 1024 columns 286, 287, 262, 283 us.
+PIECES = {**{columns: columns for columns in range(32, 321, 32)}, 1024: 128, sys.maxsize: 512}
+NARROW, TOGETHER = 320, 4
+#: Parts that rows are summed in, at most, and tiles that a part has, at least: so many blocks fill a GPU of 132 multiprocessors
+#: four times, and their sums are a small part of the traffic. Numbers of the call alone, so that sums are the same everywhere.
+PARTS, CPU_PARTS, TILES = 528, 64, 4
+#: A tile of `column_sums`, and parts of its rows at most, as many blocks lie beside each other; a tile of `sum_parts`.
+LONG_ROWS, LONG_PARTS = 16, 16
+COLUMN_SUMS: dict[str, Scalar] = {"block_rows": LONG_ROWS, "block_columns": 128}
+SUMS: dict[str, dict[str, Scalar]] = {
+    "cpu": {"block_parts": 16, "block_columns": 64},
+    "gpu": {"block_parts": 128, "block_columns": 32},
+}
+SOURCE = "rule: normalization_backward/configs.py"
+
+
+def plan(problem: NormBackwardProblem, target: Target) -> Plan:
+    """On a GPU rows up to RESIDENT elements are read once and kept in registers, as forward; longer ones are read again, as all
+    are on a CPU."""
+    norm = problem.norm
+    resident = target.kind != "cpu" and norm.columns <= RESIDENT
+    why = f"rows of {norm.columns} " + ("stay in registers" if resident else "are read again")
+    rows, tile = _tile(norm.columns, target)
+    if norm.kind == "softmax":
+        function = "softmax_backward" if resident else "softmax_backward_long"
+        return Plan.of({"rows": KernelSpec.of(FAMILY, function, None, dtype=norm.dtype, **tile)}, why, SOURCE)
+    fast = norm.activation is not None and norm.dtype != "float32" and target.kind == "cuda"
+    flags: dict[str, Scalar] = {
+        "dtype": norm.dtype,
+        "centered": norm.kind == "layer_norm",
+        "activation": norm.activation,
+    }
+
+    def kernel(function: str, tile: dict[str, Scalar]) -> KernelSpec:
+        return KernelSpec.of(FAMILY, function, FAST if fast else None, **tile, **flags)
+
+    tiles, most = -(-norm.rows // rows), PARTS
+    if resident:
+        kernels = {"rows": kernel("norm_backward", tile)}
+    elif target.kind == "cpu":
+        kernels, most = {"rows": kernel("norm_backward_cached", tile)}, CPU_PARTS
+    else:
+        kernels = {"long_rows": kernel("norm_backward_long", tile)}
+        if problem.sums:
+            kernels["columns"] = kernel("column_sums", COLUMN_SUMS)
+            tiles, most = -(-norm.rows // LONG_ROWS), LONG_PARTS
+    if problem.sums:
+        kernels["sum"] = KernelSpec.of(
+            FAMILY, "sum_parts", None, dtype=norm.dtype, **SUMS.get(target.kind, SUMS["gpu"])
+        )
+    parts = min(-(-tiles // TILES), most) if problem.sums or target.kind == "cpu" else tiles
+    return Plan.of(kernels, why, SOURCE, parts=parts)
+
+
+def _tile(columns: int, target: Target) -> tuple[int, dict[str, Scalar]]:
+    """Rows of a tile, and its kernel's arguments: rows, columns, where rows stay in registers also the threads of a block."""
+    if target.kind == "cpu":
+        width = next(width for most, width in PIECES.items() if columns <= most)
+        rows = TOGETHER if columns <= NARROW else 1
+        return rows, {"block_rows": rows, "block_columns": width}
+    if columns > RESIDENT:
+        return 1, {"block_rows": 1, "block_columns": 128 * EACH}
+    width = next(width for width in COLUMNS if columns <= width)
+    rows = max(1, 128 * EACH // width)
+    return rows, {"block_rows": rows, "block_columns": width, "threads": rows * width // EACH}
+
+
+def shipped(target: Target) -> Iterator[KernelSpec]:
+    """Rows of any number of columns in the three element types."""
+    lengths = PIECES if target.kind == "cpu" else (*COLUMNS, RESIDENT + 1)
+    for dtype, columns in product(DTYPES, lengths):
+        norms = [NormProblem(1, columns, dtype, activation) for activation in ACTIVATIONS]
+        norms += [NormProblem(1, columns, dtype, None, kind) for kind in ("layer_norm", "softmax")]
+        for norm in norms:
+            yield from (spec for _, spec in plan(NormBackwardProblem(norm, True), target).kernels)

@@ -1,0 +1,341 @@
+"""Gradients of RMSNorm, LayerNorm and softmax in tile language.
+
+X, DY, DX: (m, n), weight: (n,), all of one type; sums in float32. With r = 1 / sqrt(mean((x - c)^2) + eps), c = mean(x) for
+LayerNorm and 0 for RMSNorm, h = (x - c) r and g the gradient of h * weight:
+
+    dx = r (g * weight - mean(g * weight * h) h - [LayerNorm] mean(g * weight))
+    dweight = sum over rows of g * h, dbias = sum over rows of g
+
+and for softmax dx = y (dy - sum(dy y)). Statistics of rows are computed again: they cost no traffic, as x is read anyway.
+"""
+
+import tilelang.language as T
+
+
+def norm_backward(dtype, block_rows, block_columns, threads, centered, activation):
+    """Rows of up to `block_columns` elements: read once, kept in registers. Block p of `parts` takes tiles p, p + parts, ... and
+    writes what its rows add to dweight, with `centered` (LayerNorm) also to dbias: Partial, (1 or 2, parts, n), or (0, parts, n)
+    where nobody asks."""
+    m, n, kinds, parts = T.dynamic("m, n, kinds, parts")
+
+    @T.prim_func
+    def norm_backward(
+        X: T.Tensor((m, n), dtype),
+        weight: T.Tensor((n,), dtype),
+        DY: T.Tensor((m, n), dtype),
+        DX: T.Tensor((m, n), dtype),
+        Partial: T.Tensor((kinds, parts, n), "float32"),
+        eps: T.float32,
+    ):
+        with T.Kernel(parts, threads=threads) as part:
+            x = T.alloc_fragment((block_rows, block_columns), "float32")
+            g = T.alloc_fragment((block_rows, block_columns), "float32")
+            scratch = T.alloc_fragment((block_rows, block_columns), "float32")
+            mean = T.alloc_fragment((block_rows,), "float32")
+            scale = T.alloc_fragment((block_rows,), "float32")
+            along = T.alloc_fragment((block_rows,), "float32")  # mean of g * weight * h
+            across = T.alloc_fragment((block_rows,), "float32")  # mean of g * weight
+            dweight = T.alloc_fragment((block_rows, block_columns), "float32")
+            total = T.alloc_fragment((block_columns,), "float32")
+            T.clear(dweight)
+            if centered:
+                dbias = T.alloc_fragment((block_rows, block_columns), "float32")
+                T.clear(dbias)
+
+            for turn in T.serial(T.ceildiv(T.ceildiv(m, block_rows) - part, parts)):
+                first = (part + turn * parts) * block_rows
+                T.copy(X[first, 0], x)  # columns past n read 0 and add nothing, and so do rows past m
+                T.copy(DY[first, 0], g)
+                if centered:
+                    T.reduce_sum(x, mean, dim=1)
+                    for i, j in T.Parallel(block_rows, block_columns):
+                        x[i, j] = T.if_then_else(j < n, x[i, j] - mean[i] / n, 0.0)
+                for i, j in T.Parallel(block_rows, block_columns):
+                    scratch[i, j] = x[i, j] * x[i, j]
+                T.reduce_sum(scratch, scale, dim=1)
+                for i in T.Parallel(block_rows):
+                    scale[i] = T.if_then_else(first + i < m, T.rsqrt(scale[i] / n + eps), 0.0)
+                for i, j in T.Parallel(block_rows, block_columns):
+                    x[i, j] *= scale[i]
+                    if activation == "silu":
+                        y = x[i, j] * weight[j]
+                        gate = T.sigmoid(y)
+                        g[i, j] *= gate * (1 + y * (1 - gate))
+                    dweight[i, j] += g[i, j] * x[i, j]
+                    if centered:
+                        dbias[i, j] += g[i, j]
+                    g[i, j] *= weight[j]
+                    scratch[i, j] = g[i, j] * x[i, j]
+                T.reduce_sum(scratch, along, dim=1)
+                if centered:
+                    T.reduce_sum(g, across, dim=1)
+                for i, j in T.Parallel(block_rows, block_columns):
+                    rest = g[i, j] - x[i, j] * (along[i] / n)
+                    DX[first + i, j] = scale[i] * (rest - across[i] / n if centered else rest)
+
+            if kinds > 0:
+                T.reduce_sum(dweight, total, dim=0)
+                T.copy(total, Partial[0, part, 0:block_columns])
+                if centered:
+                    T.reduce_sum(dbias, total, dim=0)
+                    T.copy(total, Partial[1, part, 0:block_columns])
+
+    return norm_backward
+
+
+def norm_backward_cached(dtype, block_rows, block_columns, centered, activation):
+    """For CPUs: some rows after the other, each read as often as needed, tile by tile, while the first cache holds it, as it does
+    the sums of a part, which lie in Partial, (1 or 2, parts, n), from the beginning."""
+    m, n, kinds, parts = T.dynamic("m, n, kinds, parts")
+
+    @T.prim_func
+    def norm_backward(
+        X: T.Tensor((m, n), dtype),
+        weight: T.Tensor((n,), dtype),
+        DY: T.Tensor((m, n), dtype),
+        DX: T.Tensor((m, n), dtype),
+        Partial: T.Tensor((kinds, parts, n), "float32"),
+        eps: T.float32,
+    ):
+        with T.Kernel(parts, threads=128) as part:
+            squares = T.alloc_fragment((block_rows, block_columns), "float32")
+            dots = T.alloc_fragment((block_rows, block_columns), "float32")
+            g = T.alloc_fragment((block_rows, block_columns), "float32")
+            mean = T.alloc_fragment((block_rows,), "float32")
+            scale = T.alloc_fragment((block_rows,), "float32")
+            along = T.alloc_fragment((block_rows,), "float32")
+            across = T.alloc_fragment((block_rows,), "float32")
+
+            for j in T.Parallel(n):
+                Partial[0, part, j] = 0
+                if centered:
+                    Partial[1, part, j] = 0
+            for turn in T.serial(T.ceildiv(T.ceildiv(m, block_rows) - part, parts)):
+                first = (part + turn * parts) * block_rows
+                T.clear(mean)
+                T.clear(scale)
+                T.clear(along)
+                T.clear(across)
+                if centered:
+                    for k in T.serial(T.ceildiv(n, block_columns)):
+                        T.copy(X[first, k * block_columns], g)
+                        T.reduce_sum(g, mean, dim=1, clear=False)
+                    for i in T.Parallel(block_rows):
+                        mean[i] /= n
+                for k in T.serial(T.ceildiv(n, block_columns)):
+                    for i, j in T.Parallel(block_rows, block_columns):
+                        row, column = first + i, k * block_columns + j
+                        rest = T.if_then_else(column < n, T.cast(X[row, column], "float32") - mean[i], 0.0)
+                        squares[i, j] = rest * rest
+                        if activation is None:  # along, but for the factor r, which this sum tells
+                            g[i, j] = T.cast(DY[row, column], "float32") * weight[column]
+                            dots[i, j] = g[i, j] * rest
+                    T.reduce_sum(squares, scale, dim=1, clear=False)
+                    if activation is None:
+                        T.reduce_sum(dots, along, dim=1, clear=False)
+                    if centered:
+                        T.reduce_sum(g, across, dim=1, clear=False)
+                for i in T.Parallel(block_rows):
+                    scale[i] = T.rsqrt(scale[i] / n + eps)
+                if activation == "silu":
+                    for k in T.serial(T.ceildiv(n, block_columns)):
+                        for i, j in T.Parallel(block_rows, block_columns):
+                            row, column = first + i, k * block_columns + j
+                            x = T.cast(X[row, column], "float32")
+                            y = x * scale[i] * weight[column]
+                            gate = T.sigmoid(y)
+                            dots[i, j] = DY[row, column] * gate * (1 + y * (1 - gate)) * weight[column] * x
+                        T.reduce_sum(dots, along, dim=1, clear=False)
+                for i in T.Parallel(block_rows):
+                    along[i] *= scale[i] / n
+                    across[i] /= n
+                for k in T.serial(T.ceildiv(n, block_columns)):
+                    for i in T.serial(T.min(block_rows, m - first)):
+                        for j in T.Parallel(block_columns):
+                            row, column = first + i, k * block_columns + j
+                            h = (T.cast(X[row, column], "float32") - mean[i]) * scale[i]
+                            dy = T.cast(DY[row, column], "float32")
+                            if activation == "silu":
+                                y = h * weight[column]
+                                gate = T.sigmoid(y)
+                                dy *= gate * (1 + y * (1 - gate))
+                            Partial[0, part, column] += dy * h
+                            if centered:
+                                Partial[1, part, column] += dy
+                            rest = dy * weight[column] - h * along[i]
+                            DX[row, column] = scale[i] * (rest - across[i] if centered else rest)
+
+    return norm_backward
+
+
+def norm_backward_long(dtype, block_rows, block_columns, centered, activation):
+    """Rows of any length, tile by tile: statistics, the means of gradients, the result. Rows: (2, m), their c and r for
+    `column_sums`."""
+    m, n = T.dynamic("m, n")
+
+    @T.prim_func
+    def norm_backward(
+        X: T.Tensor((m, n), dtype),
+        weight: T.Tensor((n,), dtype),
+        DY: T.Tensor((m, n), dtype),
+        DX: T.Tensor((m, n), dtype),
+        Rows: T.Tensor((2, m), "float32"),
+        eps: T.float32,
+    ):
+        with T.Kernel(T.ceildiv(m, block_rows), threads=128) as block:
+            x = T.alloc_fragment((block_rows, block_columns), "float32")
+            g = T.alloc_fragment((block_rows, block_columns), "float32")
+            mean = T.alloc_fragment((block_rows,), "float32")
+            scale = T.alloc_fragment((block_rows,), "float32")
+            along = T.alloc_fragment((block_rows,), "float32")
+            across = T.alloc_fragment((block_rows,), "float32")
+
+            T.clear(mean)
+            if centered:
+                for k in T.serial(T.ceildiv(n, block_columns)):
+                    T.copy(X[block * block_rows, k * block_columns], x)
+                    T.reduce_sum(x, mean, dim=1, clear=False)
+                for i in T.Parallel(block_rows):
+                    mean[i] /= n
+            T.clear(scale)
+            for k in T.serial(T.ceildiv(n, block_columns)):
+                T.copy(X[block * block_rows, k * block_columns], x)
+                for i, j in T.Parallel(block_rows, block_columns):
+                    rest = T.if_then_else(k * block_columns + j < n, x[i, j] - mean[i], 0.0)
+                    x[i, j] = rest * rest
+                T.reduce_sum(x, scale, dim=1, clear=False)
+            for i in T.Parallel(block_rows):
+                scale[i] = T.rsqrt(scale[i] / n + eps)
+            T.clear(along)
+            T.clear(across)
+            for k in T.serial(T.ceildiv(n, block_columns)):
+                T.copy(X[block * block_rows, k * block_columns], x)
+                T.copy(DY[block * block_rows, k * block_columns], g)
+                for i, j in T.Parallel(block_rows, block_columns):
+                    x[i, j] = (x[i, j] - mean[i]) * scale[i]
+                    factor = T.cast(weight[k * block_columns + j], "float32")
+                    if activation == "silu":
+                        y = x[i, j] * factor
+                        gate = T.sigmoid(y)
+                        g[i, j] *= gate * (1 + y * (1 - gate))
+                    g[i, j] *= factor  # 0 past n
+                    x[i, j] *= g[i, j]
+                T.reduce_sum(x, along, dim=1, clear=False)
+                if centered:
+                    T.reduce_sum(g, across, dim=1, clear=False)
+            for k in T.serial(T.ceildiv(n, block_columns)):
+                for i, j in T.Parallel(block_rows, block_columns):
+                    row, column = block * block_rows + i, k * block_columns + j
+                    h = (T.cast(X[row, column], "float32") - mean[i]) * scale[i]
+                    y = h * weight[column]
+                    gate = T.sigmoid(y)
+                    slope = gate * (1 + y * (1 - gate)) if activation == "silu" else 1.0
+                    rest = T.cast(DY[row, column], "float32") * slope * weight[column] - h * (along[i] / n)
+                    DX[row, column] = scale[i] * (rest - across[i] / n if centered else rest)
+            T.copy(mean, Rows[0, block * block_rows : (block + 1) * block_rows])
+            T.copy(scale, Rows[1, block * block_rows : (block + 1) * block_rows])
+
+    return norm_backward
+
+
+def column_sums(dtype, block_rows, block_columns, centered, activation):
+    """What the rows of each part add to dweight and dbias: Partial, (1 or 2, parts, n), as `norm_backward` writes it."""
+    m, n, kinds, parts = T.dynamic("m, n, kinds, parts")
+
+    @T.prim_func
+    def column_sums(
+        X: T.Tensor((m, n), dtype),
+        weight: T.Tensor((n,), dtype),
+        DY: T.Tensor((m, n), dtype),
+        Rows: T.Tensor((2, m), "float32"),
+        Partial: T.Tensor((kinds, parts, n), "float32"),
+    ):
+        with T.Kernel(T.ceildiv(n, block_columns), parts, threads=128) as (block, part):
+            dweight = T.alloc_fragment((block_rows, block_columns), "float32")
+            dbias = T.alloc_fragment((block_rows, block_columns), "float32")
+            total = T.alloc_fragment((block_columns,), "float32")
+            T.clear(dweight)
+            T.clear(dbias)
+            for turn in T.serial(T.ceildiv(T.ceildiv(m, block_rows) - part, parts)):
+                for i, j in T.Parallel(block_rows, block_columns):
+                    row, column = (part + turn * parts) * block_rows + i, block * block_columns + j
+                    h = (T.cast(X[row, column], "float32") - Rows[0, row]) * Rows[1, row]
+                    y = h * weight[column]
+                    gate = T.sigmoid(y)
+                    slope = gate * (1 + y * (1 - gate)) if activation == "silu" else 1.0
+                    g = T.cast(DY[row, column], "float32") * slope
+                    dweight[i, j] += g * h
+                    if centered:
+                        dbias[i, j] += g
+            T.reduce_sum(dweight, total, dim=0)
+            T.copy(total, Partial[0, part, block * block_columns : (block + 1) * block_columns])
+            if centered:
+                T.reduce_sum(dbias, total, dim=0)
+                T.copy(total, Partial[1, part, block * block_columns : (block + 1) * block_columns])
+
+    return column_sums
+
+
+def sum_parts(dtype, block_parts, block_columns):
+    """Out[kind] = the sum of Partial[kind] over its parts, in one order for each number of them."""
+    n, kinds, parts = T.dynamic("n, kinds, parts")
+
+    @T.prim_func
+    def sum_parts(Partial: T.Tensor((kinds, parts, n), "float32"), Out: T.Tensor((kinds, n), dtype)):
+        with T.Kernel(T.ceildiv(n, block_columns), kinds, threads=256) as (block, kind):
+            sums = T.alloc_fragment((block_parts, block_columns), "float32")
+            total = T.alloc_fragment((block_columns,), "float32")
+            T.clear(sums)
+            for k in T.serial(T.ceildiv(parts, block_parts)):
+                for p, j in T.Parallel(block_parts, block_columns):
+                    sums[p, j] += Partial[kind, k * block_parts + p, block * block_columns + j]
+            T.reduce_sum(sums, total, dim=0)
+            T.copy(total, Out[kind, block * block_columns : (block + 1) * block_columns])
+
+    return sum_parts
+
+
+def softmax_backward(dtype, block_rows, block_columns, threads):
+    """Rows of up to `block_columns` elements, kept in registers. Y is the result of softmax."""
+    m, n = T.dynamic("m, n")
+
+    @T.prim_func
+    def softmax_backward(Y: T.Tensor((m, n), dtype), DY: T.Tensor((m, n), dtype), DX: T.Tensor((m, n), dtype)):
+        with T.Kernel(T.ceildiv(m, block_rows), threads=threads) as block:
+            y = T.alloc_fragment((block_rows, block_columns), "float32")
+            g = T.alloc_fragment((block_rows, block_columns), "float32")
+            dots = T.alloc_fragment((block_rows,), "float32")
+
+            T.copy(Y[block * block_rows, 0], y)
+            T.copy(DY[block * block_rows, 0], g)
+            for i, j in T.Parallel(block_rows, block_columns):
+                g[i, j] *= y[i, j]  # 0 past n
+            T.reduce_sum(g, dots, dim=1)
+            for i, j in T.Parallel(block_rows, block_columns):
+                DX[block * block_rows + i, j] = g[i, j] - y[i, j] * dots[i]
+
+    return softmax_backward
+
+
+def softmax_backward_long(dtype, block_rows, block_columns):
+    """Rows of any length, read twice."""
+    m, n = T.dynamic("m, n")
+
+    @T.prim_func
+    def softmax_backward(Y: T.Tensor((m, n), dtype), DY: T.Tensor((m, n), dtype), DX: T.Tensor((m, n), dtype)):
+        with T.Kernel(T.ceildiv(m, block_rows), threads=128) as block:
+            products = T.alloc_fragment((block_rows, block_columns), "float32")
+            dots = T.alloc_fragment((block_rows,), "float32")
+
+            T.clear(dots)
+            for k in T.serial(T.ceildiv(n, block_columns)):
+                for i, j in T.Parallel(block_rows, block_columns):
+                    row, column = block * block_rows + i, k * block_columns + j
+                    products[i, j] = T.cast(Y[row, column], "float32") * DY[row, column]
+                T.reduce_sum(products, dots, dim=1, clear=False)
+            for k in T.serial(T.ceildiv(n, block_columns)):
+                for i, j in T.Parallel(block_rows, block_columns):
+                    row, column = block * block_rows + i, k * block_columns + j
+                    DX[row, column] = T.cast(Y[row, column], "float32") * (DY[row, column] - dots[i])
+
+    return softmax_backward

@@ -1,0 +1,189 @@
+"""Gradients of norms and softmax agree with autograd through the references in float64, on every way to run them."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+
+import pytest
+import torch
+
+import tile_ops
+from tile_ops.errors import WrongDtype, WrongShape
+from tile_ops.kernel import Target
+from tile_ops.normalization import reference
+from tile_ops.normalization.problem import DTYPES, NormProblem
+from tile_ops.normalization_backward.api import LAYER_NORM_BACKWARD, RMS_NORM_BACKWARD, SOFTMAX_BACKWARD
+from tile_ops.normalization_backward.configs import plan, shipped
+from tile_ops.normalization_backward.problem import NormBackwardProblem
+from tile_ops.normalization_backward.reference import TOLERANCES
+
+SHAPES = [(5, 160), (2, 67, 40), (3, 8704)]  # some rows to a tile; several tiles to a part; longer than a block holds
+
+
+def normal(*shape, dtype=torch.float32, seed=0):
+    return (2 * torch.randn(shape, generator=torch.Generator().manual_seed(seed))).to(dtype)
+
+
+def gradients(function, operands, dtype=None, **options):
+    """Of a sum of the results with random weights; None for an operand that requires none."""
+    operands = [x.detach().to(dtype or x.dtype).requires_grad_(x.requires_grad) for x in operands]
+    result = function(*operands, **options)
+    (result * normal(*result.shape, dtype=torch.float16, seed=9).to(result.dtype)).sum().backward()
+    return [x.grad for x in operands]
+
+
+def agree(close, name, *operands, tolerance=None, **options):
+    operands = [x.requires_grad_() for x in operands]
+    found = gradients(getattr(tile_ops, name), operands, **options)
+    expected = gradients(getattr(reference, name), operands, torch.float64, **options)
+    for x, gradient, wanted in zip(operands, found, expected):
+        assert gradient.dtype == x.dtype
+        assert gradient.shape == x.shape
+        close(gradient, wanted, tolerance or TOLERANCES[str(x.dtype).removeprefix("torch.")])
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_rms_norm(way, close, shape):
+    agree(close, "rms_norm", normal(*shape, dtype=torch.float16), normal(shape[-1], dtype=torch.float16, seed=1))
+
+
+@pytest.mark.parametrize("shape", [*SHAPES[::2], pytest.param(SHAPES[1], marks=pytest.mark.full)])
+def test_rms_norm_with_silu(way, close, shape):
+    operands = normal(*shape, dtype=torch.bfloat16), normal(shape[-1], dtype=torch.bfloat16, seed=1)
+    agree(close, "rms_norm", *operands, activation="silu")
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_layer_norm(way, close, shape):
+    operands = (normal(*s, dtype=torch.float16, seed=i) for i, s in enumerate((shape, shape[-1:], shape[-1:])))
+    agree(close, "layer_norm", *operands)
+
+
+@pytest.mark.parametrize("shape", SHAPES[::2])
+def test_softmax(way, close, shape):
+    agree(close, "softmax", normal(*shape, dtype=torch.float16))
+
+
+@pytest.mark.parametrize("rows", [1, 200, 3000])
+def test_sums_over_many_rows(close, rows):
+    agree(close, "layer_norm", normal(rows, 96), normal(96, seed=1), normal(96, seed=2))
+
+
+def test_softmax_along_another_dimension_and_a_view_as_gradient(close):
+    agree(close, "softmax", normal(6, 7, 40), dim=1)
+    x, weight = normal(4, 64).requires_grad_(), normal(64, seed=1)
+    tile_ops.layer_norm(x, weight).sum().backward()  # its gradient is one number, expanded
+    (expected,) = torch.autograd.grad(reference.layer_norm(x, weight).sum(), x)
+    close(x.grad, expected, TOLERANCES["float32"])
+
+
+def test_a_mean_far_from_zero_is_no_loss(close):
+    agree(close, "layer_norm", 1000 + normal(4, 300), normal(300, seed=1), normal(300, seed=2), tolerance=2e-4)
+
+
+@pytest.mark.cpu("the gradient is called by itself")
+def test_frozen_weights_take_no_sums(close):
+    x, weight = normal(40, 64).requires_grad_(), normal(64, seed=1)
+    found, expected = (
+        gradients(norm, (x, weight), dtype)
+        for norm, dtype in ((tile_ops.rms_norm, None), (reference.rms_norm, torch.float64))
+    )
+    assert found[1] is None
+    close(found[0], expected[0], TOLERANCES["float32"])
+    none, sums = torch.ops.tile_ops.rms_norm_backward(x.detach(), x.detach(), weight, 1e-6, None, False)
+    assert sums.numel() == 0
+    bias = normal(64, seed=2).requires_grad_()
+    tile_ops.layer_norm(x.detach(), None, bias).sum().backward()
+    assert torch.equal(bias.grad, torch.full((64,), 40.0))
+
+
+@pytest.mark.cpu("the gradient is called by itself")
+def test_gradients_are_the_same_in_every_run_and_a_row_depends_on_itself():
+    x, weight = normal(300, 96).requires_grad_(), normal(96, seed=1).requires_grad_()
+    first, second = (gradients(tile_ops.rms_norm, (x, weight)) for _ in range(2))
+    assert all(map(torch.equal, first, second))
+    dy = normal(300, 96, seed=9)
+    backward = torch.ops.tile_ops.rms_norm_backward
+    alone, _ = backward(dy[7:8], x.detach()[7:8], weight.detach(), 1e-6, None, True)
+    among, _ = backward(dy, x.detach(), weight.detach(), 1e-6, None, True)
+    assert torch.equal(alone[0], among[7])
+
+
+@pytest.mark.cpu("the gradient is called by itself")
+def test_our_kernels_make_them():
+    x, weight = normal(4, 64), normal(64, seed=1)
+    for operator, operands, options in (
+        (RMS_NORM_BACKWARD, (x, x, weight), {"eps": 1e-6, "activation": None, "sums": True}),
+        (LAYER_NORM_BACKWARD, (x, x, None), {"eps": 1e-5, "sums": True}),
+        (SOFTMAX_BACKWARD, (x, x), {"dim": -1}),
+    ):
+        before = operator.explain(*operands, **options)
+        getattr(torch.ops.tile_ops, operator.name)(*operands, *options.values())
+        after = operator.explain(*operands, **options)
+        assert [k.launches + 1 for k in before.kernels] == [k.launches for k in after.kernels]
+        assert "rows of 64 " in after.why
+
+
+@pytest.mark.cpu("plans")
+@pytest.mark.parametrize(
+    "target", [Target("cpu", "x86-64-v3"), Target("cuda", "sm_80"), Target("hip", "gfx942")], ids=str
+)
+def test_what_is_shipped_serves_rows_of_any_length(target):
+    known = set(shipped(target))
+    for columns, dtype, kind in product((1, 100, 8192, 50257), DTYPES, ("rms_norm", "layer_norm", "softmax")):
+        for sums in (False, True):
+            chosen = plan(NormBackwardProblem(NormProblem(7, columns, dtype, None, kind), sums), target)
+            assert {spec for _, spec in chosen.kernels} <= known
+
+
+def test_empty():
+    for shape in ((0, 8), (3, 0)):
+        x, weight = torch.empty(shape, requires_grad=True), torch.ones(shape[1], requires_grad=True)
+        tile_ops.rms_norm(x, weight).sum().backward()
+        assert x.grad.shape == shape
+        assert torch.equal(weight.grad, torch.zeros(shape[1]))
+        tile_ops.softmax(x).sum().backward()
+
+
+def test_are_torch_operators(close):
+    x, weight, bias = normal(4, 64).requires_grad_(), normal(64, seed=1).requires_grad_(), normal(64, seed=2)
+    torch.library.opcheck(torch.ops.tile_ops.rms_norm.default, (x, weight, 1e-6, "silu"))
+    torch.library.opcheck(torch.ops.tile_ops.layer_norm.default, (x, weight, bias.requires_grad_(), 1e-5))
+    torch.library.opcheck(torch.ops.tile_ops.softmax.default, (x, 0))
+    dy = normal(4, 64, seed=3)
+    torch.library.opcheck(
+        torch.ops.tile_ops.rms_norm_backward.default, (dy, x.detach(), weight.detach(), 1e-6, None, True)
+    )
+    torch.library.opcheck(torch.ops.tile_ops.layer_norm_backward.default, (dy, x.detach(), None, 1e-5, False))
+    torch.library.opcheck(torch.ops.tile_ops.softmax_backward.default, (dy, x.detach(), -1))
+
+    def both(x, weight):
+        return tile_ops.softmax(tile_ops.layer_norm(tile_ops.rms_norm(x, weight, activation="silu"), weight))
+
+    def expected(x, weight):
+        return reference.softmax(reference.layer_norm(reference.rms_norm(x, weight, activation="silu"), weight))
+
+    compiled = torch.compile(both, fullgraph=True, backend="aot_eager")
+    found, wanted = gradients(compiled, (x, weight)), gradients(expected, (x, weight), torch.float64)
+    for gradient, reference_gradient in zip(found, wanted):
+        close(gradient, reference_gradient, 1e-4)
+
+
+@pytest.mark.cpu("the gradient is called by itself")
+@pytest.mark.parametrize(
+    ("dy", "error", "text"),
+    [
+        (torch.ones(2, 63), WrongShape, "the gradient has shape (2, 63), the result (2, 64)"),
+        (torch.ones(2, 64).half(), WrongDtype, "the gradient is torch.float16, the result torch.float32"),
+    ],
+)
+def test_refuses(dy, error, text):
+    x = torch.ones(2, 64)
+    for call in (
+        lambda: torch.ops.tile_ops.rms_norm_backward(dy, x, x[0], 1e-6, None, True),
+        lambda: torch.ops.tile_ops.layer_norm_backward(dy, x, None, 1e-5, True),
+        lambda: torch.ops.tile_ops.softmax_backward(dy, x, -1),
+    ):
+        with pytest.raises(error, match=re.escape(text)):
+            call()
