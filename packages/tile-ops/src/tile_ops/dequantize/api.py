@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from functools import cache, partial
+from functools import partial
 
 import torch
 
 from tile_ops.again import offer
-from tile_ops.dtypes import name_of
 from tile_ops.gemm import matmul
 from tile_ops.kernel import Resolved, target_of
 from tile_ops.operator import Operator
@@ -17,6 +16,8 @@ from tile_ops.registration import operation
 
 from .configs import plan
 from .formats import FORMATS
+from .gradients import backward, setup_context
+from .operands import bias_or_none, no_zeros, values
 from .problem import DequantProblem, result_dtype
 
 DEQUANT_MATMUL = Operator(
@@ -60,7 +61,8 @@ def dequant_matmul(
     Products on matrix instructions round W to x's type, others do not (`explain` tells which run); for 1024 tokens and
     more W is decoded before, by rows that take at most 128 MB, on a GPU twice that. Sums are in float32, the result is
     rounded once. Results repeat bit for bit; a token's result may depend on how many there are, as the kernel does. Empty
-    tensors give an empty result, or the bias where k is 0. Raises WrongShape, WrongDtype, WrongStride, WrongValue, WrongDevice.
+    tensors give an empty result, or the bias where k is 0. x and bias have gradients (weights that are frozen below adapters);
+    that of x decodes all of W. Raises WrongShape, WrongDtype, WrongStride, WrongValue, WrongDevice.
 
     Sources: Frantar et al., GPTQ, 2022; Dettmers et al., QLoRA, 2023; OCP Microscaling Formats 1.0.
     """
@@ -92,9 +94,9 @@ def _dequant_matmul(
         bytes_of_x, packed = x.reshape(m, -1).contiguous(), weight
         if call["product"].spec.function == "one_int8":
             bytes_of_x, packed = _words(bytes_of_x).view(-1, FORMATS[format].per_byte), weight.view(torch.uint32)
-        call["product"](bytes_of_x, packed, scales, _bias(bias, torch.float32, x.device), out.view(m, n))
+        call["product"](bytes_of_x, packed, scales, bias_or_none(bias, torch.float32, x.device), out.view(m, n))
         return out
-    codes = (scales, _empty(x.device)[0] if zeros is None else zeros, _values(format, x.device))
+    codes = (scales, no_zeros(x.device) if zeros is None else zeros, values(format, x.device))
     rows = x.contiguous()
     if "panel" in call.numbers:
         flat = rows.view(m, problem.k)
@@ -115,11 +117,11 @@ def _dequant_matmul(
         temporary.append(rows)
     views = partial(_product_views, columns, words)
     if splits == 1:
-        call.run("product", rows, weight, *codes, _bias(bias, x.dtype, x.device), out, views=views)
+        call.run("product", rows, weight, *codes, bias_or_none(bias, x.dtype, x.device), out, views=views)
     else:
         sums = x.new_empty((splits, m, n), dtype=torch.float32)
-        call.run("product", rows, weight, *codes, _bias(None, x.dtype, x.device), sums, views=views)
-        added = _bias(bias, x.dtype, x.device)
+        call.run("product", rows, weight, *codes, bias_or_none(None, x.dtype, x.device), sums, views=views)
+        added = bias_or_none(bias, x.dtype, x.device)
         call.run("sum", sums, added, out, views=lambda sums, bias, out: (sums, bias, out.view(m, n)))
         temporary.append(sums)
     offer(out, temporary=temporary, constants=codes[1:])
@@ -190,24 +192,6 @@ def _after(event: torch.cuda.Event, device: torch.device) -> Iterator[None]:
     current.wait_stream(side)
 
 
-@cache
-def _empty(device: torch.device) -> tuple[torch.Tensor, ...]:
-    """What is passed for zero points that a kernel does not read, uint8 (1, 1), and for no bias, which has no element:
-    float16, bfloat16, float32."""
-    kinds = (((1, 1), torch.uint8), ((0,), torch.float16), ((0,), torch.bfloat16), ((0,), torch.float32))
-    return tuple(torch.zeros(shape, dtype=dtype, device=device) for shape, dtype in kinds)
-
-
-def _bias(bias: torch.Tensor | None, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    return _empty(device)[("float16", "bfloat16", "float32").index(name_of(dtype)) + 1] if bias is None else bias
-
-
-@cache
-def _values(format: str, device: torch.device) -> torch.Tensor:
-    """The numbers of the codes, float32."""
-    return torch.tensor(FORMATS[format].table or (0.0,), dtype=torch.float32, device=device)
-
-
 @_dequant_matmul.register_fake
 def _(
     x: torch.Tensor,
@@ -224,3 +208,4 @@ def _(
 
 # Packed bytes and zero points are no floating numbers and stay; x, bias and scales are converted.
 _dequant_matmul.register_autocast()
+_dequant_matmul.register_autograd(backward, setup_context=setup_context)

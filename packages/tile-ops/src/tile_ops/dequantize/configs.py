@@ -142,6 +142,28 @@ def _in_two(problem: DequantProblem, target: Target) -> Plan:
     return Plan.of({"decode": _decode(problem, target), **dict(chosen.kernels)}, why, SOURCE, panel=panel)
 
 
+def plan_backward(problem: DequantProblem, target: Target) -> Plan:
+    """W is decoded, then multiplied by the gradient of the result."""
+    product = GemmProblem(
+        batch=1,
+        m=problem.m,
+        n=problem.k,
+        k=problem.n,
+        dtype=problem.dtype,
+        out_dtype=problem.dtype,
+        transpose_a=False,
+        transpose_b=False,
+        batch_a="each",
+        batch_b="each",
+        bias=None,
+        activation=None,
+        tf32=False,
+    )
+    chosen = dense(product, target)
+    why = f"all of W decoded, then {chosen.why}"
+    return Plan.of({"decode": _decode(problem, target), **dict(chosen.kernels)}, why, SOURCE)
+
+
 def _tokens(m: int, target: Target) -> int:
     least = TOKENS[0] if target.arch == "sm_90a" else TOKENS[1]  # MFMA has 16 columns; elsewhere one tile serves both
     return next((t for t in TOKENS if t >= max(m, least)), TOKENS[-1])

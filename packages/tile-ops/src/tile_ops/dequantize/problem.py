@@ -94,6 +94,31 @@ class DequantProblem:
             rows, n, k, format, 0 if whole else group, name_of(x.dtype), out, zeros is not None, bias is not None
         )
 
+    @classmethod
+    def of_gradient(
+        cls,
+        dy: torch.Tensor,
+        weight: torch.Tensor,
+        *,
+        scales: torch.Tensor,
+        zeros: torch.Tensor | None,
+        format: str,
+        group_size: int,
+    ) -> DequantProblem:
+        """The product that has this result's gradient. Raises WrongShape, WrongDtype, WrongStride, WrongValue."""
+        if format not in FORMATS:
+            raise WrongValue(f"dequant_matmul: format is {format!r}; expected one of {', '.join(FORMATS)}")
+        if dy.ndim < 1 or weight.ndim != 2 or dy.shape[-1] != weight.shape[0]:
+            raise WrongShape(
+                f"dequant_matmul: the gradient has shape {tuple(dy.shape)}, weight {tuple(weight.shape)}; expected (..., n) "
+                "and (n, k / codes of a byte)"
+            )
+        if dy.dtype not in (torch.float16, torch.bfloat16):
+            raise WrongDtype(f"dequant_matmul: the gradient is {dy.dtype}; expected float16 or bfloat16: dy.half()")
+        k = weight.shape[1] * FORMATS[format].per_byte
+        x = torch.empty((*dy.shape[:-1], k), dtype=dy.dtype, device="meta")
+        return cls.of(x, weight, scales=scales, zeros=zeros, format=format, group_size=group_size)
+
 
 def result_dtype(x: torch.Tensor, out_dtype: torch.dtype | None) -> torch.dtype:
     """`out_dtype`, else the type of x; float32 for int8."""

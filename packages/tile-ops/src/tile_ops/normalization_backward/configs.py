@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from itertools import product
 
+from tile_ops.gemm.tiles import ITEMSIZE
 from tile_ops.kernel import KernelSpec, Target
 from tile_ops.kernel.spec import Scalar
 from tile_ops.normalization import configs as forward
@@ -18,22 +19,29 @@ from .problem import NormBackwardProblem
 FAMILY = "normalization_backward"
 #: Columns of a kernel on a GPU, the least that hold a row.
 COLUMNS = forward.COLUMNS["cuda"]
-#: Elements of a tile for each thread of a GPU: x, the gradient, two sums and what is between take some 100 registers.
-EACH = 16
+#: A block of norms on a GPU: elements of its tile and threads, at least, and elements of a wide row for each thread. Tiles on
+#: their way to it while it computes, if they take no more bytes. Gradients of a LayerNorm in bfloat16 on an H200, us (torch's,
+#: and the time that memory takes): 16384 rows of 4096 by 256 threads 174, ahead 137, by 128 threads 121 (233, 96); 8192 of 8192
+#: by 512, 256 threads, ahead 161, 145 (263, 96); 32768 of 1024 by 64, 128 threads 65, 72 (221, 48); 131072 of 256 by 4, 8
+#: rows 85, 193 (200, 48).
+LEAST, THREADS, EACH = 1024, 64, 32
+STAGES, STAGED = 2, 64 << 10
+#: A block of softmax: elements of its tile at least, and those of each thread.
+SOFTMAX = (2048, 16)
 #: Columns of a tile on a CPU for rows of up to so many elements: narrow rows whole, four to a tile, which hides how long one
 #: sum takes; longer ones in pieces. Float32 on AVX-512, one thread: 2048 rows of 160 by 1, 2, 4, 8 of them 244, 202, 188, 187
 #: us; 512 rows of 1024 by 128, 256, 512, 1024 columns 286, 287, 262, 283 us.
 PIECES = {**{columns: columns for columns in range(32, 321, 32)}, 1024: 128, sys.maxsize: 512}
 NARROW, TOGETHER = 320, 4
-#: Parts that rows are summed in, at most, and tiles that a part has, at least: so many blocks fill a GPU of 132 multiprocessors
-#: four times, and their sums are a small part of the traffic. Numbers of the call alone, so that sums are the same everywhere.
-PARTS, CPU_PARTS, TILES = 528, 64, 4
+#: Columns of all parts that rows are summed in, at most, and tiles of a part, at least: 132 blocks of 8192 columns, 264 of 4096,
+#: 1056 of 1024 or fewer are the fastest on an H200. Numbers of the call alone, so that sums are the same everywhere.
+SUMMED, CPU_PARTS, TILES = 132 * 8192, 64, 4
 #: A tile of `column_sums`, and parts of its rows at most, as many blocks lie beside each other; a tile of `sum_parts`.
 LONG_ROWS, LONG_PARTS = 16, 16
 COLUMN_SUMS: dict[str, Scalar] = {"block_rows": LONG_ROWS, "block_columns": 128}
 SUMS: dict[str, dict[str, Scalar]] = {
     "cpu": {"block_parts": 16, "block_columns": 64},
-    "gpu": {"block_parts": 128, "block_columns": 32},
+    "gpu": {"block_parts": 128, "block_columns": 16},
 }
 SOURCE = "rule: normalization_backward/configs.py"
 
@@ -44,7 +52,7 @@ def plan(problem: NormBackwardProblem, target: Target) -> Plan:
     norm = problem.norm
     resident = target.kind != "cpu" and norm.columns <= RESIDENT
     why = f"rows of {norm.columns} " + ("stay in registers" if resident else "are read again")
-    rows, tile = _tile(norm.columns, target)
+    rows, tile = _tile(norm, target)
     if norm.kind == "softmax":
         function = "softmax_backward" if resident else "softmax_backward_long"
         return Plan.of({"rows": KernelSpec.of(FAMILY, function, None, dtype=norm.dtype, **tile)}, why, SOURCE)
@@ -58,7 +66,7 @@ def plan(problem: NormBackwardProblem, target: Target) -> Plan:
     def kernel(function: str, tile: dict[str, Scalar]) -> KernelSpec:
         return KernelSpec.of(FAMILY, function, FAST if fast else None, **tile, **flags)
 
-    tiles, most = -(-norm.rows // rows), PARTS
+    tiles, most = -(-norm.rows // rows), SUMMED // max(LEAST, int(tile["block_columns"] or 0))
     if resident:
         kernels = {"rows": kernel("norm_backward", tile)}
     elif target.kind == "cpu":
@@ -76,17 +84,26 @@ def plan(problem: NormBackwardProblem, target: Target) -> Plan:
     return Plan.of(kernels, why, SOURCE, parts=parts)
 
 
-def _tile(columns: int, target: Target) -> tuple[int, dict[str, Scalar]]:
-    """Rows of a tile, and its kernel's arguments: rows, columns, where rows stay in registers also the threads of a block."""
+def _tile(norm: NormProblem, target: Target) -> tuple[int, dict[str, Scalar]]:
+    """Rows of a tile, and its kernel's arguments: rows, columns, where rows stay in registers what its block is, too."""
     if target.kind == "cpu":
-        width = next(width for most, width in PIECES.items() if columns <= most)
-        rows = TOGETHER if columns <= NARROW else 1
+        width = next(width for most, width in PIECES.items() if norm.columns <= most)
+        rows = TOGETHER if norm.columns <= NARROW else 1
         return rows, {"block_rows": rows, "block_columns": width}
-    if columns > RESIDENT:
-        return 1, {"block_rows": 1, "block_columns": 128 * EACH}
-    width = next(width for width in COLUMNS if columns <= width)
-    rows = max(1, 128 * EACH // width)
-    return rows, {"block_rows": rows, "block_columns": width, "threads": rows * width // EACH}
+    if norm.columns > RESIDENT:
+        return 1, {"block_rows": 1, "block_columns": 2048}
+    width = next(width for width in COLUMNS if norm.columns <= width)
+    if norm.kind == "softmax":
+        rows = max(1, SOFTMAX[0] // width)
+        return rows, {"block_rows": rows, "block_columns": width, "threads": rows * width // SOFTMAX[1]}
+    rows = max(1, LEAST // width)
+    staged = STAGES * 2 * rows * width * ITEMSIZE[norm.dtype]
+    return rows, {
+        "block_rows": rows,
+        "block_columns": width,
+        "threads": max(THREADS, width // EACH),
+        "stages": STAGES if target.kind == "cuda" and staged <= STAGED else 0,
+    }
 
 
 def shipped(target: Target) -> Iterator[KernelSpec]:

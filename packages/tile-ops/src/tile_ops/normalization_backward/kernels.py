@@ -12,8 +12,9 @@ and for softmax dx = y (dy - sum(dy y)). Statistics of rows are computed again: 
 import tilelang.language as T
 
 
-def norm_backward(dtype, block_rows, block_columns, threads, centered, activation):
-    """Rows of up to `block_columns` elements: read once, kept in registers. Block p of `parts` takes tiles p, p + parts, ... and
+def norm_backward(dtype, block_rows, block_columns, threads, stages, centered, activation):
+    """Rows of up to `block_columns` elements: read once, kept in registers. Block p of `parts` takes tiles p, p + parts, ..., the
+    next ones on their way through shared memory meanwhile (`stages`, 0 for none), and
     writes what its rows add to dweight, with `centered` (LayerNorm) also to dbias: Partial, (1 or 2, parts, n), or (0, parts, n)
     where nobody asks."""
     m, n, kinds, parts = T.dynamic("m, n, kinds, parts")
@@ -28,6 +29,9 @@ def norm_backward(dtype, block_rows, block_columns, threads, centered, activatio
         eps: T.float32,
     ):
         with T.Kernel(parts, threads=threads) as part:
+            if stages:
+                x_ahead = T.alloc_shared((block_rows, block_columns), dtype)
+                dy_ahead = T.alloc_shared((block_rows, block_columns), dtype)
             x = T.alloc_fragment((block_rows, block_columns), "float32")
             g = T.alloc_fragment((block_rows, block_columns), "float32")
             scratch = T.alloc_fragment((block_rows, block_columns), "float32")
@@ -42,14 +46,20 @@ def norm_backward(dtype, block_rows, block_columns, threads, centered, activatio
                 dbias = T.alloc_fragment((block_rows, block_columns), "float32")
                 T.clear(dbias)
 
-            for turn in T.serial(T.ceildiv(T.ceildiv(m, block_rows) - part, parts)):
+            for turn in T.Pipelined(T.ceildiv(T.ceildiv(m, block_rows) - part, parts), num_stages=stages):
                 first = (part + turn * parts) * block_rows
-                T.copy(X[first, 0], x)  # columns past n read 0 and add nothing, and so do rows past m
-                T.copy(DY[first, 0], g)
+                if stages:
+                    T.copy(X[first, 0], x_ahead)
+                    T.copy(DY[first, 0], dy_ahead)
+                # columns past n read 0 and add nothing, and so do rows past m
+                T.copy(x_ahead if stages else X[first, 0], x)
+                T.copy(dy_ahead if stages else DY[first, 0], g)
                 if centered:
                     T.reduce_sum(x, mean, dim=1)
+                    for i in T.Parallel(block_rows):
+                        mean[i] /= n
                     for i, j in T.Parallel(block_rows, block_columns):
-                        x[i, j] = T.if_then_else(j < n, x[i, j] - mean[i] / n, 0.0)
+                        x[i, j] = T.if_then_else(j < n, x[i, j] - mean[i], 0.0)
                 for i, j in T.Parallel(block_rows, block_columns):
                     scratch[i, j] = x[i, j] * x[i, j]
                 T.reduce_sum(scratch, scale, dim=1)
@@ -69,9 +79,13 @@ def norm_backward(dtype, block_rows, block_columns, threads, centered, activatio
                 T.reduce_sum(scratch, along, dim=1)
                 if centered:
                     T.reduce_sum(g, across, dim=1)
+                for i in T.Parallel(block_rows):
+                    along[i] /= n
+                    if centered:
+                        across[i] /= n
                 for i, j in T.Parallel(block_rows, block_columns):
-                    rest = g[i, j] - x[i, j] * (along[i] / n)
-                    DX[first + i, j] = scale[i] * (rest - across[i] / n if centered else rest)
+                    rest = g[i, j] - x[i, j] * along[i]
+                    DX[first + i, j] = scale[i] * (rest - across[i] if centered else rest)
 
             if kinds > 0:
                 T.reduce_sum(dweight, total, dim=0)
@@ -223,6 +237,9 @@ def norm_backward_long(dtype, block_rows, block_columns, centered, activation):
                 T.reduce_sum(x, along, dim=1, clear=False)
                 if centered:
                     T.reduce_sum(g, across, dim=1, clear=False)
+            for i in T.Parallel(block_rows):
+                along[i] /= n
+                across[i] /= n
             for k in T.serial(T.ceildiv(n, block_columns)):
                 for i, j in T.Parallel(block_rows, block_columns):
                     row, column = block * block_rows + i, k * block_columns + j
@@ -230,8 +247,8 @@ def norm_backward_long(dtype, block_rows, block_columns, centered, activation):
                     y = h * weight[column]
                     gate = T.sigmoid(y)
                     slope = gate * (1 + y * (1 - gate)) if activation == "silu" else 1.0
-                    rest = T.cast(DY[row, column], "float32") * slope * weight[column] - h * (along[i] / n)
-                    DX[row, column] = scale[i] * (rest - across[i] / n if centered else rest)
+                    rest = T.cast(DY[row, column], "float32") * slope * weight[column] - h * along[i]
+                    DX[row, column] = scale[i] * (rest - across[i] if centered else rest)
             T.copy(mean, Rows[0, block * block_rows : (block + 1) * block_rows])
             T.copy(scale, Rows[1, block * block_rows : (block + 1) * block_rows])
 
