@@ -19,10 +19,11 @@ from .dequantize import (
 from .family import Family, families
 from .gemm import matmul
 from .grouped_gemm import grouped_matmul
+from .grouped_gemm_backward import api as _group_gradients  # registers them
 from .linear_attention import linear_attention
 from .mla import mla_decode, mla_prefill
 from .normalization import layer_norm, rms_norm, softmax
-from .normalization_backward import api as _gradients  # registers them
+from .normalization_backward import api as _norm_gradients  # registers them
 from .operator import Explanation, explain
 from .state_space import chunk_scan, chunk_state, ssd_scan, ssd_step
 

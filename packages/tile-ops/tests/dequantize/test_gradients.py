@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 
 import pytest
 import torch
 
 import tile_ops
 from tile_ops.dequantize import reference
+from tile_ops.dequantize.configs import plan_backward
 from tile_ops.dequantize.formats import FORMATS
 from tile_ops.dequantize.gradients import DEQUANT_MATMUL_BACKWARD
+from tile_ops.dequantize.problem import DequantProblem
 from tile_ops.errors import WrongDtype, WrongShape
+from tile_ops.kernel import Target
 
 from .test_dequant_matmul import arguments, random_weight
 
@@ -80,6 +84,17 @@ def test_our_kernels_make_them():
     assert after.why.startswith("all of W decoded, then ")
 
 
+@pytest.mark.cpu("plans")
+@pytest.mark.parametrize(("kind", "arch"), [("cpu", "x86-64-v4"), ("cuda", "sm_90a"), ("hip", "gfx942")])
+def test_what_is_shipped_makes_them(kind, arch):
+    target = Target(kind, arch)
+    known = {spec for family in tile_ops.families() for spec in family.shipped(target)}
+    for m, (n, k), dtype in product((1, 100, 5000), ((4096, 4096), (11008, 4096)), ("float16", "bfloat16")):
+        for format, group in (("uint4", 128), ("nf4", 64)):
+            problem = DequantProblem(m, n, k, format, group, dtype, dtype, format == "uint4", False)
+            assert {spec for _, spec in plan_backward(problem, target).kernels} <= known
+
+
 def test_empty():
     w = random_weight(32, 64, "uint4", 32)
     x = torch.empty(0, 64, dtype=torch.float16, requires_grad=True)
@@ -94,11 +109,11 @@ def test_is_a_torch_operator(close):
     dy = torch.randn(4, 32).half()
     torch.library.opcheck(torch.ops.tile_ops.dequant_matmul_backward.default, (dy, w.packed, *arguments(w).values()))
 
-    def product(x):
+    def layer(x):
         return tile_ops.dequant_matmul(x, w.packed, **arguments(w))
 
-    (found,) = torch.autograd.grad(torch.compile(product, fullgraph=True, backend="aot_eager")(x), x, dy)
-    (expected,) = torch.autograd.grad(product(x), x, dy)
+    (found,) = torch.autograd.grad(torch.compile(layer, fullgraph=True, backend="aot_eager")(x), x, dy)
+    (expected,) = torch.autograd.grad(layer(x), x, dy)
     assert torch.equal(found, expected)
 
 

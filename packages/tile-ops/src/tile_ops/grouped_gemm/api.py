@@ -31,13 +31,13 @@ def grouped_matmul(
 
     Weights are read in place, also transposed ones: weights.mT of (groups, n, k). Products are summed in float32 and
     rounded once. Equal calls give equal bits; a row's result depends on that row and its group's weight alone, as long as
-    the number of tokens chooses the same tiles. Forward only. Raises WrongShape, WrongDtype, WrongDevice.
+    the number of tokens chooses the same tiles. x and weights have gradients. Raises WrongShape, WrongDtype, WrongDevice.
     """
-    return _grouped_matmul(x, weights, group_sizes, out_dtype)
+    return grouped_operation(x, weights, group_sizes, out_dtype)
 
 
 @operation("grouped_matmul")
-def _grouped_matmul(
+def grouped_operation(
     x: torch.Tensor, weights: torch.Tensor, group_sizes: torch.Tensor, out_dtype: torch.dtype | None
 ) -> torch.Tensor:
     call = GROUPED_MATMUL.call(x, weights, group_sizes, out_dtype=out_dtype)
@@ -67,9 +67,9 @@ def _matrices_in_place(
     return x, in_place(weights)[0], slots, out
 
 
-@_grouped_matmul.register_fake
+@grouped_operation.register_fake
 def _(x: torch.Tensor, weights: torch.Tensor, group_sizes: torch.Tensor, out_dtype: torch.dtype | None) -> torch.Tensor:
     return x.new_empty((x.shape[0], weights.shape[2]), dtype=out_dtype or x.dtype)
 
 
-_grouped_matmul.register_autocast()
+grouped_operation.register_autocast()

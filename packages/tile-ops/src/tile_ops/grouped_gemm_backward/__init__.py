@@ -1,0 +1,1 @@
+"""Gradients of products of groups, which autograd calls."""

@@ -1,0 +1,59 @@
+"""`tile_ops::grouped_weight_gradient`, and how autograd differentiates `grouped_matmul`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tile_ops.grouped_gemm.api import grouped_operation
+from tile_ops.kernel import target_of
+from tile_ops.operator import Operator
+from tile_ops.registration import operation
+
+from .configs import plan
+from .problem import WeightGradientProblem
+
+WEIGHT_GRADIENT = Operator(
+    "grouped_weight_gradient", WeightGradientProblem.of, plan, lambda x, dy, group_sizes: target_of(x, dy, group_sizes)
+)
+
+
+@operation("grouped_weight_gradient")
+def grouped_weight_gradient(x: Tensor, dy: Tensor, group_sizes: Tensor) -> Tensor:
+    """x[rows of g].T @ dy[rows of g] for each group: (groups, k, n), of x's type, 0 for a group without rows. Sums in float32 in
+    the order of rows: the same bits in every run."""
+    call = WEIGHT_GRADIENT.call(x, dy, group_sizes)
+    problem = call.problem
+    dw = x.new_empty((problem.groups, problem.k, problem.n))
+    if not dw.numel():
+        return dw
+    if not problem.tokens:
+        return dw.zero_()
+    starts = torch.empty(problem.groups + 1, dtype=torch.int32, device=x.device)
+    call["starts"](group_sizes.contiguous(), starts, problem.tokens)
+    call["gradient"](x.contiguous(), dy.contiguous(), starts, dw)
+    return dw
+
+
+@grouped_weight_gradient.register_fake
+def _(x: Tensor, dy: Tensor, group_sizes: Tensor) -> Tensor:
+    return x.new_empty((group_sizes.shape[0], x.shape[1], dy.shape[1]))
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, weights, group_sizes, _ = inputs
+    ctx.save_for_backward(x, weights, group_sizes)
+
+
+def _differentiate(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+    x, weights, group_sizes = ctx.saved_tensors
+    needs_x, needs_weights, *_ = ctx.needs_input_grad
+    dy = dy.to(x.dtype)
+    dx = grouped_operation(dy.contiguous(), weights.mT, group_sizes, None) if needs_x else None
+    dw = grouped_weight_gradient(x, dy, group_sizes) if needs_weights else None
+    return dx, dw, None, None
+
+
+grouped_operation.register_autograd(_differentiate, setup_context=_save)

@@ -1,0 +1,59 @@
+"""Gradients of the weights of groups in tile language: DW[g] = X[rows of g].T @ DY[rows of g].
+
+X: (tokens, k), DY: (tokens, n), rows sorted by group; starts: (groups + 1,), group g has rows starts[g] to starts[g + 1]; DW:
+(groups, k, n), 0 for a group without rows. Sums in float32, rounded once. The gradient of X is a product of groups itself.
+"""
+
+import tilelang.language as T
+
+
+def starts(dtype):
+    """Where groups begin and the last one ends: sizes are clamped to the rows there are, as forward."""
+    groups, ends = T.dynamic("groups"), T.dynamic("ends")
+
+    @T.prim_func
+    def starts(sizes: T.Tensor((groups,), dtype), starts: T.Tensor((ends,), "int32"), tokens: T.int32):
+        with T.Kernel(1, threads=32):
+            row = T.alloc_var("int32", init=0)
+            starts[0] = 0
+            for g in T.serial(groups):
+                row = row + T.clamp(T.cast(sizes[g], "int32"), 0, tokens - row)
+                starts[g + 1] = row
+
+    return starts
+
+
+def weight_gradient(dtype, block_k, block_n, block_t, stages, threads):
+    """One block for each tile of a group's gradient: its rows by `block_t`, at last those that fill no tile, beside zeros."""
+    tokens, k, n, groups, ends = (T.dynamic(name) for name in ("tokens", "k", "n", "groups", "ends"))
+
+    @T.prim_func
+    def weight_gradient(
+        X: T.Tensor((tokens, k), dtype),
+        DY: T.Tensor((tokens, n), dtype),
+        starts: T.Tensor((ends,), "int32"),
+        DW: T.Tensor((groups, k, n), dtype),
+    ):
+        with T.Kernel(T.ceildiv(n, block_n), T.ceildiv(k, block_k), groups, threads=threads) as (bn, bk, group):
+            x = T.alloc_shared((block_t, block_k), dtype)
+            dy = T.alloc_shared((block_t, block_n), dtype)
+            x_rest = T.alloc_shared((block_t, block_k), dtype)
+            dy_rest = T.alloc_shared((block_t, block_n), dtype)
+            acc = T.alloc_fragment((block_k, block_n), "float32")
+
+            whole = (starts[group + 1] - starts[group]) // block_t
+            T.clear(acc)
+            for step in T.Pipelined(whole, num_stages=stages):
+                T.copy(X[starts[group] + step * block_t, bk * block_k], x)
+                T.copy(DY[starts[group] + step * block_t, bn * block_n], dy)
+                T.gemm(x, dy, acc, transpose_A=True)
+            for t, i in T.Parallel(block_t, block_k):
+                row = starts[group] + whole * block_t + t
+                x_rest[t, i] = T.if_then_else(row < starts[group + 1], X[row, bk * block_k + i], T.cast(0, dtype))
+            for t, j in T.Parallel(block_t, block_n):
+                row = starts[group] + whole * block_t + t
+                dy_rest[t, j] = T.if_then_else(row < starts[group + 1], DY[row, bn * block_n + j], T.cast(0, dtype))
+            T.gemm(x_rest, dy_rest, acc, transpose_A=True)
+            T.copy(acc, DW[group, bk * block_k : (bk + 1) * block_k, bn * block_n : (bn + 1) * block_n])
+
+    return weight_gradient
