@@ -24,7 +24,8 @@ def starts(dtype):
 
 
 def weight_gradient(dtype, block_k, block_n, block_t, stages, threads):
-    """One block for each tile of a group's gradient: its rows by `block_t`, at last those that fill no tile, beside zeros."""
+    """One block for each tile of a group's gradient: its rows by `block_t`, at last those that fill no step, beside zeros, as
+    what other groups hold may be infinite."""
     tokens, k, n, groups, ends = (T.dynamic(name) for name in ("tokens", "k", "n", "groups", "ends"))
 
     @T.prim_func
@@ -47,13 +48,14 @@ def weight_gradient(dtype, block_k, block_n, block_t, stages, threads):
                 T.copy(X[starts[group] + step * block_t, bk * block_k], x)
                 T.copy(DY[starts[group] + step * block_t, bn * block_n], dy)
                 T.gemm(x, dy, acc, transpose_A=True)
-            for t, i in T.Parallel(block_t, block_k):
-                row = starts[group] + whole * block_t + t
-                x_rest[t, i] = T.if_then_else(row < starts[group + 1], X[row, bk * block_k + i], T.cast(0, dtype))
-            for t, j in T.Parallel(block_t, block_n):
-                row = starts[group] + whole * block_t + t
-                dy_rest[t, j] = T.if_then_else(row < starts[group + 1], DY[row, bn * block_n + j], T.cast(0, dtype))
-            T.gemm(x_rest, dy_rest, acc, transpose_A=True)
+            if starts[group] + whole * block_t < starts[group + 1]:
+                for t, i in T.Parallel(block_t, block_k):
+                    row = starts[group] + whole * block_t + t
+                    x_rest[t, i] = T.if_then_else(row < starts[group + 1], X[row, bk * block_k + i], T.cast(0, dtype))
+                for t, j in T.Parallel(block_t, block_n):
+                    row = starts[group] + whole * block_t + t
+                    dy_rest[t, j] = T.if_then_else(row < starts[group + 1], DY[row, bn * block_n + j], T.cast(0, dtype))
+                T.gemm(x_rest, dy_rest, acc, transpose_A=True)
             T.copy(acc, DW[group, bk * block_k : (bk + 1) * block_k, bn * block_n : (bn + 1) * block_n])
 
     return weight_gradient
