@@ -35,7 +35,8 @@ def grouped_weight_gradient(x: Tensor, dy: Tensor, group_sizes: Tensor) -> Tenso
     if "gradient" not in call:
         _one_by_one(x, dy, group_sizes, dw)
         return dw
-    starts = torch.empty(problem.groups + 1, dtype=torch.int32, device=x.device)
+    # A multiple of 4: kernels take 16 bytes at once where every tensor's last extent says that they may.
+    starts = torch.empty(-(-(problem.groups + 1) // 4) * 4, dtype=torch.int32, device=x.device)
     call["starts"](group_sizes.contiguous(), starts, problem.tokens)
     call["gradient"](x.contiguous(), dy.contiguous(), starts, dw)
     return dw
