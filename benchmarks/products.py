@@ -75,6 +75,8 @@ ODD = [
 ]
 #: Tokens, groups, n, k: experts of Mixtral and DeepSeek, and layers of many small ones.
 GROUPS = [(4096, 8, 14336, 4096), (8192, 32, 2048, 7168), (512, 64, 1408, 2048), (128, 16, 4096, 4096)]
+#: Of layers in training: the gradients of x ("dx") and of the weights ("dw").
+TRAINED = [(8192, 8, 4096, 4096), (16384, 64, 1408, 2048), (1000, 8, 2048, 2048)]
 #: Largest error beside |expected| and the root mean square of `expected`.
 TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 
@@ -95,7 +97,8 @@ def labels() -> list[str]:
     found = [f"{kind} {m}x{n}x{k}" for kind in ("f16", "bf16", "fp8") for m, n, k in LAYERS]
     found += [f"f16 {m}x{n}x{k}" for m, n, k in ODD]
     found += [f"fp8 rows {m}x{n}x{k}" for m, n, k in SCALED_ROWS]
-    return found + ["grouped bf16 " + "x".join(map(str, shape)) for shape in GROUPS]
+    found += ["grouped bf16 " + "x".join(map(str, shape)) for shape in GROUPS]
+    return found + [f"grouped {of} bf16 " + "x".join(map(str, shape)) for of in ("dx", "dw") for shape in TRAINED]
 
 
 def case(label: str) -> Case:
@@ -104,7 +107,8 @@ def case(label: str) -> Case:
     kind, shape = label.rsplit(" ", 1)
     sizes = [int(n) for n in shape.split("x")]
     if kind.startswith("grouped"):
-        return grouped(*sizes)
+        _, *gradient, _ = kind.split()
+        return grouped_gradient(*gradient, *sizes) if gradient else grouped(*sizes)
     m, n, k = sizes
     if kind.startswith("fp8"):
         return scaled(m, n, k, rows=kind == "fp8 rows")
@@ -147,6 +151,35 @@ def grouped(tokens: int, groups: int, n: int, k: int) -> Case:
         },
         lambda: exact_groups(x, weights, sizes),
         lambda: tile_ops.explain(tile_ops.grouped_matmul, x, weights, sizes).why,
+        2.0 * tokens * n * k,
+    )
+
+
+def grouped_gradient(of: str, tokens: int, groups: int, n: int, k: int) -> Case:
+    """What autograd computes of `grouped_matmul`, beside torch's own product of groups."""
+    x, dy = (torch.randn(tokens, extent, device="cuda", dtype=torch.bfloat16) for extent in (k, n))
+    weights = torch.randn(groups, n, k, device="cuda", dtype=torch.bfloat16).mT
+    sizes = torch.bincount(torch.randint(groups, (tokens,), device="cuda"), minlength=groups).int()
+    ends, known = sizes.cumsum(0).int(), sizes.tolist()
+    leaf = (x if of == "dx" else weights).requires_grad_()
+    y = tile_ops.grouped_matmul(x, weights, sizes)
+
+    def exact() -> torch.Tensor:
+        if of == "dx":
+            return exact_groups(dy, weights.detach().mT, sizes)
+        parts = zip(x.double().split(known), dy.double().split(known))
+        return torch.stack([part.T @ gradient for part, gradient in parts])
+
+    peer: Callable[[], torch.Tensor] = (
+        (lambda: torch._grouped_mm(dy, weights.detach().mT, offs=ends))
+        if of == "dx"
+        else (lambda: torch._grouped_mm(x.T, dy, offs=ends))
+    )
+    return Case(
+        lambda: torch.autograd.grad(y, leaf, dy, retain_graph=True)[0],
+        {"torch._grouped_mm": peer},
+        exact,
+        lambda: "as autograd calls it",
         2.0 * tokens * n * k,
     )
 

@@ -237,3 +237,59 @@ def test_lanes_exchange_words_for_wide_stores(rng: Any, lower: Any, out: str, co
     module = emulator.compile(print_source([launch.kernel], DIALECT))
     module.launch(launch.kernel.symbol, (2, 2, 1), (128, 1, 1), launch.shared_bytes, args).check()
     np.testing.assert_allclose(args[2].astype("f8"), want[2].astype("f8"), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize(("along", "together"), [("rows", True), ("columns", False)])
+def test_lanes_exchange_words_for_the_rows_that_a_condition_leaves(
+    rng: Any, lower: Any, along: str, together: bool
+) -> None:
+    """Where it is the same for all of a vector; what it leaves out keeps its value."""
+
+    @T.prim_func
+    def product(
+        A: T.Tensor((64, 32), "float16"),
+        B: T.Tensor((32, 64), "float16"),
+        bounds: T.Tensor((4,), "int32"),
+        C: T.Tensor((64, 64), "float16"),
+    ):
+        with T.Kernel(1, threads=128) as bx:
+            a = T.alloc_shared((64, 32), "float16")
+            b = T.alloc_shared((32, 64), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            T.copy(A, a)
+            T.copy(B, b)
+            T.gemm(a, b, c, clear_accum=True)
+            end = bounds[bx]
+            for i, j in T.Parallel(64, 64):
+                if (i if along == "rows" else j) < end:
+                    C[i, j] = c[i, j]
+
+    trace, _ = lower(product)
+    final = trace.steps[-1].after
+    assert bool(simt.calls(final, "tl::transpose_quad")) == together
+    args = [rng.standard_normal(s).astype("float16") for s in ((64, 32), (32, 64))]
+    args += [np.full(4, 37, "int32"), rng.standard_normal((64, 64)).astype("float16")]
+    want = [x.copy() for x in args]
+    interpreter.run(product, want)
+    (launch,) = kernel_launches(final, signature_of(product, final))
+    module = emulator.compile(print_source([launch.kernel], DIALECT))
+    module.launch(launch.kernel.symbol, (1, 1, 1), (128, 1, 1), launch.shared_bytes, args).check()
+    np.testing.assert_allclose(args[3].astype("f8"), want[3].astype("f8"), rtol=1e-2, atol=1e-2)
+
+
+def test_an_index_with_a_name_is_loaded_as_a_vector(rng: Any, check: Any) -> None:
+    """`row = first + i` in the nest, then `A[row, j]`."""
+
+    @T.prim_func
+    def rows(A: T.Tensor((100, 64), "float16"), n: T.int32, C: T.Tensor((64, 64), "float16")):
+        with T.Kernel(1, threads=128):
+            s = T.alloc_shared((64, 64), "float16")
+            for i, j in T.Parallel(64, 64):
+                row = n * 8 + i
+                s[i, j] = T.if_then_else(row < 90, A[row, j], T.cast(0, "float16"))
+            T.copy(s, C)
+
+    args = [rng.standard_normal((100, 64)).astype("float16"), 5, np.zeros((64, 64), "float16")]
+    trace, _ = check(rows, args, arch="sm_80", passes=False)
+    loads = [n for n in tile_ir.walk(trace.steps[-1].after.body) if type(n).__name__ == "TensorLoad"]
+    assert {getattr(n.indices[-1], "lanes", 1) for n in loads if n.source.name == "A"} == {8}

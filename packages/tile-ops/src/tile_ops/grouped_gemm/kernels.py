@@ -59,16 +59,17 @@ def product(dtype, out_dtype, transpose_weights, block_m, block_n, block_k, stag
 
             T.use_swizzle(max(panel, 1), enable=panel > 0)
             T.clear(acc)
-            if slots[slot, 0] >= 0:
+            group, first, end = slots[slot, 0], slots[slot, 1], slots[slot, 2]
+            if group >= 0:
                 for step in T.Pipelined(T.ceildiv(k, block_k), num_stages=stages):
-                    T.copy(X[slots[slot, 1], step * block_k], X_tile)
+                    T.copy(X[first, step * block_k], X_tile)
                     if transpose_weights:
-                        T.copy(weights[slots[slot, 0], bn * block_n, step * block_k], W_tile)
+                        T.copy(weights[group, bn * block_n, step * block_k], W_tile)
                     else:
-                        T.copy(weights[slots[slot, 0], step * block_k, bn * block_n], W_tile)
+                        T.copy(weights[group, step * block_k, bn * block_n], W_tile)
                     T.gemm(X_tile, W_tile, acc, transpose_B=transpose_weights)
             for i, j in T.Parallel(block_m, block_n):
-                if slots[slot, 1] + i < slots[slot, 2]:
-                    Y[slots[slot, 1] + i, bn * block_n + j] = acc[i, j]
+                if first + i < end:
+                    Y[first + i, bn * block_n + j] = acc[i, j]
 
     return product

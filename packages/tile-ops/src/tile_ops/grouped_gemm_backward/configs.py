@@ -45,6 +45,7 @@ def plan(problem: WeightGradientProblem, target: Target) -> Plan:
         block_t=tiles.step_bytes // ITEMSIZE[problem.dtype],
         stages=tiles.stages,
         threads=tiles.threads,
+        panel=tiles.panel,
     )
     kernels = {"starts": KernelSpec.of(FAMILY, "starts", dtype=problem.sizes), "gradient": gradient}
     return Plan.of(kernels, f"tiles of {tiles.block_m // side} x {tiles.block_n // side} of each group", SOURCE)

@@ -23,7 +23,7 @@ def starts(dtype):
     return starts
 
 
-def weight_gradient(dtype, block_k, block_n, block_t, stages, threads):
+def weight_gradient(dtype, block_k, block_n, block_t, stages, threads, panel):
     """One block for each tile of a group's gradient: its rows by `block_t`, at last those that fill no step, beside zeros, as
     what other groups hold may be infinite."""
     tokens, k, n, groups, ends = (T.dynamic(name) for name in ("tokens", "k", "n", "groups", "ends"))
@@ -42,19 +42,20 @@ def weight_gradient(dtype, block_k, block_n, block_t, stages, threads):
             dy_rest = T.alloc_shared((block_t, block_n), dtype)
             acc = T.alloc_fragment((block_k, block_n), "float32")
 
-            whole = (starts[group + 1] - starts[group]) // block_t
+            begin, end = starts[group], starts[group + 1]
+            whole = (end - begin) // block_t
+            T.use_swizzle(max(panel, 1), enable=panel > 0)
             T.clear(acc)
             for step in T.Pipelined(whole, num_stages=stages):
-                T.copy(X[starts[group] + step * block_t, bk * block_k], x)
-                T.copy(DY[starts[group] + step * block_t, bn * block_n], dy)
+                T.copy(X[begin + step * block_t, bk * block_k], x)
+                T.copy(DY[begin + step * block_t, bn * block_n], dy)
                 T.gemm(x, dy, acc, transpose_A=True)
-            if starts[group] + whole * block_t < starts[group + 1]:
+            rest = begin + whole * block_t
+            if rest < end:
                 for t, i in T.Parallel(block_t, block_k):
-                    row = starts[group] + whole * block_t + t
-                    x_rest[t, i] = T.if_then_else(row < starts[group + 1], X[row, bk * block_k + i], T.cast(0, dtype))
+                    x_rest[t, i] = T.if_then_else(rest + t < end, X[rest + t, bk * block_k + i], T.cast(0, dtype))
                 for t, j in T.Parallel(block_t, block_n):
-                    row = starts[group] + whole * block_t + t
-                    dy_rest[t, j] = T.if_then_else(row < starts[group + 1], DY[row, bn * block_n + j], T.cast(0, dtype))
+                    dy_rest[t, j] = T.if_then_else(rest + t < end, DY[rest + t, bn * block_n + j], T.cast(0, dtype))
                 T.gemm(x_rest, dy_rest, acc, transpose_A=True)
             T.copy(acc, DW[group, bk * block_k : (bk + 1) * block_k, bn * block_n : (bn + 1) * block_n])
 

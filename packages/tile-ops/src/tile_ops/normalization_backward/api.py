@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tile_ops.again import offer
 from tile_ops.constants import constant
 from tile_ops.kernel import target_of
-from tile_ops.normalization.api import layer_norm_operation, rms_norm_operation, softmax_operation
+from tile_ops.normalization.api import layer_norm_operation, rms_norm_operation, rows_of, softmax_operation
 from tile_ops.operator import Call, Operator
 from tile_ops.registration import operation
+from tile_ops.scratch import scratch
 
 from .configs import plan
 from .problem import NormBackwardProblem
-
-
-def _rows(x: Tensor) -> Tensor:
-    return x.reshape(-1, x.shape[-1])
 
 
 RMS_NORM_BACKWARD = Operator(
@@ -33,8 +32,7 @@ def rms_norm_backward(
     """Gradients of x and weight, the latter empty without `sums`. Sums over rows are made in float32 in an order that depends
     on the shape alone: the result is the same, bit for bit, in every run."""
     call = RMS_NORM_BACKWARD.call(dy, x, weight, eps=eps, activation=activation, sums=sums)
-    dx, total = _launch(call, dy, x, weight, eps, 1)
-    return dx, total[0] if sums else total.flatten()
+    return _launch(call, dy, x, weight, eps, x.new_empty(x.shape[-1] if sums else 0), 1)
 
 
 def _save_rms_norm(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -69,8 +67,9 @@ def layer_norm_backward(dy: Tensor, x: Tensor, weight: Tensor | None, eps: float
     """Gradient of x, and those of weight and bias as (2, channels), (0, channels) without `sums`. Same order of sums as
     `rms_norm_backward`."""
     call = LAYER_NORM_BACKWARD.call(dy, x, weight, eps=eps, sums=sums)
-    factor = constant(x.shape[-1], 1.0, x.dtype, x.device) if weight is None else weight
-    return _launch(call, dy, x, factor, eps, 2)
+    columns = x.shape[-1]
+    neutral = constant(columns, 1.0, x.dtype, x.device)
+    return _launch(call, dy, x, neutral if weight is None else weight, eps, x.new_empty((2 if sums else 0, columns)), 2, neutral)
 
 
 def _save_layer_norm(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -93,26 +92,44 @@ def _(dy: Tensor, x: Tensor, weight: Tensor | None, eps: float, sums: bool) -> t
 
 
 def _launch(
-    call: Call[NormBackwardProblem], dy: Tensor, x: Tensor, weight: Tensor, eps: float, kinds: int
+    call: Call[NormBackwardProblem],
+    dy: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    eps: float,
+    total: Tensor,
+    kinds: int,
+    *constants: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """dx, and the sums over rows: (kinds, channels), (0, channels) if they are not asked for."""
-    sums, columns = call.problem.sums, x.shape[-1]
-    dx, total = x.new_empty(x.shape), x.new_empty((kinds if sums else 0, columns))
+    """dx, and the sums over rows, `kinds` of them in `total`, which is empty if they are not asked for."""
+    sums, columns, dx = call.problem.sums, x.shape[-1], x.new_empty(x.shape)
     if not x.numel():
         return dx, total.zero_()
-    x, dy, weight = _rows(x.contiguous()), _rows(dy.contiguous()), weight.contiguous()
-    partial = x.new_empty((len(total), call.numbers["parts"], columns), dtype=torch.float32)
+    kept = call.target.kind == "cpu"  # whose kernel has no other place for its sums, asked for or not
+    shape = (kinds if sums or kept else 0, call.numbers["parts"], columns)
+    elements = math.prod(shape)
+    partial = scratch(elements) if kept else x.new_empty(shape, dtype=torch.float32)
+
+    def parts(partial: Tensor) -> Tensor:
+        return partial[:elements].view(shape) if kept else partial
+
+    def tensors(x: Tensor, weight: Tensor, dy: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+        *dx, last = others
+        return rows_of(x), weight, rows_of(dy), *map(rows_of, dx), parts(last)
+
+    x, weight, dy = x.contiguous(), weight.contiguous(), dy.contiguous()
+    temporary = () if kept else (partial,)
     if "rows" in call:
-        if x.is_cpu:  # whose kernel has no other place for them
-            partial = partial.new_empty((kinds, *partial.shape[1:]))
-        call["rows"](x, weight, dy, _rows(dx), partial, eps)
+        call.run("rows", x, weight, dy, dx, partial, numbers=(eps,), views=tensors)
     else:
-        statistics = partial.new_empty((2, len(x)))
-        call["long_rows"](x, weight, dy, _rows(dx), statistics, eps)
+        statistics = x.new_empty((2, x.numel() // columns), dtype=torch.float32)
+        temporary += (statistics,)
+        call.run("long_rows", x, weight, dy, dx, statistics, numbers=(eps,), views=tensors)
         if sums:
-            call["columns"](x, weight, dy, statistics, partial)
+            call.run("columns", x, weight, dy, statistics, partial, views=tensors)
     if sums:
-        call["sum"](partial, total)
+        call.run("sum", partial, total, views=lambda partial, total: (parts(partial), total.view(kinds, columns)))
+    offer(dx, total, temporary=temporary, scratch=(partial, elements) if kept else None, constants=constants)
     return dx, total
 
 
@@ -129,7 +146,8 @@ def softmax_backward(dy: Tensor, y: Tensor, dim: int) -> Tensor:
     y, dy = (t.contiguous() if last else t.movedim(dim, -1).contiguous() for t in (y, dy))
     dx = y.new_empty(y.shape)
     if dx.numel():
-        call["rows"](_rows(y), _rows(dy), _rows(dx))
+        call.run("rows", y, dy, dx, views=lambda *tensors: tuple(map(rows_of, tensors)))
+        offer(dx)
     return dx if last else dx.movedim(-1, dim).contiguous()
 
 

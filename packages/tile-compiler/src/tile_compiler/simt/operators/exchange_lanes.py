@@ -26,6 +26,8 @@ WORD_BITS = 32
 class QuadStore:
     """`C[i, j] = value(i, j)` for every (i, j) of `loop`: four lanes exchange words, then each stores 16 bytes.
 
+    Where there is a `condition`, which is the same along a vector, it decides which vectors are stored.
+
     An accumulator of `mma.sync` gives a lane two neighbours of a row, and its three neighbour lanes the next six. Each of
     four such rows is gathered in one of the lanes (`tl::transpose_quad`).
     """
@@ -36,6 +38,7 @@ class QuadStore:
     value: Callable[[Any], Any]
     width: Callable[[int], int]
     low: Lowering
+    condition: Any | None = None
 
     def __post_init__(self) -> None:
         self.word = WORD_BITS // dtype_of(tile_ir.dtype_name(self.statement.buffer)).bits
@@ -49,7 +52,11 @@ class QuadStore:
             return None
         wide = LANES * self.word
         axes = [a for a in reversed(range(len(loop.shape))) if self.width(a) >= wide and self._neighbours(a)]
-        return self._stores() if axes else None
+        return self._stores() if any(map(self._decided_once, axes)) else None
+
+    def _decided_once(self, axis: int) -> bool:
+        """Whether the condition is the same for neighbours along `axis`."""
+        return self.condition is None or self.loop_vars[axis] not in tile_ir.walk(tir.Evaluate(self.condition), ir.Var)
 
     def _neighbours(self, axis: int) -> bool:
         """Whether lanes 4g to 4g + 3 hold, in each word of theirs, four neighbouring words along `axis`, aligned."""
@@ -76,7 +83,8 @@ class QuadStore:
             place, _ = self.loop.place(low.tx // LANES * LANES, step)
             values = {v: low.simplify(p) for v, p in zip(self.loop_vars, place)}
             moved = [low.simplify(substitute(i, values)) for i in self.statement.indices]
-            needed = low.ranges.outside(buffer, moved)
+            needed = [] if self.condition is None else [low.simplify(substitute(self.condition, values))]
+            needed += low.ranges.outside(buffer, moved)
             moved[-1] = tir.Ramp(moved[-1], tir.const(1, str(moved[-1].ty)), wide)
             row = tir.BufferLoad(part, [tir.Ramp(int32(0), int32(1), wide)])
             out = under(needed, tir.BufferStore(buffer, row, moved, span=low.span))

@@ -12,7 +12,7 @@ from tvm import tirx as tir
 
 from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.passes.bounds import zero
-from tile_compiler.ranges import conjunction
+from tile_compiler.ranges import conjunction, reads_memory
 from tile_compiler.rewrite import is_call, substitute
 from tile_compiler.simt.accesses import WideAccess, addressed, per_byte
 from tile_compiler.simt.distribution import Distribution
@@ -134,8 +134,11 @@ class _Nest:
         return limit_loads(unrolled("c", self.loop.steps // self.width, self._group, self.low.span))
 
     def _together(self) -> Any | None:
-        """By lanes that work together, if all that the nest does is to store values of registers to memory."""
-        body, accesses = tile_ir.statements(self.nest.body), self.rule.accesses
+        """By lanes that work together, if all that the nest does is to store values of registers to memory, where a condition
+        on the place holds if there is one."""
+        body, accesses, condition = tile_ir.statements(self.nest.body), self.rule.accesses, None
+        if len(body) == 1 and isinstance(body[0], tir.IfThenElse) and body[0].else_case is None:
+            condition, body = body[0].condition, tile_ir.statements(body[0].then_case)
         if len(body) != 1 or not isinstance(body[0], tir.BufferStore) or len(accesses.wide) != 1:
             return None
         statement, (written,) = body[0], accesses.wide
@@ -160,7 +163,11 @@ class _Nest:
             return self._access_width(written, axis)
 
         how = (statement, self.loop, tuple(self.nest.loop_vars), value, width, self.low)
-        return MatrixStore(*how).lower() or QuadStore(*how).lower()
+        if condition is None:
+            return MatrixStore(*how).lower() or QuadStore(*how).lower()
+        if reads_memory(condition) or self.low.varies(condition):  # another lane would find another answer
+            return None
+        return QuadStore(*how, condition).lower()
 
     def _group(self, c: Any) -> Any:
         """The statements of one group of `width` steps."""
@@ -452,7 +459,7 @@ class _Nest:
         def part_of(buffer: Any, indices: Sequence[Any], is_write: bool) -> Any | None:
             for access, part, writes in parts:
                 if writes == is_write and access.buffer.same_as(buffer):
-                    if all(tvm_ffi.structural_equal(a, b) for a, b in zip(access.indices, indices)):
+                    if all(tvm_ffi.structural_equal(a, self._unbound(b)) for a, b in zip(access.indices, indices)):
                         return part
             return None
 
@@ -489,11 +496,15 @@ class _Nest:
         body = tvm_ffi.structural_map(self.nest.body, rules)
         return tile_ir.sequence([*binds, *tile_ir.statements(self.low.guard(substitute(body, values)))])
 
+    def _unbound(self, index: Any) -> Any:
+        """An index without the names that the body gives to parts of it."""
+        return substitute(substitute(index, self._bound), self._bound) if self._bound else index
+
     def _indices_of(self, n: int, indices: Sequence[Any]) -> bool:
         """Whether fragment access n is the one with these indices."""
         mine = self.rule.accesses.fragments[n].indices
         variables = dict(zip(self.nest.loop_vars, placeholders(len(self.nest.loop_vars))))
-        exprs = [from_tir(substitute(substitute(i, self._bound), self._bound), variables) for i in indices]
+        exprs = [from_tir(self._unbound(i), variables) for i in indices]
         if mine is None or any(e is None for e in exprs):
             return False
         known = [e for e in exprs if e is not None]
