@@ -19,7 +19,6 @@ from tile_ops.scratch import scratch
 from .configs import plan
 from .problem import NormBackwardProblem
 
-
 RMS_NORM_BACKWARD = Operator(
     "rms_norm_backward", NormBackwardProblem.of, plan, lambda dy, x, weight, **_: target_of(dy, x, weight)
 )
