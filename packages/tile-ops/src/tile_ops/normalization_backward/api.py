@@ -68,7 +68,9 @@ def layer_norm_backward(dy: Tensor, x: Tensor, weight: Tensor | None, eps: float
     call = LAYER_NORM_BACKWARD.call(dy, x, weight, eps=eps, sums=sums)
     columns = x.shape[-1]
     neutral = constant(columns, 1.0, x.dtype, x.device)
-    return _launch(call, dy, x, neutral if weight is None else weight, eps, x.new_empty((2 if sums else 0, columns)), 2, neutral)
+    return _launch(
+        call, dy, x, neutral if weight is None else weight, eps, x.new_empty((2 if sums else 0, columns)), 2, neutral
+    )
 
 
 def _save_layer_norm(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
