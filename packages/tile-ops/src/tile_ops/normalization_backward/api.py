@@ -81,7 +81,8 @@ def _save_layer_norm(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _differentiate_layer_norm(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     _, weight, bias, _ = ctx.needs_input_grad
     dx, sums = layer_norm_backward(dy, *ctx.saved_tensors, ctx.eps, weight or bias)
-    return dx, sums[0] if weight else None, sums[1] if bias else None, None
+    dweight, dbias = sums.unbind() if weight or bias else (None, None)
+    return dx, dweight if weight else None, dbias if bias else None, None
 
 
 layer_norm_operation.register_autograd(_differentiate_layer_norm, setup_context=_save_layer_norm)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from itertools import product
 
@@ -28,19 +27,19 @@ LEAST, THREADS, EACH = 1024, 64, 32
 STAGES, STAGED = 2, 64 << 10
 #: A block of softmax: elements of its tile at least, and those of each thread.
 SOFTMAX = (2048, 16)
-#: Columns of a tile on a CPU for rows of up to so many elements: narrow rows whole, four to a tile, which hides how long one
-#: sum takes; longer ones in pieces. Float32 on AVX-512, one thread: 2048 rows of 160 by 1, 2, 4, 8 of them 244, 202, 188, 187
-#: us; 512 rows of 1024 by 128, 256, 512, 1024 columns 286, 287, 262, 283 us.
-PIECES = {**{columns: columns for columns in range(32, 321, 32)}, 1024: 128, sys.maxsize: 512}
-NARROW, TOGETHER = 320, 4
+#: On a CPU: elements of a piece, whose sums registers hold; rows of up to so many elements are taken four at once. LayerNorm in
+#: float32 on AVX-512, one thread, us: 2048 rows of 160 by 1, 2, 4 rows 173, 174, 150; 512 of 1024 by pieces of 32, 64, 128
+#: elements 200, 214, 241; 4096 of 768 by 1, 2 rows 1900, 2930 (torch's kernels 127, 234, 2130).
+PIECE, NARROW, TOGETHER = 32, 320, 4
 #: Columns of all parts that rows are summed in, at most, and tiles of a part, at least: 132 blocks of 8192 columns, 264 of 4096,
 #: 1056 of 1024 or fewer are the fastest on an H200. Numbers of the call alone, so that sums are the same everywhere.
-SUMMED, CPU_PARTS, TILES = 132 * 8192, 64, 4
+SUMMED, CPU_PARTS = 132 * 8192, 64
+TILES, CPU_TILES = 4, 8
 #: A tile of `column_sums`, and parts of its rows at most, as many blocks lie beside each other; a tile of `sum_parts`.
 LONG_ROWS, LONG_PARTS = 16, 16
 COLUMN_SUMS: dict[str, Scalar] = {"block_rows": LONG_ROWS, "block_columns": 128}
 SUMS: dict[str, dict[str, Scalar]] = {
-    "cpu": {"block_parts": 16, "block_columns": 64},
+    "cpu": {"block_parts": 1, "block_columns": 256},
     "gpu": {"block_parts": 128, "block_columns": 16},
 }
 SOURCE = "rule: normalization_backward/configs.py"
@@ -54,7 +53,7 @@ def plan(problem: NormBackwardProblem, target: Target) -> Plan:
     why = f"rows of {norm.columns} " + ("stay in registers" if resident else "are read again")
     rows, tile = _tile(norm, target)
     if norm.kind == "softmax":
-        function = "softmax_backward" if resident else "softmax_backward_long"
+        function = "softmax_backward" + ("" if resident else "_cached" if target.kind == "cpu" else "_long")
         return Plan.of({"rows": KernelSpec.of(FAMILY, function, None, dtype=norm.dtype, **tile)}, why, SOURCE)
     fast = norm.activation is not None and norm.dtype != "float32" and target.kind == "cuda"
     flags: dict[str, Scalar] = {
@@ -80,16 +79,16 @@ def plan(problem: NormBackwardProblem, target: Target) -> Plan:
         kernels["sum"] = KernelSpec.of(
             FAMILY, "sum_parts", None, dtype=norm.dtype, **SUMS.get(target.kind, SUMS["gpu"])
         )
-    parts = min(-(-tiles // TILES), most) if problem.sums or target.kind == "cpu" else tiles
+    least = CPU_TILES if target.kind == "cpu" else TILES
+    parts = min(-(-tiles // least), most) if problem.sums or target.kind == "cpu" else tiles
     return Plan.of(kernels, why, SOURCE, parts=parts)
 
 
 def _tile(norm: NormProblem, target: Target) -> tuple[int, dict[str, Scalar]]:
     """Rows of a tile, and its kernel's arguments: rows, columns, where rows stay in registers what its block is, too."""
     if target.kind == "cpu":
-        width = next(width for most, width in PIECES.items() if norm.columns <= most)
         rows = TOGETHER if norm.columns <= NARROW else 1
-        return rows, {"block_rows": rows, "block_columns": width}
+        return rows, {"block_rows": rows, "block_columns": PIECE}
     if norm.columns > RESIDENT:
         return 1, {"block_rows": 1, "block_columns": 2048}
     width = next(width for width in COLUMNS if norm.columns <= width)
@@ -108,7 +107,7 @@ def _tile(norm: NormProblem, target: Target) -> tuple[int, dict[str, Scalar]]:
 
 def shipped(target: Target) -> Iterator[KernelSpec]:
     """Rows of any number of columns in the three element types."""
-    lengths = PIECES if target.kind == "cpu" else (*COLUMNS, RESIDENT + 1)
+    lengths = (NARROW, NARROW + 1) if target.kind == "cpu" else (*COLUMNS, RESIDENT + 1)
     for dtype, columns in product(DTYPES, lengths):
         norms = [NormProblem(1, columns, dtype, activation) for activation in ACTIVATIONS]
         norms += [NormProblem(1, columns, dtype, None, kind) for kind in ("layer_norm", "softmax")]

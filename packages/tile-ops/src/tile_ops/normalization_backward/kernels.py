@@ -97,10 +97,70 @@ def norm_backward(dtype, block_rows, block_columns, threads, stages, centered, a
     return norm_backward
 
 
+def _sum(terms):
+    """Of some expressions, from left to right."""
+    first, *others = terms
+    return _sum([first + others[0], *others[1:]]) if others else first
+
+
+def _normed(X, row, column, mean, scale):
+    """h there."""
+    return (T.cast(X[row, column], "float32") - mean) * scale
+
+
+def _gradient(DY, weight, row, column, h, activation):
+    """g there."""
+    dy = T.cast(DY[row, column], "float32")
+    if activation == "silu":
+        y = h * weight[column]
+        gate = T.sigmoid(y)
+        return dy * gate * (1 + y * (1 - gate))
+    return dy
+
+
 def norm_backward_cached(dtype, block_rows, block_columns, centered, activation):
-    """For CPUs: some rows after the other, each read as often as needed, tile by tile, while the first cache holds it, as it does
-    the sums of a part, which lie in Partial, (1 or 2, parts, n), from the beginning."""
+    """For CPUs: `block_rows` rows after the other, each read as often as needed while a cache holds it, in pieces whose sums stay
+    in registers. A part has neighbouring rows, and its sums lie in Partial, (1 or 2, parts, n), from the beginning; some rows
+    are added at once."""
     m, n, kinds, parts = T.dynamic("m, n, kinds, parts")
+
+    @T.macro
+    def add_mean(X, row, column, count, sums):
+        for j in T.Parallel(count):
+            sums[j] += X[row, column + j]
+
+    @T.macro
+    def add_squares(X, weight, DY, row, column, count, mean, squares, dots, sums):
+        """`dots` but for the factor r, which `squares` tell."""
+        for j in T.Parallel(count):
+            rest = T.cast(X[row, column + j], "float32") - mean
+            squares[j] += rest * rest
+            if activation is None:
+                g = T.cast(DY[row, column + j], "float32") * weight[column + j]
+                dots[j] += g * rest
+                if centered:
+                    sums[j] += g
+
+    @T.macro
+    def add_dots(X, weight, DY, row, column, count, scale, dots):
+        for j in T.Parallel(count):
+            x = T.cast(X[row, column + j], "float32")
+            dots[j] += _gradient(DY, weight, row, column + j, x * scale, activation) * weight[column + j] * x
+
+    @T.macro
+    def finish(X, weight, DY, Partial, DX, part, first, column, count, mean, scale, along, across):
+        for j in T.Parallel(count):
+            rows = [first + i for i in range(block_rows)]
+            h = [_normed(X, row, column + j, mean[i], scale[i]) for i, row in enumerate(rows)]
+            g = [_gradient(DY, weight, row, column + j, h[i], activation) for i, row in enumerate(rows)]
+            Partial[0, part, column + j] += _sum([g[i] * h[i] for i in range(block_rows)])
+            if centered:
+                Partial[1, part, column + j] += _sum(g)
+        for i in T.serial(T.min(block_rows, m - first)):
+            for j in T.Parallel(count):
+                x = _normed(X, first + i, column + j, mean[i], scale[i])
+                rest = _gradient(DY, weight, first + i, column + j, x, activation) * weight[column + j] - x * along[i]
+                DX[first + i, column + j] = scale[i] * (rest - across[i] if centered else rest)
 
     @T.prim_func
     def norm_backward(
@@ -112,9 +172,10 @@ def norm_backward_cached(dtype, block_rows, block_columns, centered, activation)
         eps: T.float32,
     ):
         with T.Kernel(parts, threads=128) as part:
-            squares = T.alloc_fragment((block_rows, block_columns), "float32")
-            dots = T.alloc_fragment((block_rows, block_columns), "float32")
-            g = T.alloc_fragment((block_rows, block_columns), "float32")
+            sums = T.alloc_fragment((block_columns,), "float32")
+            squares = T.alloc_fragment((block_columns,), "float32")
+            dots = T.alloc_fragment((block_columns,), "float32")
+            total = T.alloc_fragment((1,), "float32")
             mean = T.alloc_fragment((block_rows,), "float32")
             scale = T.alloc_fragment((block_rows,), "float32")
             along = T.alloc_fragment((block_rows,), "float32")
@@ -124,60 +185,73 @@ def norm_backward_cached(dtype, block_rows, block_columns, centered, activation)
                 Partial[0, part, j] = 0
                 if centered:
                     Partial[1, part, j] = 0
-            for turn in T.serial(T.ceildiv(T.ceildiv(m, block_rows) - part, parts)):
-                first = (part + turn * parts) * block_rows
+            pieces, tiles = n // block_columns, T.ceildiv(m, block_rows)
+            over = n % block_columns
+            each = T.ceildiv(tiles, parts)
+            for turn in T.serial(T.min(each, tiles - part * each)):
+                first = (part * each + turn) * block_rows
                 T.clear(mean)
                 T.clear(scale)
                 T.clear(along)
                 T.clear(across)
-                if centered:
-                    for k in T.serial(T.ceildiv(n, block_columns)):
-                        T.copy(X[first, k * block_columns], g)
-                        T.reduce_sum(g, mean, dim=1, clear=False)
-                    for i in T.Parallel(block_rows):
-                        mean[i] /= n
-                for k in T.serial(T.ceildiv(n, block_columns)):
-                    for i, j in T.Parallel(block_rows, block_columns):
-                        row, column = first + i, k * block_columns + j
-                        rest = T.if_then_else(column < n, T.cast(X[row, column], "float32") - mean[i], 0.0)
-                        squares[i, j] = rest * rest
-                        if activation is None:  # along, but for the factor r, which this sum tells
-                            g[i, j] = T.cast(DY[row, column], "float32") * weight[column]
-                            dots[i, j] = g[i, j] * rest
-                    T.reduce_sum(squares, scale, dim=1, clear=False)
-                    if activation is None:
-                        T.reduce_sum(dots, along, dim=1, clear=False)
+                for i in T.serial(T.min(block_rows, m - first)):
                     if centered:
-                        T.reduce_sum(g, across, dim=1, clear=False)
+                        T.clear(sums)
+                        for k in T.serial(pieces):
+                            add_mean(X, first + i, k * block_columns, block_columns, sums)
+                        if over > 0:
+                            add_mean(X, first + i, n - over, over, sums)
+                        T.reduce_sum(sums, total)
+                        mean[i] = total[0] / n
+                        T.clear(sums)
+                    T.clear(squares)
+                    T.clear(dots)
+                    for k in T.serial(pieces):
+                        add_squares(
+                            X, weight, DY, first + i, k * block_columns, block_columns, mean[i], squares, dots, sums
+                        )
+                    if over > 0:
+                        add_squares(X, weight, DY, first + i, n - over, over, mean[i], squares, dots, sums)
+                    T.reduce_sum(squares, total)
+                    scale[i] = total[0]
+                    if activation is None:
+                        T.reduce_sum(dots, total)
+                        along[i] = total[0]
+                    if centered:
+                        T.reduce_sum(sums, total)
+                        across[i] = total[0]
                 for i in T.Parallel(block_rows):
                     scale[i] = T.rsqrt(scale[i] / n + eps)
                 if activation == "silu":
-                    for k in T.serial(T.ceildiv(n, block_columns)):
-                        for i, j in T.Parallel(block_rows, block_columns):
-                            row, column = first + i, k * block_columns + j
-                            x = T.cast(X[row, column], "float32")
-                            y = x * scale[i] * weight[column]
-                            gate = T.sigmoid(y)
-                            dots[i, j] = DY[row, column] * gate * (1 + y * (1 - gate)) * weight[column] * x
-                        T.reduce_sum(dots, along, dim=1, clear=False)
+                    for i in T.serial(T.min(block_rows, m - first)):
+                        T.clear(dots)
+                        for k in T.serial(pieces):
+                            add_dots(X, weight, DY, first + i, k * block_columns, block_columns, scale[i], dots)
+                        if over > 0:
+                            add_dots(X, weight, DY, first + i, n - over, over, scale[i], dots)
+                        T.reduce_sum(dots, total)
+                        along[i] = total[0]
                 for i in T.Parallel(block_rows):
                     along[i] *= scale[i] / n
                     across[i] /= n
-                for k in T.serial(T.ceildiv(n, block_columns)):
-                    for i in T.serial(T.min(block_rows, m - first)):
-                        for j in T.Parallel(block_columns):
-                            row, column = first + i, k * block_columns + j
-                            h = (T.cast(X[row, column], "float32") - mean[i]) * scale[i]
-                            dy = T.cast(DY[row, column], "float32")
-                            if activation == "silu":
-                                y = h * weight[column]
-                                gate = T.sigmoid(y)
-                                dy *= gate * (1 + y * (1 - gate))
-                            Partial[0, part, column] += dy * h
-                            if centered:
-                                Partial[1, part, column] += dy
-                            rest = dy * weight[column] - h * along[i]
-                            DX[row, column] = scale[i] * (rest - across[i] if centered else rest)
+                for k in T.serial(pieces):
+                    finish(
+                        X,
+                        weight,
+                        DY,
+                        Partial,
+                        DX,
+                        part,
+                        first,
+                        k * block_columns,
+                        block_columns,
+                        mean,
+                        scale,
+                        along,
+                        across,
+                    )
+                if over > 0:
+                    finish(X, weight, DY, Partial, DX, part, first, n - over, over, mean, scale, along, across)
 
     return norm_backward
 
@@ -354,5 +428,41 @@ def softmax_backward_long(dtype, block_rows, block_columns):
                 for i, j in T.Parallel(block_rows, block_columns):
                     row, column = block * block_rows + i, k * block_columns + j
                     DX[row, column] = T.cast(Y[row, column], "float32") * (DY[row, column] - dots[i])
+
+    return softmax_backward
+
+
+def softmax_backward_cached(dtype, block_rows, block_columns):
+    """For CPUs: `block_rows` rows one after the other, in pieces whose sums stay in registers."""
+    m, n = T.dynamic("m, n")
+
+    @T.macro
+    def add(Y, DY, row, column, count, products):
+        for j in T.Parallel(count):
+            products[j] += T.cast(Y[row, column + j], "float32") * DY[row, column + j]
+
+    @T.macro
+    def finish(Y, DY, DX, row, column, count, dot):
+        for j in T.Parallel(count):
+            DX[row, column + j] = T.cast(Y[row, column + j], "float32") * (DY[row, column + j] - dot)
+
+    @T.prim_func
+    def softmax_backward(Y: T.Tensor((m, n), dtype), DY: T.Tensor((m, n), dtype), DX: T.Tensor((m, n), dtype)):
+        with T.Kernel(T.ceildiv(m, block_rows), threads=128) as block:
+            products = T.alloc_fragment((block_columns,), "float32")
+            dot = T.alloc_fragment((1,), "float32")
+            pieces, over = n // block_columns, n % block_columns
+            for i in T.serial(T.min(block_rows, m - block * block_rows)):
+                row = block * block_rows + i
+                T.clear(products)
+                for k in T.serial(pieces):
+                    add(Y, DY, row, k * block_columns, block_columns, products)
+                if over > 0:
+                    add(Y, DY, row, n - over, over, products)
+                T.reduce_sum(products, dot)
+                for k in T.serial(pieces):
+                    finish(Y, DY, DX, row, k * block_columns, block_columns, dot[0])
+                if over > 0:
+                    finish(Y, DY, DX, row, n - over, over, dot[0])
 
     return softmax_backward
