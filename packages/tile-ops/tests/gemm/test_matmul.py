@@ -253,7 +253,11 @@ V3, V4, AMX = (Target("cpu", f"x86-64-{level}") for level in ("v3", "v4", "v4+bf
         (V4, 9, 600, 70, False, (16, 512, 128)),
         (V4, 20, 600, 70, False, (32, 512, 128)),
         (V4, 16, 600, 2000, True, (16, 64, 512)),
-        (V4, 64, 600, 70, True, (64, 64, 256)),
+        (V4, 16, 600, 600, True, (16, 64, 128)),
+        (V4, 64, 600, 70, True, (64, 64, 128)),
+        (V4, 64, 600, 220, True, (64, 64, 256)),
+        (V4, 6, 600, 300, True, (8, 64, 256)),
+        (V3, 8, 60, 70, True, (8, 64, 128)),
         (V4, 5000, 5000, 70, False, (256, 256, 128)),
         (V3, 9, 600, 70, False, (16, 128, 64)),
         (V3, 33, 60, 70, False, (64, 64, 64)),
@@ -274,7 +278,7 @@ def test_tiles_of_a_cpu(target, m, n, k, turned, tile):
 
 @pytest.mark.cpu("tiles for its vectors and caches")
 @pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize("m", [9, 20, 50, 120])
+@pytest.mark.parametrize("m", [6, 9, 20, 50, 120])
 def test_a_cpu_computes_what_its_tiles_leave_over(ran, close, m, turned):
     for k, dtype in ((70, torch.float32), (33, torch.bfloat16)):
         a, b = operands((m, k), (k, 150), dtype)

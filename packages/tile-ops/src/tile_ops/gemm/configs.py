@@ -13,7 +13,7 @@ from tile_ops.operator import Plan
 
 from .model import Division, Rates, best, least, whole
 from .problem import BLOCK, FLOAT8, GemmProblem
-from .tiles import ITEMSIZE, Tiles, all_tiles_of_a_cpu, tiles_of_a_cpu
+from .tiles import ITEMSIZE, LEAST_COLUMNS, Tiles, all_tiles_of_a_cpu, tiles_of_a_cpu
 
 
 def _hopper(block_m: int, block_n: int) -> Tiles:
@@ -104,6 +104,11 @@ SHIPPED_FLOAT8 = {"sm_89": "float8_e4m3fn", "sm_90a": "float8_e4m3fn", "gfx942":
 #: rows of 4096 x 4096, float32 and bfloat16, on a shared Sapphire Rapids: 8.6 to 13.9 GB/s, 8 rows of 1024 7.6 to 10.8 (22
 #: November 2026). Narrower ones are for narrower matrices (cpu.md).
 COLUMNS, COLUMNS_STEP = (64, 256, 512, 1024, 2048, 4096), 8
+#: More than so many rows of float32 by a transposed matrix, of more than so many elements along k and up to so many in all:
+#: tiles of scalar products, by steps of 512 or 1024 bytes. 8 x 512 x 512, 8 x 2048 x 512, 8 x 512 x 128 with AVX-512 70, 261,
+#: 22 us as calls of the kernel (B through registers 83, 317, 31; torch 73, 306, 18), with AVX2 72, 270, 22 (82, 328, 27);
+#: 8 x 2048 x 2048 1970 (1470), 4 x 512 x 512 69 (47), 8 x 64 x 64 6.5 (5.9).
+DOT_ROWS, DOT_STEP, DOT_ELEMENTS = 4, 64, 1 << 20
 #: Blocks of columns and parts of k that a CPU's product of few rows has at least, for its cores.
 CPU_BLOCKS = 16
 #: Bytes of B that a part along k of a CPU's product has at least: fewer, and starting costs more than it brings.
@@ -117,7 +122,7 @@ def plan(problem: GemmProblem, target: Target) -> Plan:
         product = _spec(problem, target, _tiles(target, "blocks"))
         return Plan.of({"product": product}, f"scales of {BLOCK} x {BLOCK} blocks", "table: TILES in gemm/configs.py")
     if kernels := _few_rows(problem, target):
-        why = f"{problem.m} rows: B streams through registers"
+        why = f"{problem.m} rows: " + ("scalar products" if "product" in kernels else "B streams through registers")
         steps = max(1, -(-problem.k // COLUMNS_STEP))
         each = -(-steps // _cpu_parts(problem))
         return Plan.of(kernels, why, "measured: FEW_ROWS in gemm/configs.py", splits=-(-steps // each), steps=each)
@@ -143,12 +148,21 @@ def _few_rows(problem: GemmProblem, target: Target) -> dict[str, KernelSpec] | N
     if not plain or problem.dtype not in ("float16", "bfloat16", "float32"):
         return None
     if problem.transpose_b:
+        if target.kind == "cpu" and _by_dots(problem):
+            tiles = Tiles(FEW_ROWS["cpu"], LEAST_COLUMNS, 512 if problem.k <= 2 * DOT_STEP else 1024, 0, 128, 0)
+            return {"product": _spec(problem, target, tiles)}
         return {"gemv": _gemv_spec(problem, target)}
     if target.kind != "cpu":
         return None
     if _cpu_parts(problem) == 1:
         return {"gemv": _columns_spec(problem)}
     return {"parts": _column_parts_spec(problem), "combine": _combine_spec(problem)}
+
+
+def _by_dots(problem: GemmProblem) -> bool:
+    """Whether a CPU's products of few rows by a transposed matrix are tiles."""
+    fits = problem.k > DOT_STEP and problem.n * problem.k <= DOT_ELEMENTS
+    return problem.dtype == "float32" and problem.m > DOT_ROWS and fits
 
 
 def _panel_blocks(problem: GemmProblem, target: Target) -> panels.Blocks | None:
@@ -317,7 +331,9 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
 
 def _shipped(problem: GemmProblem, target: Target) -> Iterator[KernelSpec]:
     """All kernels that products of such types and orders may take."""
-    for rows, (n, k) in product(GEMV_ROWS, [(n, k) for n in COLUMNS for k in (1, PART_BYTES)]):
+    for rows, (n, k) in product(
+        GEMV_ROWS, [(n, k) for n in COLUMNS for k in (1, DOT_STEP + 1, 2 * DOT_STEP + 1, PART_BYTES)]
+    ):
         yield from (_few_rows(replace(problem, m=rows, n=n, k=k), target) or {}).values()
     for tiles in all_tiles_of_a_cpu(target, problem.transpose_b) if target.kind == "cpu" else ():
         yield _spec(problem, target, tiles)

@@ -46,8 +46,9 @@ LIMITS: dict[str, dict[bool, dict[int, tuple[int, int]]]] = {
         True: {16: (64, 2048), 32: (256, 1024), 64: (64, 1024), 128: (128, 512), 256: (256, 512)},
     },
 }
-#: The least columns and bytes of a step of a CPU's tiles.
-LEAST_COLUMNS, LEAST_STEP = 64, 256
+#: The least columns and bytes of a step of a CPU's tiles, and the step taken where a longer one would compute an eighth more of
+#: what lies past k: 16 x 1024 x 128 by a transposed matrix 66 us by 512 bytes, 118 by 2048 (torch 58).
+LEAST_COLUMNS, LEAST_STEP, SHORT_STEP = 64, 256, 512
 #: Rows that a tile costs beside its own: what it copies is for all of them.
 REPEATED = 4
 #: Levels whose products all leave out the rows past m; the others have AMX, and VNNI for bytes.
@@ -66,7 +67,15 @@ def tiles_of_a_cpu(target: Target, m: int, n: int, k_bytes: int, transpose_b: bo
         heights = [rows for rows in heights if rows in SLOPES]
     rows = min(heights, key=lambda rows: _cost(target, m, rows))
     columns, step = limits[rows]
-    return _tiles(rows, _holding(n, LEAST_COLUMNS, columns), LEAST_STEP if k_bytes <= LEAST_STEP else step)
+    return _tiles(rows, _holding(n, LEAST_COLUMNS, columns), _step(k_bytes, step))
+
+
+def _step(k_bytes: int, longest: int) -> int:
+    """The longest, unless it reaches far past k."""
+    if k_bytes <= LEAST_STEP:
+        return LEAST_STEP
+    by_longest, by_short = (-(-k_bytes // step) * step for step in (longest, SHORT_STEP))
+    return SHORT_STEP if longest > SHORT_STEP and 8 * by_longest > 9 * by_short else longest
 
 
 def _cost(target: Target, m: int, rows: int) -> int:
@@ -82,7 +91,7 @@ def all_tiles_of_a_cpu(target: Target, transpose_b: bool, gradient: bool = False
             continue
         width = LEAST_COLUMNS
         while width <= columns:
-            for depth in dict.fromkeys((LEAST_STEP, step)):
+            for depth in dict.fromkeys((LEAST_STEP, min(SHORT_STEP, step), step)):
                 yield _tiles(rows, width, depth)
             width *= 2
 
