@@ -117,7 +117,7 @@ def test_blocks_for_all_threads():
     ("m", "n", "k", "dtype"),
     [
         (127, 512, 512, "float32"),
-        (512, 127, 512, "float32"),
+        (512, 63, 512, "float32"),
         (1024, 1024, 30, "float32"),
         (128, 128, 127, "float32"),
         (512, 512, 512, "bfloat16"),
@@ -140,9 +140,11 @@ def test_smaller_products_take_panels_where_that_was_measured():
             (200, 200, 70),
             (200, 200, 600),
             (200, 200, 700),
+            (2048, 64, 2048),
         )
     ]
-    assert [b.block_k for b in found] == [512, 256, 64, 128, 256, 256]
+    assert [b.block_k for b in found] == [512, 256, 64, 128, 256, 256, 512]
+    assert configs.blocks(target, "float32", 64, 2048, 2048) is None
     assert configs.blocks(target, "float32", 2048, 2048, 31) is None
     assert configs.blocks(Target("cpu", "x86-64-v4"), "float32", 256, 256, 256) is None
 

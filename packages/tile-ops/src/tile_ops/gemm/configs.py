@@ -13,7 +13,7 @@ from tile_ops.operator import Plan
 
 from .model import Division, Rates, best, least, whole
 from .problem import BLOCK, FLOAT8, GemmProblem
-from .tiles import ITEMSIZE, LEAST_COLUMNS, Tiles, all_tiles_of_a_cpu, tiles_of_a_cpu
+from .tiles import ITEMSIZE, LEAST_COLUMNS, Tiles, all_tiles_of_a_cpu, padding_of_a_cpu, tiles_of_a_cpu
 
 
 def _hopper(block_m: int, block_n: int) -> Tiles:
@@ -382,6 +382,7 @@ def _spec(problem: GemmProblem, target: Target, tiles: Tiles) -> KernelSpec:
         bias=_bias(problem),
         gradient=problem.gradient,
         **tiles.arguments(ITEMSIZE[problem.dtype]),
+        **padding_of_a_cpu(target, problem.dtype, problem.transpose_b),
     )
 
 

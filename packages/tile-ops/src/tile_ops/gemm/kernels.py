@@ -122,6 +122,13 @@ def _multiply(total, G, z, row, column):
         total[i, j] *= T.cast(factor[i, j], "float32")
 
 
+def _padded(shape, dtype, pad):
+    """A shared tile, the rows of which lie `pad` elements apart."""
+    rows, columns = shape
+    tile = T.alloc_shared((rows, columns + pad), dtype)
+    return tile[0:rows, 0:columns] if pad else tile
+
+
 def matmul(
     dtype,
     out_dtype,
@@ -138,12 +145,14 @@ def matmul(
     stages,
     threads,
     panel,
+    pad=0,
 ):
     """One block for each tile of C.
 
     `scales` None, "rows" (scale_a (m,), scale_b (n,)) or "blocks" (scale_a (m, k / 128), scale_b (k / 128, n / 128); sums
     of 128 products are scaled and added); `bias` the type of the vector, None for integers, which have neither bias nor
-    activation. With `gradient` C is G * the slope of the activation at A @ B + bias.
+    activation. With `gradient` C is G * the slope of the activation at A @ B + bias. `pad` elements lie between the rows of the
+    block's copy of B.
     """
     batch, m, n, k = T.dynamic("batch"), T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
     deep, wide = T.dynamic("deep"), T.dynamic("wide")
@@ -165,7 +174,7 @@ def matmul(
     ):
         with T.Kernel(T.ceildiv(n, block_n), T.ceildiv(m, block_m), batch, threads=threads) as (bn, bm, z):
             A_tile = T.alloc_shared(_tile(block_m, block_k, transpose_a), dtype)
-            B_tile = T.alloc_shared(_tile(block_k, block_n, transpose_b), dtype)
+            B_tile = _padded(_tile(block_k, block_n, transpose_b), dtype, pad)
             acc = T.alloc_fragment((block_m, block_n), sums)
 
             T.use_swizzle(max(panel, 1), enable=panel > 0)

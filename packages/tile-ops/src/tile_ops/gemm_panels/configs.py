@@ -40,10 +40,11 @@ BLOCKS = {
     "x86-64-v4+bf16+vnni": (Blocks(256, 256, 32),),
     "x86-64-v4+bf16+vnni+amx": (Blocks(256, 256, 64),),
 }
-#: Rows and columns of C, and multiplications, from which on panels are worth their copies. With AVX2 256x256x256 by them takes
-#: 0.7 of the time by tiles, 128x1024x1024 0.77 to 0.9, 128x128x128 0.95 (cpu.md); elsewhere it was not measured for smaller ones.
-LEAST = {"x86-64-v3": (128, 2**21)}
-LEAST_ELSEWHERE = (256, 2**25)
+#: Rows of C, columns of it, and multiplications, from which on panels are worth their copies. With AVX2 256x256x256 by them takes
+#: 0.7 of the time by tiles, 128x1024x1024 0.77 to 0.9, 128x128x128 0.95, 2048x2048x64 and 4096x512x64 0.83, fewer rows 1.03 to
+#: 1.2 (cpu.md); elsewhere it was not measured for smaller ones.
+LEAST = {"x86-64-v3": (128, 64, 2**21)}
+LEAST_ELSEWHERE = (256, 256, 2**25)
 #: Rows of panels by those of B, zeros included: good, and at most.
 PADDING, MOST_PADDING = 1.3, 2.0
 #: Panels that a block has at least, where there are so many: it copies its piece of A for them.
@@ -52,8 +53,8 @@ PANELS = 4
 
 def blocks(target: Target, dtype: str, m: int, n: int, k: int, batch: int = 1) -> Blocks | None:
     """Those that hold all of k, or the deepest whose steps it nearly fills; None where a product goes another way."""
-    least, work = LEAST.get(target.arch, LEAST_ELSEWHERE)
-    if dtype != "float32" or min(m, n) < least or batch * m * n * k < work:
+    rows, columns, work = LEAST.get(target.arch, LEAST_ELSEWHERE)
+    if dtype != "float32" or m < rows or n < columns or batch * m * n * k < work:
         return None
     known = BLOCKS.get(target.arch, ())
     holding = [b for b in known if k <= b.block_k <= MOST_PADDING * k]

@@ -22,6 +22,10 @@ COLUMNS = {
     "hip": (256, 512, 1024, 2048, 4096, 8192),
 }
 
+#: Elements of a CPU's tile, of which narrow rows make one together; those of a softmax with AVX2: 8192 x 160 by 1, 2, 6 rows 1.94,
+#: 2.06, 2.46 ms (torch 2.07), 512 columns by 1, 2 0.60, 0.64, 64 by 1, 4, 16 0.67, 0.71, 0.67, 32 by 1, 32 0.33, 0.28 (cpu.md).
+TILE, SOFTMAX_TILE = 1024, {"x86-64-v3": 320}
+
 #: Rows of up to so many elements, in pieces of so many, for `rms_norm` on GPUs; longer ones double both. Measured on an H200
 #: (docs/performance/cuda.md) with SiLU, of the bandwidth of copies: 32, 64 and 96 elements 1.0, 1.0, 0.93 (in 4 pieces of
 #: 64: 0.50, 0.95, 0.79), 320 in 5 pieces 0.91 (in 4 of 128: 0.87 and 0.90), 640 0.94 (0.92). For long rows 8 pieces in
@@ -44,7 +48,10 @@ def plan(problem: NormProblem, target: Target) -> Plan:
         return _exact(problem)
     resident = problem.columns <= RESIDENT
     columns = next((columns for columns in COLUMNS[target.kind] if problem.columns <= columns), RESIDENT)
-    rows = max(1, 1024 // columns) if target.kind == "cpu" else max(1, 4096 // columns)
+    rows = max(1, 4096 // columns)
+    if target.kind == "cpu":
+        tile = SOFTMAX_TILE.get(target.arch, TILE) if problem.kind == "softmax" else TILE
+        rows = max(1, tile // columns)
     flags: dict[str, Scalar] = {}
     if problem.kind == "rms_norm":
         flags["activation"] = problem.activation

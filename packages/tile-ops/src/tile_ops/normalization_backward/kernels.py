@@ -194,15 +194,20 @@ def norm_backward_cached(dtype, block_rows, block_columns, centered, activation)
                 T.clear(scale)
                 T.clear(along)
                 T.clear(across)
-                for i in T.serial(T.min(block_rows, m - first)):
-                    if centered:
+                # Rows one after the other in loops of their own: what a row's sums wait for hides behind the next row.
+                if centered:
+                    for i in T.serial(T.min(block_rows, m - first)):
                         T.clear(sums)
                         for k in T.serial(pieces):
                             add_mean(X, first + i, k * block_columns, block_columns, sums)
                         if over > 0:
                             add_mean(X, first + i, n - over, over, sums)
                         T.reduce_sum(sums, total)
-                        mean[i] = total[0] / n
+                        mean[i] = total[0]
+                    for i in T.Parallel(block_rows):
+                        mean[i] /= n
+                for i in T.serial(T.min(block_rows, m - first)):
+                    if centered:
                         T.clear(sums)
                     T.clear(squares)
                     T.clear(dots)
