@@ -22,8 +22,8 @@ COLUMNS = {
     "hip": (256, 512, 1024, 2048, 4096, 8192),
 }
 
-#: Elements of a CPU's tile, of which narrow rows make one together; those of a softmax with AVX2: 8192 x 160 by 1, 2, 6 rows 1.94,
-#: 2.06, 2.46 ms (torch 2.07), 512 columns by 1, 2 0.60, 0.64, 64 by 1, 4, 16 0.67, 0.71, 0.67, 32 by 1, 32 0.33, 0.28 (cpu.md).
+#: Elements of a CPU's tile, of which narrow rows make one together; those of a softmax with AVX2: 8192 x 160 by 1, 2, 6 rows
+#: 1.94, 2.06, 2.46 ms (torch 2.07), 512 columns by 1, 2 0.60, 0.64, 64 by 1, 4, 16 0.67, 0.71, 0.67, 32 by 1, 32 0.33, 0.28.
 TILE, SOFTMAX_TILE = 1024, {"x86-64-v3": 320}
 
 #: Rows of up to so many elements, in pieces of so many, for `rms_norm` on GPUs; longer ones double both. Measured on an H200
