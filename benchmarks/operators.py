@@ -59,7 +59,9 @@ def cases(device: str, quick: bool = False) -> Iterator[Case]:
     """Operator by operator."""
     families: tuple[Callable[[str], Iterator[Case]], ...] = (dequant_matmul, flash_attention, matmul, rms_norm)
     if device == "cuda":
-        families += (attention_backward, chunk_scan, chunk_state, mla_decode, norm_gradients)
+        from linear_attention import linear_gradients
+
+        families += (attention_backward, chunk_scan, chunk_state, mla_decode, norm_gradients, linear_gradients)
     for family in families:
         yield from islice(family(device), 1 if quick else None)
 

@@ -11,6 +11,7 @@ from itertools import pairwise, product
 from typing import Any
 
 import torch
+from linear_attention import linear_gradients
 from operators import Case, norm_gradients
 from torch.nn.functional import scaled_dot_product_attention as attend
 
@@ -278,4 +279,5 @@ FAMILIES: tuple[Callable[[str], Iterator[Case]], ...] = (
     caches,
     scans,
     norm_gradients,
+    linear_gradients,
 )
