@@ -54,6 +54,18 @@ def test_bias_and_activation(ran, close, activation):
     close(found, reference.matmul(a, b, bias=bias, activation=activation), reference.TOLERANCES["float32"])
 
 
+@pytest.mark.parametrize("activation", [None, "relu", "gelu", "silu"])
+@pytest.mark.parametrize("rows", [1, 20])
+def test_what_is_no_number_stays_so(ran, rows, activation):
+    """As torch's: NaN for NaN, also of relu, and in its own row or column alone."""
+    a, b = operands((rows, 32), (32, 24))
+    a[0, 3], b[5, 7] = float("nan"), float("inf")
+    found = ran(tile_ops.matmul, a, b, activation=activation)
+    expected = reference.matmul(a, b, activation=activation)
+    assert torch.equal(found.isnan(), expected.isnan())
+    assert torch.equal(found.isinf(), expected.isinf())
+
+
 def test_bias_activation_and_batches_on_gpus(way, ran, close):
     """Both operands transposed in place, b shared by neighbours."""
     a, b = operands((2, 2, 64, 64), (2, 1, 64, 64), torch.bfloat16)

@@ -76,6 +76,17 @@ def test_sizes_that_fill_no_tile_and_negative_steps(ran, close):
     agree(found, operands, TOLERANCE["bfloat16"], close)
 
 
+@pytest.mark.parametrize("softplus", [True, False])
+def test_a_step_that_is_no_number_reaches_its_outputs(ran, softplus):
+    """And no token before it."""
+    (x, dt, *rest), _ = model(100)
+    dt[0, 40, 1] = float("nan")
+    y = ran(tile_ops.ssd_scan, x, dt, *rest, **OPTIONS | {"dt_softplus": softplus})
+    assert y[0, 40:, 1].isnan().all()
+    assert y[0, :40].isfinite().all()
+    assert y[0, :, 0].isfinite().all()
+
+
 def test_two_kernels_alone(ran, close):
     (x, dt, A, B, C), named = model(200, batch=2)
     dt = torch.nn.functional.pad(torch.nn.functional.softplus(dt.float()), (0, 0, 0, 56))

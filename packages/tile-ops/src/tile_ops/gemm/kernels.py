@@ -88,7 +88,7 @@ def _activate(total, activation):
     """total = activation(total)."""
     if activation == RELU:
         for i, j in T.Parallel(*total.shape):
-            total[i, j] = T.max(total[i, j], 0.0)
+            total[i, j] = T.if_then_else(total[i, j] <= 0.0, 0.0, total[i, j])  # NaN stays
     elif activation == GELU:
         for i, j in T.Parallel(*total.shape):
             total[i, j] = 0.5 * total[i, j] * (1.0 + T.erf(total[i, j] * math.sqrt(0.5)))
@@ -102,7 +102,7 @@ def _slopes(total, activation):
     """total = the derivative of the activation there."""
     if activation == RELU:
         for i, j in T.Parallel(*total.shape):
-            total[i, j] = T.if_then_else(total[i, j] > 0.0, 1.0, 0.0)
+            total[i, j] = T.if_then_else(total[i, j] <= 0.0, 0.0, 1.0)  # as torch: 1 for NaN
     elif activation == GELU:
         for i, j in T.Parallel(*total.shape):
             density = T.exp(-0.5 * total[i, j] * total[i, j]) / math.sqrt(2 * math.pi)

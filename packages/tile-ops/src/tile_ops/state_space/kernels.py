@@ -30,6 +30,11 @@ def tokens_of(chunks, chunk, chunk_size, seqlen, packed):
     return chunk * chunk_size, T.min(chunk * chunk_size + chunk_size, seqlen)
 
 
+def positive(t):
+    """max(t, 0), but NaN for NaN."""
+    return T.if_then_else(t <= 0.0, 0.0, t)
+
+
 def chunk_table(chunk_size):
     """From the cumulative lengths of packed sequences to `first` and `chunks`; unused chunks hold no token."""
     sequences, nchunks = T.dynamic("sequences"), T.dynamic("nchunks")
@@ -77,7 +82,7 @@ def steps(dtype, chunk_size, block_heads, softplus, packed):
                 t = T.cast(dt[b, begin + l, head + h], "float32") + dt_bias[head + h]
                 if softplus:  # max(t, 0) + log(1 + exp(-|t|)) does not overflow
                     t = T.max(t, 0.0) + T.log1p(T.exp(-T.abs(t)))
-                step[h, l] = T.if_then_else(begin + l < end, T.max(t, 0.0), 0.0)
+                step[h, l] = T.if_then_else(begin + l < end, positive(t), 0.0)
                 sums[h, l] = step[h, l] * A[head + h]
             T.cumsum(sums, dim=1)
             T.copy(step, dt_out[b, head : head + block_heads, chunk, :])
@@ -400,7 +405,7 @@ def step(dtype, dt_dtype, headdim, dstate, rows, softplus, skip, gate):
             t = T.cast(dt[b, head], "float32") + dt_bias[head]
             if softplus:
                 t = T.max(t, 0.0) + T.log1p(T.exp(-T.abs(t)))
-            t = T.max(t, 0.0)
+            t = positive(t)
             decay = T.exp(t * A[head])
             T.copy(state[b, head, p : p + rows, :], tile)
             for i, j in T.Parallel(rows, dstate):
