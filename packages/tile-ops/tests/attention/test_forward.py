@@ -49,6 +49,33 @@ def test_causal(way, agrees):
         agrees(*operands(1, tokens, keys, heads, heads_kv, 64), causal=True)
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"causal": True}, {"causal": True, "window": (30, 0), "softcap": 5.0}], ids=repr
+)
+def test_what_is_no_number_reaches_what_sees_it(way, ran, options):
+    """And nothing else: a query's NaN its own row, a key's the rows of its head whose masks show it."""
+    q, k, v = operands(1, 100, 100, 2, 2, 64)
+    behind = torch.arange(100)[:, None] - torch.arange(100)
+    seen = torch.ones(100, 100, dtype=torch.bool)
+    if options:
+        seen = (behind >= 0) & (behind <= options.get("window", (100, 0))[0])
+    expected = torch.zeros(1, 100, 2, dtype=torch.bool)
+    q[0, 70, 0, 3] = float("nan")
+    expected[0, 70, 0] = True
+    k[0, 20, 1, 5] = float("nan")
+    expected[0, :, 1] = seen[:, 20]
+    out, lse = ran(tile_ops.flash_attention, q, k, v, return_lse=True, **options)
+    assert torch.equal(out.isnan().any(-1), expected)
+    assert torch.equal(lse.isnan(), expected.mT)
+
+
+def test_a_sink_that_is_no_number(ran):
+    q, k, v = operands(1, 20, 20, 2, 2, 64)
+    out = ran(tile_ops.flash_attention, q, k, v, sinks=torch.tensor([float("nan"), 0.0]))
+    assert out[:, :, 0].isnan().all()
+    assert out[:, :, 1].isfinite().all()
+
+
 @pytest.mark.parametrize(("kind", "arch"), [("cuda", "sm_80"), ("hip", "gfx942"), ("cpu", "x86-64-v3")])
 def test_gpus_begin_with_the_longest_tiles_of_all_heads(kind, arch):
     q = torch.zeros(1, 128, 2, 64, dtype=torch.float16)

@@ -45,6 +45,18 @@ def test_sequences_of_different_lengths(cpu_or_hopper, agrees):
     agrees(*operands([150, 0, 67, 1], 4, 2, 64, 64, torch.float16), splits=3)
 
 
+@pytest.mark.parametrize("splits", [1, 3])
+def test_what_is_no_number_reaches_its_head(ran, splits):
+    """NaN of a query, and of a key that one sequence has; the others have NaN behind their keys, which nobody reads."""
+    q, k, v, table, lengths = operands([150, 40, 67], 4, 2, 64, 64, torch.float32)
+    q[0, 1, 3] = k[table[1, 0], 5, 1, 7] = float("nan")
+    out, lse = ran(tile_ops.flash_decode, q, k, v, table, lengths, splits=splits, return_lse=True)
+    expected = torch.zeros(3, 4, dtype=torch.bool)
+    expected[0, 1] = expected[1, 2:] = True
+    assert torch.equal(out.isnan().any(-1), expected)
+    assert torch.equal(lse.isnan(), expected)
+
+
 def test_small_pages_with_window_softcap_and_sinks(agrees):
     tensors = operands([150, 0, 67], 4, 2, 32, 16, torch.float32)
     agrees(*tensors, splits=2, window=(40, 0), softcap=3.0, sinks=torch.tensor([0.5, -1.0, 3.0, 0.0]))

@@ -60,6 +60,20 @@ def test_agrees_with_the_reference(anywhere, ran, close, heads, page):
     agrees(ran, close, operands((0, 37, 48, 1), heads=heads, page=page))
 
 
+@pytest.mark.parametrize(("columns", "role"), [(3, "decode"), (32, "part")])
+def test_what_is_no_number_reaches_its_sequence(ran, columns, role):
+    """NaN of a query its head, of a key all heads of its sequence."""
+    nope, rope, *rest, table, lengths = operands((37, 48, 40), columns=columns)
+    nope[0, 2, 5] = rest[0][table[1, 1], 4, 6] = float("nan")
+    arguments = (nope, rope, *rest, table, lengths)
+    assert role in {kernel.role for kernel in tile_ops.explain(tile_ops.mla_decode, *arguments, scale=SCALE).kernels}
+    out, lse = ran(tile_ops.mla_decode, *arguments, scale=SCALE, return_lse=True)
+    expected = torch.zeros(3, 10, dtype=torch.bool)
+    expected[0, 2] = expected[1] = True
+    assert torch.equal(out.isnan().any(-1), expected)
+    assert torch.equal(lse.isnan(), expected)
+
+
 def test_a_warp_has_the_same_rows_of_scores_and_output(run_as):
     """Else each thread keeps the sums of all 32 rows, in arrays whose indices it computes, which lie in memory."""
     run_as("cuda -arch=sm_80")

@@ -184,7 +184,7 @@ def attend(dtype, dim, dim_v, mask, softcap, sinks, packed, block_M, block_N, st
         T.clear(out)
         if sinks:
             T.fill(largest, T.max(Sinks[head] / (1.0 if softcap else scale), LOWEST))
-            T.fill(total, 1)
+            T.fill(total, T.if_then_else(T.isnan(Sinks[head]), Sinks[head], 1.0))
         else:
             T.fill(largest, LOWEST)
             T.clear(total)
@@ -244,7 +244,7 @@ def attend(dtype, dim, dim_v, mask, softcap, sinks, packed, block_M, block_N, st
             T.gemm(weights, V_tile, out, policy=T.GemmWarpPolicy.FullRow)
 
         for i, j in T.Parallel(block_M, dim_v):
-            out[i, j] = out[i, j] / total[i] if square else T.if_then_else(total[i] > 0, out[i, j] / total[i], 0)
+            out[i, j] = out[i, j] / total[i] if square else T.if_then_else(total[i] == 0, 0, out[i, j] / total[i])
         if packed:
             for i, j in T.Parallel(block_M, dim_v):
                 if row + i < tokens:
@@ -254,7 +254,7 @@ def attend(dtype, dim, dim_v, mask, softcap, sinks, packed, block_M, block_N, st
         for i in T.Parallel(block_M):
             if row + i < tokens:
                 Lse[lse + row + i] = T.if_then_else(
-                    total[i] > 0, (largest[i] * exponent + T.log2(total[i])) / LOG2_E, -T.infinity("float32")
+                    total[i] == 0, -T.infinity("float32"), (largest[i] * exponent + T.log2(total[i])) / LOG2_E
                 )
 
     return block

@@ -113,10 +113,12 @@ def split(dtype, dim, page_size, softcap, block_H, block_N, stages, threads):
 
             for i, d in T.Parallel(block_H, dim):
                 if within + i < group:
-                    Parts[b, s, head + i, d] = T.if_then_else(total[i] > 0, out[i, d] / total[i], 0)
+                    Parts[b, s, head + i, d] = T.if_then_else(total[i] == 0, 0, out[i, d] / total[i])
             for i in T.Parallel(block_H):
                 if within + i < group:
-                    Lse[b, s, head + i] = T.if_then_else(total[i] > 0, largest[i] * exponent + T.log2(total[i]), LOWEST)
+                    Lse[b, s, head + i] = T.if_then_else(
+                        total[i] == 0, LOWEST, largest[i] * exponent + T.log2(total[i])
+                    )
 
     return decode_split
 
@@ -145,16 +147,16 @@ def combine(dtype, dim, sinks, threads):
             if sinks:
                 total = T.exp2(Sinks[head] * LOG2_E - largest)
             for s in T.serial(splits):
-                if Lse[b, s, head] > LOWEST:
+                if Lse[b, s, head] != LOWEST:  # NaN is not
                     weight = T.exp2(Lse[b, s, head] - largest)
                     total += weight
                     for d in T.Parallel(dim):
                         out[d] += weight * Parts[b, s, head, d]
             for d in T.Parallel(dim):
-                O[b, head, d] = T.if_then_else(total > 0, out[d] / total, 0)
+                O[b, head, d] = T.if_then_else(total == 0, 0, out[d] / total)
             for i in T.Parallel(1):
                 Result_lse[b, head + i] = T.if_then_else(
-                    total > 0, (largest + T.log2(total)) / LOG2_E, -T.infinity("float32")
+                    total == 0, -T.infinity("float32"), (largest + T.log2(total)) / LOG2_E
                 )
 
     return decode_combine

@@ -112,7 +112,7 @@ def decode(dtype, dim, rope, page, block_h, block_n, stages, threads):
             last = T.ceildiv(length, block_n)
             attend(Q_nope, Q_rope, Cache, Table, b, head, 0, last, length, out, largest, total, block_n, stages, scale)
             for i, j in T.Parallel(block_h, dim):
-                out[i, j] = T.if_then_else(total[i] > 0, out[i, j] / total[i], 0)
+                out[i, j] = T.if_then_else(total[i] == 0, 0, out[i, j] / total[i])
             T.copy(out, Output[b, head : head + block_h, :])
             for i in T.Parallel(block_h):
                 Lse[b, head + i] = (largest[i] * scale + T.log2(total[i])) * LN_2  # -infinity without keys
@@ -150,7 +150,7 @@ def decode_part(dtype, dim, rope, page, block_h, block_n, stages, threads):
                 Q_nope, Q_rope, Cache, Table, b, head, first, last, length, out, largest, total, block_n, stages, scale
             )
             for i, j in T.Parallel(block_h, dim):
-                Means[b, part, head + i, j] = T.if_then_else(total[i] > 0, out[i, j] / total[i], 0)
+                Means[b, part, head + i, j] = T.if_then_else(total[i] == 0, 0, out[i, j] / total[i])
             for i in T.Parallel(block_h):
                 Logs[b, part, head + i] = largest[i] * scale + T.log2(total[i])  # -infinity without keys
 
@@ -270,7 +270,7 @@ def decode_pairs(dtype, dim, rope, page):
     def finish(me, out, largest, total, Output, Lse, b, head, scale):
         half = dim // 2
         for r, c in T.Parallel(PAIR, half):
-            out[r, c] = T.if_then_else(total[r] > 0, out[r, c] / total[r], 0)
+            out[r, c] = T.if_then_else(total[r] == 0, 0, out[r, c] / total[r])
         T.copy(out, Output[b, head : head + PAIR, me * half : (me + 1) * half])
         if me == 0:
             for r in T.Parallel(PAIR):
@@ -306,7 +306,7 @@ def decode_pairs_part(dtype, dim, rope, page):
     def finish(me, out, largest, total, Means, Logs, b, part, head, scale):
         half = dim // 2
         for r, c in T.Parallel(PAIR, half):
-            Means[b, part, head + r, me * half + c] = T.if_then_else(total[r] > 0, out[r, c] / total[r], 0)
+            Means[b, part, head + r, me * half + c] = T.if_then_else(total[r] == 0, 0, out[r, c] / total[r])
         if me == 0:
             for r in T.Parallel(PAIR):
                 Logs[b, part, head + r] = largest[r] * scale + T.log2(total[r])  # -infinity without keys
@@ -356,12 +356,12 @@ def combine(dtype, dim):
             for s in T.serial(parts):
                 largest[0] = T.max(largest[0], Logs[b, s, head])
             for s in T.serial(parts):
-                weight = T.if_then_else(largest[0] > -INFINITY, T.exp2(Logs[b, s, head] - largest[0]), 0)
+                weight = T.if_then_else(Logs[b, s, head] == -INFINITY, 0, T.exp2(Logs[b, s, head] - largest[0]))
                 total[0] += weight
                 for j in T.Parallel(dim):
                     out[j] += Means[b, s, head, j] * weight
             for j in T.Parallel(dim):
-                out[j] = T.if_then_else(total[0] > 0, out[j] / total[0], 0)
+                out[j] = T.if_then_else(total[0] == 0, 0, out[j] / total[0])
             T.copy(out, Output[b, head, :])
             Lse[b, head] = (largest[0] + T.log2(total[0])) * LN_2
 
