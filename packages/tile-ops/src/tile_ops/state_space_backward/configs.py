@@ -25,18 +25,10 @@ def plan(problem: ScanProblem, target: Target) -> Plan:
         kernels["gate"] = KernelSpec.of(FAMILY, "gate_backward", dtype=model.dtype, block=1024)
     kernels["chunk_gradient"] = forward.chunk_state(model, target, "float32", packed, reverse=True)
     kernels["pass_gradients"] = forward.pass_states(model, True, packed, reverse=True)
-    kernels["inputs"] = _products("inputs_backward", model, target, skip=problem.skip, packed=packed)
-    kernels["c_factors"] = _products("factors_backward", model, target, packed=packed, reverse=False)
-    kernels["b_factors"] = _products("factors_backward", model, target, packed=packed, reverse=True)
-    kernels["edges"] = KernelSpec.of(
-        FAMILY,
-        "edges",
-        dtype=model.dtype,
-        chunk_size=model.chunk_size,
-        headdim=model.headdim,
-        dstate=model.dstate,
-        block=1024,
-    )
+    kernels["inputs"] = products("inputs_backward", model, target, skip=problem.skip, packed=packed)
+    kernels["c_factors"] = products("factors_backward", model, target, packed=packed, reverse=False)
+    kernels["b_factors"] = products("factors_backward", model, target, packed=packed, reverse=True)
+    kernels["edges"] = edges(model)
     kernels["steps_backward"] = KernelSpec.of(
         FAMILY,
         "steps_backward",
@@ -46,7 +38,7 @@ def plan(problem: ScanProblem, target: Target) -> Plan:
         softplus=problem.softplus,
         packed=packed,
     )
-    kernels["sum"] = KernelSpec.of(FAMILY, "sum_chunks", block=128)
+    kernels["sum"] = sum_chunks()
     return Plan.of(
         kernels, f"chunks of {model.chunk_size} tokens, tiles of 64", "rule: state_space_backward/configs.py"
     )
@@ -62,7 +54,25 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
                 yield spec
 
 
-def _products(function: str, model: Model, target: Target, **flags: bool) -> KernelSpec:
+def edges(model: Model) -> KernelSpec:
+    """1024 elements of a state at a time."""
+    return KernelSpec.of(
+        FAMILY,
+        "edges",
+        dtype=model.dtype,
+        chunk_size=model.chunk_size,
+        headdim=model.headdim,
+        dstate=model.dstate,
+        block=1024,
+    )
+
+
+def sum_chunks() -> KernelSpec:
+    """128 heads to a block."""
+    return KernelSpec.of(FAMILY, "sum_chunks", block=128)
+
+
+def products(function: str, model: Model, target: Target, **flags: bool) -> KernelSpec:
     """64 tokens to a block: a warpgroup of Hopper. Without wgmma a thread that has two results of `factors_backward`, all
     columns of some rows, has no registers left: two warps share the columns."""
     paired = function == "factors_backward" and target.kind == "cuda" and not forward.hopper(target)
