@@ -60,11 +60,12 @@ def _one_decay(problem: AttentionProblem, target: Target) -> dict[str, KernelSpe
 
 
 def _decay_per_channel(problem: AttentionProblem, target: Target) -> dict[str, KernelSpec]:
-    """Kernels of their own. Tiles of values: what leaves shared memory for the keys of a chunk."""
+    """Kernels of their own."""
     model, packed = problem.model, problem.packed
     dims = {"chunk_size": model.chunk_size, "dim_k": model.dstate, "dim_v": model.headdim}
     depth, width = (-(-dim // 16) * 16 for dim in (model.dstate, model.headdim))
-    by_blocks = {**dims, "block": 16, "block_v": min(32, width), "threads": 128, "packed": packed}
+    tiles = {"block": 16, "block_v": min(_values(model, target), width), "threads": 128}
+    by_blocks = {**dims, **tiles, "packed": packed}
 
     def spec(function: str, **arguments: Scalar) -> KernelSpec:
         return KernelSpec.of(FAMILY, function, scan.FAST if target.kind == "cuda" else None, **arguments)
@@ -105,6 +106,16 @@ def _decay_per_channel(problem: AttentionProblem, target: Target) -> dict[str, K
             packed=packed,
         ),
     }
+
+
+def _values(model: Model, target: Target) -> int:
+    """Channels of values at a time: 32, or 16 where those leave no shared memory for the keys of a chunk."""
+    if target.kind == "cpu":
+        return 32
+    depth, block, chunk = -(-model.dstate // 16) * 16, 16, model.chunk_size
+    tiles = (chunk + 3 * block) * depth + block * chunk + 32 * (block + chunk + depth)
+    sums = (block + 2) * depth + block * chunk
+    return 32 if scan.itemsize(model.dtype) * tiles + 4 * sums <= target.shared_memory else 16
 
 
 def shipped(target: Target) -> Iterator[KernelSpec]:
