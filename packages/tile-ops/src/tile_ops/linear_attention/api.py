@@ -105,8 +105,8 @@ def _linear_attention(
         run.run("table", lengths, first, table)
     step, sums = (v.new_empty((batch, heads, nchunks, size), dtype=torch.float32) for _ in range(2))
     none = constant(heads, 0.0, torch.float32, v.device)
-    decays = none if decay is None else decay.float().contiguous()
-    run.run("decays", decays, table, step, sums, numbers=(seqlen,), views=_decay_views)
+    decays = none if decay is None else decay.float() if problem.decay == "head" else decay
+    run.run("decays", decays.contiguous(), table, step, sums, numbers=(seqlen,), views=_decay_views)
 
     states = v.new_empty((batch, nchunks, heads, dim_v, dim_k), dtype=torch.float32)
     before = torch.empty_like(states, dtype=v.dtype)

@@ -95,11 +95,9 @@ def _one_decay(
     call["scaled"](do.view(-1), gradient.view(-1), scale)
     per_token = (batch, heads, nchunks, call.problem.model.chunk_size)
     step, sums = new(*per_token), new(*per_token)
-    if decay is None or decay.ndim == 1:
-        by_token = constant(heads, 0.0, torch.float32, v.device) if decay is None else decay.float().contiguous()
-        call["decays"](by_token.view(1, 1, -1), table, step, sums, seqlen)
-    else:
-        call["decays"](decay.contiguous(), table, step, sums, seqlen)
+    decays = constant(heads, 0.0, torch.float32, v.device) if decay is None else decay
+    decays = decays.float().view(1, 1, -1) if decays.ndim == 1 else decays
+    call["decays"](decays.contiguous(), table, step, sums, seqlen)
 
     shape = (batch, nchunks, heads, dim_v, dim_k)
     rows, flat = (batch, nchunks, heads * dim_v, dim_k), (batch, nchunks, heads, dim_v * dim_k)

@@ -4,11 +4,12 @@ With one decay for a whole state it is that of Mamba-2's scan with steps of 1 (`
 do in place of dy: only `scaled` and `decays_backward` are its own.
 
 With a decay for each channel c of the keys, s is the cumulative sum of the gates within a chunk, S the state before the chunk
-and D the gradient of the state after it. For the tokens i, j of a chunk, with P[i, j] = scale do_i . v_j,
+and D the gradient of the state after it. For the tokens i, j of a chunk, with P[i, j] = scale do_i . v_j and A[i, j] = scale
+times the sum over c of q_ic k_jc exp(s_ic - s_jc),
 
-    dq_i = exp(s_i) scale S^T do_i      + sum over j <= i of P[i, j] k_j exp(s_i - s_j)
-    dk_j = exp(s_end - s_j) D^T v_j     + sum over i >= j of P[i, j] q_i exp(s_i - s_j)
-    dv_j = D (k_j exp(s_end - s_j))     + scale sum over i >= j of A[i, j] do_i,  A[i, j] = sum over c of q_ic k_jc exp(s_ic - s_jc)
+    dq_i = exp(s_i) scale S^T do_i  + sum over j <= i of P[i, j] k_j exp(s_i - s_j)
+    dk_j = exp(s_end - s_j) D^T v_j + sum over i >= j of P[i, j] q_i exp(s_i - s_j)
+    dv_j = D (k_j exp(s_end - s_j)) + sum over i >= j of A[i, j] do_i
 
 S after the chunk is exp(s_end) S + sum over j of v_j (k_j exp(s_end - s_j))^T, D before it is exp(s_end) D + scale sum over i
 of do_i (q_i exp(s_i))^T. The gradient of gate t is the sum over the rows of D times S after the chunk, plus the sum over
@@ -85,8 +86,8 @@ def decays_backward(dtype, chunk_size, block_heads, per_token, packed):
 
 
 def gate_sums(gate_dtype, chunk_size, dim_k, block, threads, packed):
-    """Cumulative sums of the gates by chunks, for `block` channels."""
-    batch, seqlen, heads, nchunks = T.dynamic("batch, seqlen, heads, nchunks")
+    """Cumulative sums of the gates by chunks, of which there are `count`, for `block` channels."""
+    batch, seqlen, heads = T.dynamic("batch, seqlen, heads")
     tiles = -(-dim_k // block)
 
     @T.prim_func

@@ -51,7 +51,10 @@ def gate_backward(dtype, block):
 
 
 def inputs_backward(dtype, chunk_size, headdim, dstate, block, stages, part, threads, skip, packed):
-    """dx of `block` tokens of a head, from `part` columns of its state at a time; `skipped` = x . dy of each token, whose sum is the gradient of D."""
+    """dx of `block` tokens of a head; `skipped` = x . dy of each token, whose sum is the gradient of D.
+
+    Of a gradient of a state `part` columns at a time.
+    """
     batch, seqlen, nheads, ngroups, nchunks = T.dynamic("batch, seqlen, nheads, ngroups, nchunks")
     columns, depth = -(-headdim // 16) * 16, -(-dstate // 16) * 16
     tiles = chunk_size // block
