@@ -149,7 +149,7 @@ def _decay_per_channel(
     dq, dk, dv, ddecay, _ = found
     nchunks, table, first = chunks
     shape = (len(v), nchunks, *dfinal.shape[1:])
-    sums, terms = (torch.empty_like(k, dtype=torch.float32) for _ in range(2))
+    sums, q_products, k_products = (torch.empty_like(k, dtype=torch.float32) for _ in range(3))
     call["sums"](decay.contiguous(), table, sums, nchunks)
 
     def around(x: Tensor, factor: Tensor, roles: tuple[str, str], start: Tensor | None, scale: float) -> list[Tensor]:
@@ -164,9 +164,9 @@ def _decay_per_channel(
 
     states, before, _ = around(v, k, ("chunk_state", "pass_states"), initial_state, 1.0)
     _, after, far = around(do, q, ("chunk_gradient", "pass_gradients"), dfinal, scale)
-    call["queries"](do, q, k, v, sums, before, table, dq, terms, scale)
-    call["keys_values"](do, q, k, v, sums, after, table, dk, dv, terms, scale)
-    call["gates"](terms, sums, before, states, after, table, ddecay)
+    call["queries"](do, q, k, v, sums, before, table, dq, q_products, scale)
+    call["keys_values"](do, q, k, v, sums, after, table, dk, dv, k_products, scale)
+    call["gates"](q_products, k_products, sums, before, states, after, table, ddecay)
     return far
 
 

@@ -189,7 +189,7 @@ def gated_pass_states(dtype, chunk_size, dim_k, dim_v, block, initial, packed, r
 
 
 def queries_backward(dtype, chunk_size, dim_k, dim_v, block, block_v, threads, packed):
-    """dq of `block` tokens, and q dq in float32 in `terms`; values by `block_v` channels."""
+    """dq of `block` tokens, and q dq in float32 in `products`; values by `block_v` channels."""
     batch, seqlen, heads, nchunks = T.dynamic("batch, seqlen, heads, nchunks")
     depth, turns, blocks = -(-dim_k // 16) * 16, -(-dim_v // block_v), chunk_size // block
 
@@ -203,7 +203,7 @@ def queries_backward(dtype, chunk_size, dim_k, dim_v, block, block_v, threads, p
         before: T.Tensor((batch, nchunks, heads, dim_v, dim_k), dtype),
         chunks: T.Tensor((T.dynamic("rows"), 2), "int32"),
         dq: T.Tensor((batch, seqlen, heads, dim_k), dtype),
-        terms: T.Tensor((batch, seqlen, heads, dim_k), "float32"),
+        products: T.Tensor((batch, seqlen, heads, dim_k), "float32"),
         scale: T.float32,
     ):
         with T.Kernel(nchunks * blocks, heads, batch, threads=threads) as (bx, head, b):
@@ -216,7 +216,7 @@ def queries_backward(dtype, chunk_size, dim_k, dim_v, block, block_v, threads, p
             border = T.alloc_shared((depth,), "float32")
             pairs = T.alloc_shared((block, chunk_size), "float32")
             weights = T.alloc_shared((block, chunk_size), dtype)
-            products = T.alloc_fragment((block, chunk_size), "float32")
+            dots = T.alloc_fragment((block, chunk_size), "float32")
             acc = T.alloc_fragment((block, depth), "float32")
 
             chunk, row = bx // blocks, bx % blocks * block
@@ -224,7 +224,7 @@ def queries_backward(dtype, chunk_size, dim_k, dim_v, block, block_v, threads, p
             token = begin + row
             if token < end:
                 T.clear(acc)
-                T.clear(products)
+                T.clear(dots)
                 for n in T.serial(turns):
                     for i, r in T.Parallel(block, block_v):
                         inside = token + i < end and n * block_v + r < dim_v
@@ -236,9 +236,9 @@ def queries_backward(dtype, chunk_size, dim_k, dim_v, block, block_v, threads, p
                         inside = n * block_v + r < dim_v and c < dim_k
                         state_tile[r, c] = T.if_then_else(inside, before[b, chunk, head, n * block_v + r, c], 0.0)
                     T.gemm(do_tile, state_tile, acc)
-                    T.gemm(do_tile, v_tile, products, transpose_B=True)
+                    T.gemm(do_tile, v_tile, dots, transpose_B=True)
                 for i, j in T.Parallel(block, chunk_size):
-                    pairs[i, j] = products[i, j] * scale
+                    pairs[i, j] = dots[i, j] * scale
                 for i, j in T.Parallel(block, chunk_size):
                     weights[i, j] = T.if_then_else(j < row, pairs[i, j], 0.0)
 
@@ -264,13 +264,13 @@ def queries_backward(dtype, chunk_size, dim_k, dim_v, block, block_v, threads, p
                 for i, c in T.Parallel(block, depth):
                     if token + i < end and c < dim_k:
                         dq[b, token + i, head, c] = acc[i, c]
-                        terms[b, token + i, head, c] = acc[i, c] * q[b, token + i, head, c]
+                        products[b, token + i, head, c] = acc[i, c] * q[b, token + i, head, c]
 
     return queries_backward
 
 
 def keys_values_backward(dtype, chunk_size, dim_k, dim_v, block, block_v, threads, packed):
-    """dk and dv of `block` tokens; `terms`, which has q dq, becomes q dq - k dk."""
+    """dk and dv of `block` tokens, and k dk in float32 in `products`; values by `block_v` channels."""
     batch, seqlen, heads, nchunks = T.dynamic("batch, seqlen, heads, nchunks")
     depth, turns, blocks = -(-dim_k // 16) * 16, -(-dim_v // block_v), chunk_size // block
 
@@ -285,7 +285,7 @@ def keys_values_backward(dtype, chunk_size, dim_k, dim_v, block, block_v, thread
         chunks: T.Tensor((T.dynamic("rows"), 2), "int32"),
         dk: T.Tensor((batch, seqlen, heads, dim_k), dtype),
         dv: T.Tensor((batch, seqlen, heads, dim_v), dtype),
-        terms: T.Tensor((batch, seqlen, heads, dim_k), "float32"),
+        products: T.Tensor((batch, seqlen, heads, dim_k), "float32"),
         scale: T.float32,
     ):
         with T.Kernel(nchunks * blocks, heads, batch, threads=threads) as (bx, head, b):
@@ -301,7 +301,7 @@ def keys_values_backward(dtype, chunk_size, dim_k, dim_v, block, block_v, thread
             last = T.alloc_shared((depth,), "float32")
             pairs = T.alloc_shared((block, chunk_size), "float32")
             weights = T.alloc_shared((block, chunk_size), dtype)
-            products = T.alloc_fragment((block, chunk_size), "float32")
+            dots = T.alloc_fragment((block, chunk_size), "float32")
             k_acc = T.alloc_fragment((block, depth), "float32")
             v_acc = T.alloc_fragment((block, block_v), "float32")
 
@@ -325,9 +325,9 @@ def keys_values_backward(dtype, chunk_size, dim_k, dim_v, block, block_v, thread
                 # A by pairs of tokens: with those behind the block, and within it.
                 for j, c in T.Parallel(block, depth):
                     decayed[j, c] = k_tile[j, c] * T.exp(border[c] - s[j, c])
-                T.gemm(decayed, later, products, transpose_B=True, clear_accum=True)
+                T.gemm(decayed, later, dots, transpose_B=True, clear_accum=True)
                 for j, i in T.Parallel(block, chunk_size):
-                    weights[j, i] = products[j, i] * scale
+                    weights[j, i] = dots[j, i] * scale
                 for j, i in T.Parallel(block, block):
                     dot = T.alloc_var("float32", init=0.0)
                     if j <= i:
@@ -339,7 +339,7 @@ def keys_values_backward(dtype, chunk_size, dim_k, dim_v, block, block_v, thread
                 for j, c in T.Parallel(block, depth):
                     decayed[j, c] = k_tile[j, c] * T.exp(last[c] - s[j, c])
                 T.clear(k_acc)
-                T.clear(products)
+                T.clear(dots)
                 for n in T.serial(turns):
                     for j, r in T.Parallel(block, block_v):
                         inside = token + j < end and n * block_v + r < dim_v
@@ -351,7 +351,7 @@ def keys_values_backward(dtype, chunk_size, dim_k, dim_v, block, block_v, thread
                         inside = n * block_v + r < dim_v and c < dim_k
                         state_tile[r, c] = T.if_then_else(inside, after[b, chunk, head, n * block_v + r, c], 0.0)
                     T.gemm(v_tile, state_tile, k_acc)
-                    T.gemm(v_tile, do_tile, products, transpose_B=True)
+                    T.gemm(v_tile, do_tile, dots, transpose_B=True)
                     T.gemm(decayed, state_tile, v_acc, transpose_B=True, clear_accum=True)
                     T.gemm(weights, do_tile, v_acc)
                     for j, r in T.Parallel(block, block_v):
@@ -359,7 +359,7 @@ def keys_values_backward(dtype, chunk_size, dim_k, dim_v, block, block_v, thread
                             dv[b, token + j, head, n * block_v + r] = v_acc[j, r]
 
                 for j, i in T.Parallel(block, chunk_size):
-                    pairs[j, i] = products[j, i] * scale
+                    pairs[j, i] = dots[j, i] * scale
                 for j, i in T.Parallel(block, chunk_size):
                     weights[j, i] = T.if_then_else(i >= row + block, pairs[j, i], 0.0)
                 for j, c in T.Parallel(block, depth):
@@ -373,19 +373,20 @@ def keys_values_backward(dtype, chunk_size, dim_k, dim_v, block, block_v, thread
                 for j, c in T.Parallel(block, depth):
                     if token + j < end and c < dim_k:
                         dk[b, token + j, head, c] = k_acc[j, c]
-                        terms[b, token + j, head, c] -= k_acc[j, c] * k_tile[j, c]
+                        products[b, token + j, head, c] = k_acc[j, c] * k_tile[j, c]
 
     return keys_values_backward
 
 
 def gates_backward(dtype, gate_dtype, chunk_size, dim_k, dim_v, block, block_v, threads, packed):
-    """Gradients of the gates of a chunk, for `block` channels, from `terms` = q dq - k dk and the states around the chunk."""
+    """Gradients of the gates of a chunk, for `block` channels, from q dq, k dk and the states around the chunk."""
     batch, seqlen, heads, nchunks = T.dynamic("batch, seqlen, heads, nchunks")
     tiles, turns = -(-dim_k // block), -(-dim_v // block_v)
 
     @T.prim_func
     def gates_backward(
-        terms: T.Tensor((batch, seqlen, heads, dim_k), "float32"),
+        q_products: T.Tensor((batch, seqlen, heads, dim_k), "float32"),
+        k_products: T.Tensor((batch, seqlen, heads, dim_k), "float32"),
         sums: T.Tensor((batch, seqlen, heads, dim_k), "float32"),
         before: T.Tensor((batch, nchunks, heads, dim_v, dim_k), dtype),
         states: T.Tensor((batch, nchunks, heads, dim_v, dim_k), "float32"),
@@ -415,7 +416,8 @@ def gates_backward(dtype, gate_dtype, chunk_size, dim_k, dim_v, block, block_v, 
                 T.copy(total, edge)
                 for t, c in T.Parallel(chunk_size, block):
                     inside = begin + t < end and c0 + c < dim_k
-                    tile[t, c] = T.if_then_else(inside, terms[b, begin + t, head, c0 + c], 0.0)
+                    term = q_products[b, begin + t, head, c0 + c] - k_products[b, begin + t, head, c0 + c]
+                    tile[t, c] = T.if_then_else(inside, term, 0.0)
                 T.cumsum(tile, dim=0, reverse=True)
                 for t, c in T.Parallel(chunk_size, block):
                     if begin + t < end and c0 + c < dim_k:
