@@ -110,12 +110,12 @@ def test_calls_are_forgotten_when_there_are_many(monkeypatch):
 
 
 def test_an_operator_without_backward_says_so():
-    q = torch.randn(1, 16, 1, 32).requires_grad_()
-    y = tile_ops.linear_attention(q, q.detach(), q.detach())
-    with pytest.raises(RuntimeError, match="tile_ops::linear_attention has no backward"):
+    B, steps = torch.randn(1, 16, 1, 32).requires_grad_(), torch.rand(1, 1, 1, 64)
+    y = tile_ops.chunk_state(B, B.detach(), steps, -steps)
+    with pytest.raises(RuntimeError, match="tile_ops::chunk_state has no backward"):
         y.sum().backward()
     with torch.no_grad():
-        assert not tile_ops.linear_attention(q, q.detach(), q.detach()).requires_grad
+        assert not tile_ops.chunk_state(B, B.detach(), steps, -steps).requires_grad
 
 
 def test_a_product_into_a_tensor_is_seen_by_autograd():

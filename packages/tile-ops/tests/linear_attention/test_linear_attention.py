@@ -48,6 +48,14 @@ def test_decays_of_chunks(ran, close, kind):
     agree(found, qkv, close, decay=decays[kind], scale=0.5)
 
 
+@pytest.mark.parametrize("kind", ["head", "token", "channel"])
+def test_decays_of_half_precision(ran, close, kind):
+    qkv, decays = operands(70, dtype=torch.bfloat16)
+    decay = decays[kind].bfloat16()
+    found = ran(tile_ops.linear_attention, *qkv, decay=decay, return_final_state=True)
+    agree(found, qkv, close, decay=decay)
+
+
 @pytest.mark.parametrize("kind", ["token", "channel"])
 def test_packed_sequences_start_from_their_own_states(ran, close, kind):
     qkv, decays = operands(90, dim_k=24, dim_v=40, dtype=torch.float32)

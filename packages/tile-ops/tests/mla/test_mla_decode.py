@@ -11,8 +11,9 @@ import torch
 import tile_ops
 from tile_ops.errors import WrongDtype, WrongShape, WrongStride, WrongValue
 from tile_ops.kernel import Target, resolve
+from tile_ops.kernel.target import SHARED_MEMORY
 from tile_ops.mla import reference
-from tile_ops.mla.configs import SHARED, plan, shipped
+from tile_ops.mla.configs import plan, shipped
 from tile_ops.mla.kernels import BEHIND
 from tile_ops.mla.problem import DecodeProblem
 
@@ -192,14 +193,14 @@ def test_autocast(close, device):
     close(found, expected, reference.TOLERANCES["bfloat16"])
 
 
-@pytest.mark.parametrize("arch", sorted(SHARED))
+@pytest.mark.parametrize("arch", sorted(SHARED_MEMORY))
 @pytest.mark.parametrize("heads", [1, 16, 128])
 def test_tiles_fit_the_shared_memory(arch, heads):
     target = Target("hip" if arch.startswith("gfx") else "cuda", arch)
     (_, spec), *_ = plan(DecodeProblem(64, heads, 512, 64, 64, 100, 100, "float16"), target).kernels
     tiles = {"block_h": 64, "block_n": 64, "stages": 2} | dict(spec.arguments)  # those of pairs
     row, block_h, block_n = 512 + 64, tiles["block_h"], tiles["block_n"]
-    assert 2 * ((block_h + tiles["stages"] * block_n) * row + block_h * block_n) < SHARED[arch]
+    assert 2 * ((block_h + tiles["stages"] * block_n) * row + block_h * block_n) < SHARED_MEMORY[arch]
 
 
 def test_parts_fill_the_device_and_no_more():

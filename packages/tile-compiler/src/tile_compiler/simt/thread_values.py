@@ -118,6 +118,8 @@ class ThreadValues:
         a, b = self._closure(node.a), self._closure(node.b)
         if type(node).__name__ in ("FloorDiv", "FloorMod", "Div", "Mod") and not tile_ir.static(node.b):
             return lambda: np.asarray(operation(a(), _not_zero(b())))
+        if type(node).__name__ in ("And", "Or"):
+            return lambda: _connected(operation, a, b, decides=type(node).__name__ == "Or")
         return lambda: np.asarray(operation(a(), b()))
 
     def _variable(self, node: Any) -> Array:
@@ -168,6 +170,23 @@ def _raise(varying: bool) -> Array:
 
 def _not_zero(divisor: Array) -> Array:
     return np.where(divisor == 0, 1, divisor)
+
+
+def _connected(operation: Any, a: Callable[[], Array], b: Callable[[], Array], decides: bool) -> Array:
+    """A conjunction or disjunction; one part that has the value `decides` for all threads makes the other one matter not."""
+    try:
+        left = a()
+    except Unknown:
+        right = b()
+        if (right.astype(bool) != decides).any():
+            raise
+        return right
+    try:
+        return np.asarray(operation(left, b()))
+    except Unknown:
+        if (left.astype(bool) != decides).any():
+            raise
+        return left
 
 
 _OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {

@@ -14,6 +14,9 @@ from tile_runtime import registry
 #: What the emulator plays where TILELANG_DEFAULT_TARGET names no GPU.
 EMULATED = "cuda -arch=sm_80"
 
+#: Bytes of shared memory that a block may have, by architecture (CUDA programming guide, CDNA 3 instruction set).
+SHARED_MEMORY = {"sm_80": 163 << 10, "sm_86": 99 << 10, "sm_89": 99 << 10, "sm_90a": 227 << 10, "gfx942": 64 << 10}
+
 
 @dataclass(frozen=True)
 class Target:
@@ -31,6 +34,11 @@ class Target:
     def text(self) -> str:
         """As `tilelang.compile(target=...)` reads it. A CPU's level is that of this machine and stays unsaid."""
         return "cpu" if self.kind == "cpu" else f"{self.kind} -{'arch' if self.kind == 'cuda' else 'mcpu'}={self.arch}"
+
+    @property
+    def shared_memory(self) -> int:
+        """Bytes of it that a block of this GPU may have."""
+        return SHARED_MEMORY.get(self.arch, SHARED_MEMORY["sm_86"])
 
     def runs(self) -> tuple[str, ...]:
         """Architectures whose prebuilt kernels run here, best first."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from tile_ops.again import offer
 from tile_ops.constants import constant
 from tile_ops.kernel import target_of
+from tile_ops.linear_attention_backward import api as _gradients  # noqa: F401  # registers the operator
 from tile_ops.operator import Operator
 from tile_ops.registration import operation
 from tile_ops.state_space.problem import check_lengths
@@ -48,7 +51,8 @@ def linear_attention(
 
     Result: o, as v; with `return_final_state` also the last states, float32 of shape (batch or sequences, heads, dim_v,
     dim_k). Products are summed in float32 from operands rounded to the type of v; the state stays in float32. The result
-    is the same, bit for bit, in every run, batch and packing. There is no gradient.
+    is the same, bit for bit, in every run, batch and packing. Gradients, of all operands and through the last states, are
+    made in a fixed order, so that they are the same in every run.
     Raises WrongShape, WrongDtype, WrongValue, WrongDevice.
 
     Source: Katharopoulos et al. 2020 (plain), Sun et al. 2023 (retention), Yang et al. 2024 (gated), in the chunks of Dao
@@ -101,8 +105,8 @@ def _linear_attention(
         run.run("table", lengths, first, table)
     step, sums = (v.new_empty((batch, heads, nchunks, size), dtype=torch.float32) for _ in range(2))
     none = constant(heads, 0.0, torch.float32, v.device)
-    decays = none if decay is None else decay.float().contiguous()
-    run.run("decays", decays, table, step, sums, numbers=(seqlen,), views=_decay_views)
+    decays = none if decay is None else decay.float() if problem.decay == "head" else decay
+    run.run("decays", decays.contiguous(), table, step, sums, numbers=(seqlen,), views=_decay_views)
 
     states = v.new_empty((batch, nchunks, heads, dim_v, dim_k), dtype=torch.float32)
     before = torch.empty_like(states, dtype=v.dtype)
@@ -154,3 +158,20 @@ def _fake(
     sequences = v.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
     final = v.new_empty((sequences, *v.shape[2:], q.shape[3]), dtype=torch.float32)
     return torch.empty_like(v, memory_format=torch.contiguous_format), final
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    q, k, v, decay, ctx.scale, initial_state, cu_seqlens = inputs
+    ctx.save_for_backward(q, k, v, decay, initial_state, cu_seqlens)
+    ctx.set_materialize_grads(False)
+
+
+def _backward(ctx: Any, do: Tensor | None, dfinal: Tensor | None) -> tuple[Tensor | None, ...]:
+    q, k, v, decay, initial_state, cu_seqlens = ctx.saved_tensors
+    do = torch.zeros_like(v) if do is None else do
+    operands = (q, k, v, decay, ctx.scale, initial_state, cu_seqlens)
+    dq, dk, dv, ddecay, dinitial = torch.ops.tile_ops.linear_attention_backward(do, dfinal, *operands)
+    return dq, dk, dv, None if decay is None else ddecay, None, None if initial_state is None else dinitial, None
+
+
+_linear_attention.register_autograd(_backward, setup_context=_save)

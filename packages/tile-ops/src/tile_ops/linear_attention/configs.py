@@ -34,20 +34,25 @@ def plan(problem: AttentionProblem, target: Target) -> Plan:
         )
         return Plan.of({"gated": spec}, "a decay for each channel: 16 tokens at a time", RULE)
     kernels = {"table": KernelSpec.of(scan.FAMILY, "chunk_table", chunk_size=model.chunk_size)} if packed else {}
-    kernels["decays"] = KernelSpec.of(
-        FAMILY,
-        "decays",
-        dtype=problem.decay_dtype,
-        chunk_size=model.chunk_size,
-        block_heads=16,
-        per_token=problem.decay == "token",
-        packed=packed,
-    )
+    kernels["decays"] = decays(problem)
     kernels["chunk_state"] = scan.chunk_state(model, target, "float32", packed)
     kernels["pass_states"] = scan.pass_states(model, problem.initial, packed)
     kernels["products"] = scan.products(model, target, packed)
     kernels["chunk_scan"] = scan.chunk_scan(model, target, False, False, packed)
     return Plan.of(kernels, f"one decay for a state: chunks of {model.chunk_size} tokens", RULE)
+
+
+def decays(problem: AttentionProblem) -> KernelSpec:
+    """16 heads of a chunk to a block."""
+    return KernelSpec.of(
+        FAMILY,
+        "decays",
+        dtype=problem.decay_dtype,
+        chunk_size=problem.model.chunk_size,
+        block_heads=16,
+        per_token=problem.decay == "token",
+        packed=problem.packed,
+    )
 
 
 def shipped(target: Target) -> Iterator[KernelSpec]:

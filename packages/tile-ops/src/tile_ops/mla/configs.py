@@ -46,8 +46,6 @@ FLOAT32 = (Config(16, 16, 1), Config(8, 16, 1))
 #: for 128 (AVX2, float32; bfloat16 0.7 and 0.94).
 CPU = (Config(16, 64, 1), Config(32, 64, 1), Config(64, 64, 1))
 
-#: Bytes of shared memory that a block may have, by architecture (CUDA programming guide, CDNA 3 instruction set).
-SHARED = {"sm_80": 163 << 10, "sm_86": 99 << 10, "sm_89": 99 << 10, "sm_90a": 227 << 10, "gfx942": 64 << 10}
 #: Multiprocessors of the usual device: A100, A10, L40, H100/H200, MI300X.
 PROCESSORS = {"sm_80": 108, "sm_86": 72, "sm_89": 142, "sm_90a": 132, "gfx942": 304}
 #: Blocks that keep any CPU busy.
@@ -94,7 +92,7 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
 
 
 def _config(problem: DecodeProblem, target: Target) -> Config:
-    limit = SHARED.get(target.arch, SHARED["sm_86"])
+    limit = target.shared_memory
     row = problem.dim + problem.rope
     if target.kind == "cpu":
         found = next((c for c in CPU if problem.heads <= c.block_h), CPU[-1])

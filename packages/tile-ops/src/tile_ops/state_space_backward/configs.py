@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 from tile_ops.kernel import KernelSpec, Target
 from tile_ops.operator import Plan
@@ -25,18 +26,10 @@ def plan(problem: ScanProblem, target: Target) -> Plan:
         kernels["gate"] = KernelSpec.of(FAMILY, "gate_backward", dtype=model.dtype, block=1024)
     kernels["chunk_gradient"] = forward.chunk_state(model, target, "float32", packed, reverse=True)
     kernels["pass_gradients"] = forward.pass_states(model, True, packed, reverse=True)
-    kernels["inputs"] = _products("inputs_backward", model, target, skip=problem.skip, packed=packed)
-    kernels["c_factors"] = _products("factors_backward", model, target, packed=packed, reverse=False)
-    kernels["b_factors"] = _products("factors_backward", model, target, packed=packed, reverse=True)
-    kernels["edges"] = KernelSpec.of(
-        FAMILY,
-        "edges",
-        dtype=model.dtype,
-        chunk_size=model.chunk_size,
-        headdim=model.headdim,
-        dstate=model.dstate,
-        block=1024,
-    )
+    kernels["inputs"] = products("inputs_backward", model, target, skip=problem.skip, packed=packed)
+    kernels["c_factors"] = products("factors_backward", model, target, packed=packed, reverse=False)
+    kernels["b_factors"] = products("factors_backward", model, target, packed=packed, reverse=True)
+    kernels["edges"] = edges(model)
     kernels["steps_backward"] = KernelSpec.of(
         FAMILY,
         "steps_backward",
@@ -46,7 +39,7 @@ def plan(problem: ScanProblem, target: Target) -> Plan:
         softplus=problem.softplus,
         packed=packed,
     )
-    kernels["sum"] = KernelSpec.of(FAMILY, "sum_chunks", block=128)
+    kernels["sum"] = sum_chunks()
     return Plan.of(
         kernels, f"chunks of {model.chunk_size} tokens, tiles of 64", "rule: state_space_backward/configs.py"
     )
@@ -62,10 +55,30 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
                 yield spec
 
 
-def _products(function: str, model: Model, target: Target, **flags: bool) -> KernelSpec:
+def edges(model: Model) -> KernelSpec:
+    """1024 elements of a state at a time."""
+    return KernelSpec.of(
+        FAMILY,
+        "edges",
+        dtype=model.dtype,
+        chunk_size=model.chunk_size,
+        headdim=model.headdim,
+        dstate=model.dstate,
+        block=1024,
+    )
+
+
+def sum_chunks() -> KernelSpec:
+    """128 heads to a block."""
+    return KernelSpec.of(FAMILY, "sum_chunks", block=128)
+
+
+def products(function: str, model: Model, target: Target, **flags: bool) -> KernelSpec:
     """64 tokens to a block: a warpgroup of Hopper. Without wgmma a thread that has two results of `factors_backward`, all
     columns of some rows, has no registers left: two warps share the columns."""
     paired = function == "factors_backward" and target.kind == "cuda" and not forward.hopper(target)
+    threads = 256 if paired else 128
+    block, stages, part = _tiles(function, model, target, threads)
     return KernelSpec.of(
         FAMILY,
         function,
@@ -74,8 +87,32 @@ def _products(function: str, model: Model, target: Target, **flags: bool) -> Ker
         chunk_size=model.chunk_size,
         headdim=model.headdim,
         dstate=model.dstate,
-        block=64,
-        stages=2 if forward.hopper(target) else 0,
-        threads=256 if paired else 128,
+        block=block,
+        stages=stages,
+        part=part,
+        threads=threads,
         **flags,
     )
+
+
+def _tiles(function: str, model: Model, target: Target, threads: int) -> tuple[int, int, int]:
+    """Tokens of a block, stages, and rows (`factors_backward`) or columns of a state that lie in shared memory at a time: all
+    of them, with 64 tokens, where they fit."""
+    columns, depth = (-(-dim // 16) * 16 for dim in (model.headdim, model.dstate))
+    along, across = (columns, depth) if function == "factors_backward" else (depth, columns)
+    usual = 2 if forward.hopper(target) else 0
+    if target.kind == "cpu":
+        return 64, usual, along
+    size = forward.itemsize(model.dtype)
+    parts = [along, *(part for part in (128, 64, 32, 16) if part < along and along % part == 0)]
+    for block, stages, part in product((64, 32, 16), sorted({usual, 0}, reverse=True), parts):
+        row = columns + depth
+        step = max(1, stages) * block * row
+        state = part * across
+        if function == "factors_backward":
+            elements = block * row + step + state + (block * block if threads > 2 * block else 0)
+        else:
+            elements = block * depth + max(step, state)  # the state lies where the steps' tiles come
+        if size * elements <= target.shared_memory:
+            break
+    return block, stages, part

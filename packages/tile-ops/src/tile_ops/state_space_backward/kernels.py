@@ -50,8 +50,11 @@ def gate_backward(dtype, block):
     return gate_backward
 
 
-def inputs_backward(dtype, chunk_size, headdim, dstate, block, stages, threads, skip, packed):
-    """dx of `block` tokens of a head; `skipped` = x . dy of each token, whose sum is the gradient of D."""
+def inputs_backward(dtype, chunk_size, headdim, dstate, block, stages, part, threads, skip, packed):
+    """dx of `block` tokens of a head; `skipped` = x . dy of each token, whose sum is the gradient of D.
+
+    Of a gradient of a state `part` columns at a time.
+    """
     batch, seqlen, nheads, ngroups, nchunks = T.dynamic("batch, seqlen, nheads, ngroups, nchunks")
     columns, depth = -(-headdim // 16) * 16, -(-dstate // 16) * 16
     tiles = chunk_size // block
@@ -75,7 +78,7 @@ def inputs_backward(dtype, chunk_size, headdim, dstate, block, stages, threads, 
             B_tile = T.alloc_shared((block, depth), dtype)
             C_tile = T.alloc_shared((block, depth), dtype)
             dy_tile = T.alloc_shared((block, columns), dtype)
-            state_tile = T.alloc_shared((columns, depth), dtype)
+            state_tile = T.alloc_shared((columns, part), dtype)
             scores = T.alloc_fragment((block, block), "float32")
             weights = T.alloc_fragment((block, block), dtype)
             row_sum = T.alloc_fragment((block,), "float32")
@@ -90,8 +93,15 @@ def inputs_backward(dtype, chunk_size, headdim, dstate, block, stages, threads, 
             token = begin + row
             if token < end:
                 T.copy(B[b, token : token + block, group, 0:depth], B_tile)
-                T.copy(after[b, chunk, head, 0:columns, 0:depth], state_tile)
-                T.gemm(B_tile, state_tile, acc, transpose_B=True, clear_accum=True, policy=T.GemmWarpPolicy.FullRow)
+                if part == depth:
+                    T.copy(after[b, chunk, head, 0:columns, 0:depth], state_tile)
+                    T.gemm(B_tile, state_tile, acc, transpose_B=True, clear_accum=True, policy=T.GemmWarpPolicy.FullRow)
+                else:
+                    T.clear(acc)
+                    for n in T.serial(depth // part):
+                        T.copy(after[b, chunk, head, 0:columns, n * part : (n + 1) * part], state_tile)
+                        B_part = B_tile[:, n * part : (n + 1) * part]
+                        T.gemm(B_part, state_tile, acc, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
                 s_end = dA_cumsum[b, head, chunk, chunk_size - 1] * LOG2E
                 for i in T.Parallel(block):
                     row_sum[i] = dA_cumsum[b, head, chunk, row + i] * LOG2E
@@ -122,10 +132,11 @@ def inputs_backward(dtype, chunk_size, headdim, dstate, block, stages, threads, 
     return inputs_backward
 
 
-def factors_backward(dtype, chunk_size, headdim, dstate, block, stages, threads, packed, reverse):
+def factors_backward(dtype, chunk_size, headdim, dstate, block, stages, part, threads, packed, reverse):
     """dC of `block` tokens of a group, or dB with `reverse`; `dots` has C . dC, or B . db, of each token and head.
 
     dC: p, q = dy, x; r, factor = B, C; states before chunks. dB: p, q = x, dy; r, factor = C, B; gradients after them.
+    Of a state `part` rows at a time.
     """
     batch, seqlen, nheads, ngroups, nchunks = T.dynamic("batch, seqlen, nheads, ngroups, nchunks")
     columns, depth = -(-headdim // 16) * 16, -(-dstate // 16) * 16
@@ -152,7 +163,7 @@ def factors_backward(dtype, chunk_size, headdim, dstate, block, stages, threads,
             p_tile = T.alloc_shared((block, columns), dtype)
             q_tile = T.alloc_shared((block, columns), dtype)
             r_tile = T.alloc_shared((block, depth), dtype)
-            state_tile = T.alloc_shared((columns, depth), dtype)
+            state_tile = T.alloc_shared((part, depth), dtype)
             factor_tile = T.alloc_shared((block, depth), dtype)
             scores = T.alloc_fragment((block, block), "float32")
             weights = (T.alloc_shared if shared else T.alloc_fragment)((block, block), dtype)
@@ -173,8 +184,15 @@ def factors_backward(dtype, chunk_size, headdim, dstate, block, stages, threads,
                 for h in T.serial(per_group):
                     head = group * per_group + h
                     T.copy(p[b, token : token + block, head, 0:columns], p_tile)
-                    T.copy(states[b, chunk, head, 0:columns, 0:depth], state_tile)
-                    T.gemm(p_tile, state_tile, acc, clear_accum=True, policy=T.GemmWarpPolicy.FullRow)
+                    if part == columns:
+                        T.copy(states[b, chunk, head, 0:columns, 0:depth], state_tile)
+                        T.gemm(p_tile, state_tile, acc, clear_accum=True, policy=T.GemmWarpPolicy.FullRow)
+                    else:
+                        T.clear(acc)
+                        for n in T.serial(columns // part):
+                            T.copy(states[b, chunk, head, n * part : (n + 1) * part, 0:depth], state_tile)
+                            p_part = p_tile[:, n * part : (n + 1) * part]
+                            T.gemm(p_part, state_tile, acc, policy=T.GemmWarpPolicy.FullRow)
                     s_end = dA_cumsum[b, head, chunk, chunk_size - 1] * LOG2E
                     for i in T.Parallel(block):
                         row_sum[i] = dA_cumsum[b, head, chunk, row + i] * LOG2E

@@ -1,0 +1,1 @@
+"""Gradients of linear attention; `linear_attention` registers them."""

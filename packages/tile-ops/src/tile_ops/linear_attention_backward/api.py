@@ -1,0 +1,188 @@
+"""`tile_ops::linear_attention_backward`, which autograd calls."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tile_ops.constants import constant
+from tile_ops.kernel import target_of
+from tile_ops.linear_attention.problem import AttentionProblem
+from tile_ops.operator import Call, Operator
+from tile_ops.registration import operation
+
+from .configs import plan
+
+LINEAR_ATTENTION_BACKWARD = Operator(
+    "linear_attention_backward",
+    AttentionProblem.of,
+    plan,
+    lambda *operands, **options: target_of(*operands, *options.values()),
+)
+
+
+@operation("linear_attention_backward")
+def linear_attention_backward(
+    do: Tensor,
+    dfinal: Tensor | None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    decay: Tensor | None,
+    scale: float,
+    initial_state: Tensor | None,
+    cu_seqlens: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of q, k, v, decay and initial_state; empty where the operand is None.
+
+    do is as v, dfinal float32 as the last states. Each gradient is of its operand's type. All sums are made in a fixed order:
+    the result is the same, bit for bit, in every run.
+    """
+    options = {"decay": decay, "initial_state": initial_state, "cu_seqlens": cu_seqlens}
+    call = LINEAR_ATTENTION_BACKWARD.call(q, k, v, **options)
+    *_, dinitial = found = _fake(do, dfinal, q, k, v, decay, scale, initial_state, cu_seqlens)
+    sequences = len(v) if cu_seqlens is None else len(cu_seqlens) - 1
+    if not v.numel() or not sequences:
+        for gradient in found:
+            gradient.zero_()
+        if initial_state is not None and dfinal is not None:
+            dinitial.copy_(dfinal)
+        return found
+    target_of(do, dfinal, v)
+    if dfinal is None:
+        dfinal = v.new_zeros((sequences, *v.shape[2:], k.shape[3]), dtype=torch.float32)
+    do, dfinal, q, k, v = (t.contiguous() for t in (do, dfinal, q, k, v))
+    differentiate = _decay_per_channel if call.problem.decay == "channel" else _one_decay
+    far = differentiate(call, do, dfinal, q, k, v, decay, scale, initial_state, _chunks(call, v, cu_seqlens), found)
+    if initial_state is not None:
+        dinitial.copy_(far)
+    return found
+
+
+def _chunks(call: Call[AttentionProblem], v: Tensor, cu_seqlens: Tensor | None) -> tuple[int, Tensor, Tensor]:
+    """How many, the table of their tokens and the first one of each sequence: empty unless sequences are packed."""
+    seqlen, size = v.shape[1], call.problem.model.chunk_size
+    if cu_seqlens is None:
+        return -(-seqlen // size), v.new_empty((0, 2), dtype=torch.int32), v.new_empty(0, dtype=torch.int32)
+    count = (seqlen + (len(cu_seqlens) - 1) * (size - 1)) // size
+    table, first = v.new_empty((count, 2), dtype=torch.int32), v.new_empty(len(cu_seqlens), dtype=torch.int32)
+    call["table"](cu_seqlens.to(torch.int32).contiguous(), first, table)
+    return count, table, first
+
+
+def _one_decay(
+    call: Call[AttentionProblem],
+    do: Tensor,
+    dfinal: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    decay: Tensor | None,
+    scale: float,
+    initial_state: Tensor | None,
+    chunks: tuple[int, Tensor, Tensor],
+    found: tuple[Tensor, ...],
+) -> Tensor:
+    """Fills all gradients but the last; returns that of the states before the sequences."""
+    dq, dk, dv, ddecay, _ = found
+    (batch, seqlen, heads, dim_v), (heads_k, dim_k) = v.shape, q.shape[2:]
+    (nchunks, table, first), shared = chunks, heads // heads_k
+
+    def new(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        return v.new_empty(shape, dtype=dtype)
+
+    gradient = torch.empty_like(do)
+    call["scaled"](do.view(-1), gradient.view(-1), scale)
+    per_token = (batch, heads, nchunks, call.problem.model.chunk_size)
+    step, sums = new(*per_token), new(*per_token)
+    decays = constant(heads, 0.0, torch.float32, v.device) if decay is None else decay
+    decays = decays.float().view(1, 1, -1) if decays.ndim == 1 else decays
+    call["decays"](decays.contiguous(), table, step, sums, seqlen)
+
+    shape = (batch, nchunks, heads, dim_v, dim_k)
+    rows, flat = (batch, nchunks, heads * dim_v, dim_k), (batch, nchunks, heads, dim_v * dim_k)
+
+    def around(factor: Tensor, x: Tensor, roles: tuple[str, str], start: Tensor | None) -> tuple[Tensor, ...]:
+        """What chunks add to the state, or to its gradient; what is before chunks, or after them; what comes out at the far
+        end."""
+        states, beside, far = new(*shape), new(*shape, dtype=v.dtype), new(*dfinal.shape)
+        given = far[:0] if start is None else start.float().contiguous()
+        call[roles[0]](factor, x.flatten(2), step, sums, table, states.view(rows), shared)
+        ends = (given.flatten(2), beside.view(flat), far.flatten(2))
+        call[roles[1]](states.view(flat), sums, first, *ends)
+        return states, beside, far
+
+    states, before, _ = around(k, v, ("chunk_state", "pass_states"), initial_state)
+    _, after, far = around(q, gradient, ("chunk_gradient", "pass_gradients"), dfinal)
+
+    skipped, q_dots, k_dots = new(*per_token), new(*per_token), new(*per_token)
+    call["values"](k, q, v, gradient, step, sums, after, new(0), table, dv, skipped, shared)
+    call["queries"](gradient, v, k, q, step, sums, before, table, dq, q_dots, shared)
+    call["keys"](v, gradient, q, k, step, sums, after, table, dk, k_dots, shared)
+    if decay is not None:
+        edge = new(batch, heads, nchunks)
+        call["edges"](after.view(flat), before.view(flat), states.view(flat), sums, edge)
+        by_chunk = new(batch, nchunks, heads) if decay.ndim == 1 else ddecay
+        call["decays_backward"](q_dots, k_dots, edge, table, by_chunk, seqlen)
+        if decay.ndim == 1:
+            total = new(1, heads)
+            call["sum"](by_chunk.view(1, batch * nchunks, heads), total)
+            ddecay.copy_(total[0])
+    return far
+
+
+def _decay_per_channel(
+    call: Call[AttentionProblem],
+    do: Tensor,
+    dfinal: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    decay: Tensor | None,
+    scale: float,
+    initial_state: Tensor | None,
+    chunks: tuple[int, Tensor, Tensor],
+    found: tuple[Tensor, ...],
+) -> Tensor:
+    """As `_one_decay`."""
+    assert decay is not None
+    dq, dk, dv, ddecay, _ = found
+    nchunks, table, first = chunks
+    shape = (len(v), nchunks, *dfinal.shape[1:])
+    sums, q_products, k_products = (torch.empty_like(k, dtype=torch.float32) for _ in range(3))
+    call["sums"](decay.contiguous(), table, sums, nchunks)
+
+    def around(x: Tensor, factor: Tensor, roles: tuple[str, str], start: Tensor | None, scale: float) -> list[Tensor]:
+        """What chunks add to the state, or to its gradient; what is before chunks, or after them; what comes out at the far
+        end."""
+        states, beside = (v.new_empty(shape, dtype=dtype) for dtype in (torch.float32, v.dtype))
+        far = torch.empty_like(dfinal)
+        given = far[:0] if start is None else start.float().contiguous()
+        call[roles[0]](x, factor, sums, table, states, scale)
+        call[roles[1]](states.flatten(3), sums, table, first, given.flatten(2), beside.flatten(3), far.flatten(2))
+        return [states, beside, far]
+
+    states, before, _ = around(v, k, ("chunk_state", "pass_states"), initial_state, 1.0)
+    _, after, far = around(do, q, ("chunk_gradient", "pass_gradients"), dfinal, scale)
+    call["queries"](do, q, k, v, sums, before, table, dq, q_products, scale)
+    call["keys_values"](do, q, k, v, sums, after, table, dk, dv, k_products, scale)
+    call["gates"](q_products, k_products, sums, before, states, after, table, ddecay)
+    return far
+
+
+@linear_attention_backward.register_fake
+def _fake(
+    do: Tensor,
+    dfinal: Tensor | None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    decay: Tensor | None,
+    scale: float,
+    initial_state: Tensor | None,
+    cu_seqlens: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    def like(operand: Tensor | None) -> Tensor:
+        return v.new_empty(0) if operand is None else torch.empty_like(operand, memory_format=torch.contiguous_format)
+
+    return like(q), like(k), like(v), like(decay), like(initial_state)

@@ -1,0 +1,256 @@
+"""Gradients of linear attention agree with autograd through the recurrence in float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tile_ops
+from tile_ops.kernel import Target
+from tile_ops.kernel.target import SHARED_MEMORY
+from tile_ops.linear_attention import reference
+from tile_ops.linear_attention.problem import AttentionProblem
+from tile_ops.linear_attention_backward.api import LINEAR_ATTENTION_BACKWARD
+from tile_ops.linear_attention_backward.configs import plan
+from tile_ops.linear_attention_backward.reference import TOLERANCES
+from tile_ops.state_space.problem import Model
+
+KINDS = ["none", "head", "token", "channel"]
+full = pytest.mark.full
+
+
+def operands(
+    kind,
+    seqlen,
+    *,
+    heads=2,
+    heads_k=2,
+    dim_k=32,
+    dim_v=32,
+    batch=1,
+    sequences=None,
+    dtype=torch.float32,
+    decay_dtype=None,
+):
+    """q, k, v, a decay of the kind, initial states."""
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*shape):
+        return torch.randn(shape, generator=generator).to(dtype)
+
+    q, k, v = (normal(batch, seqlen, *shape) for shape in ((heads_k, dim_k), (heads_k, dim_k), (heads, dim_v)))
+    found = {"q": q, "k": k, "v": v, "initial_state": normal(sequences or batch, heads, dim_v, dim_k)}
+    decays = {
+        "head": -torch.rand(heads, generator=generator) / 8,
+        "token": -torch.rand(batch, seqlen, heads, generator=generator) / 4,
+        "channel": -8 * torch.rand(batch, seqlen, heads, dim_k, generator=generator) ** 4,
+    }
+    return found if kind == "none" else {**found, "decay": decays[kind].to(decay_dtype or torch.float32)}
+
+
+def gradients(attention, values, dtype=None, through=(True, True), **options):
+    """By name, of a sum of the outputs and the last states (`through` says which) with random weights."""
+    values = {name: value.detach().to(dtype or value.dtype).requires_grad_() for name, value in values.items()}
+    results = attention(**values, **options)
+    generator = torch.Generator().manual_seed(1)
+    weights = [torch.randn(t.shape, generator=generator).to(torch.float16).to(t.dtype) for t in results]
+    sum((result * weight).sum() for result, weight, used in zip(results, weights, through) if used).backward()
+    return {name: value.grad for name, value in values.items()}
+
+
+def ours(**operands):
+    return tile_ops.linear_attention(**operands, return_final_state=True)
+
+
+def agree(values, close, **options):
+    found = gradients(ours, values, **options)
+    expected = gradients(reference.linear_attention, values, torch.float64, **options)
+    tolerance = TOLERANCES[str(values["v"].dtype).removeprefix("torch.")]
+    for name, gradient in found.items():
+        assert gradient.dtype == values[name].dtype, name
+        wanted = expected[name]  # None where the results that count do not depend on the operand
+        close(gradient, torch.zeros_like(gradient) if wanted is None else wanted, tolerance)
+
+
+@pytest.mark.parametrize("seqlen", [1, 64, 70, 130])
+@pytest.mark.parametrize("kind", KINDS)
+def test_agrees_with_the_recurrence(close, kind, seqlen):
+    """Less than a chunk or a block of tokens, whole ones, and more; dimensions that fill no tile."""
+    agree(operands(kind, seqlen, batch=2, dim_k=24, dim_v=40), close)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_packed_sequences_have_states_of_their_own(close, kind):
+    ends = torch.tensor([0, 0, 20, 20, 90, 91])  # int64 is converted
+    agree(operands(kind, 91, sequences=5, dim_k=24, dim_v=40), close, cu_seqlens=ends, scale=0.5)
+
+
+@pytest.mark.parametrize("kind", KINDS[:3])
+def test_heads_that_share_keys(close, kind):
+    agree(operands(kind, 70, heads=6, heads_k=2, batch=2), close)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_half_precision(close, kind, dtype):
+    """With decays of that type."""
+    agree(operands(kind, 130, dim_k=64, dim_v=48, dtype=dtype, decay_dtype=dtype), close)
+
+
+@pytest.mark.parametrize("kind", ["token", "channel"])
+def test_large_dimensions(close, kind):
+    agree(operands(kind, 70, heads=1, heads_k=1, dim_k=256, dim_v=136), close)
+
+
+@pytest.mark.parametrize("scale", [0.0, -2.0])
+@pytest.mark.parametrize("kind", ["head", "channel"])
+def test_any_scale(close, kind, scale):
+    agree(operands(kind, 70), close, scale=scale)
+
+
+@pytest.mark.parametrize("through", [(True, False), (False, True)], ids=["outputs", "last states"])
+@pytest.mark.parametrize("kind", ["token", "channel"])
+def test_results_of_which_one_counts(close, kind, through):
+    values = operands(kind, 70)
+    agree(values, close, through=through)
+    del values["initial_state"]
+    agree(values, close, through=through)
+
+
+@pytest.mark.parametrize("kind", ["head", "channel"])
+def test_decays_that_leave_nothing(close, kind):
+    """exp(-1000) is 0: sums of decays are large, and what they are taken the exponent of is never positive."""
+    values = operands(kind, 70)
+    values["decay"] = torch.full_like(values["decay"], -1000.0)
+    found = gradients(ours, values)
+    expected = gradients(reference.linear_attention, values, torch.float64)
+    for name in "qkv":
+        close(found[name], expected[name], TOLERANCES["float32"])
+    assert not found["initial_state"].any()
+    terms = (values["q"] * expected["q"]).abs().max()  # what cancels in the gradient of a decay, which is 0
+    assert found["decay"].abs().max() <= TOLERANCES["float32"] * terms
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["cuda -arch=sm_80", pytest.param("cuda -arch=sm_90a", marks=full), pytest.param("hip -mcpu=gfx942", marks=full)],
+)
+@pytest.mark.parametrize("kind", ["token", "channel"])
+def test_on_tensor_cores(close, run_as, kind, target):
+    """Packed, so that where a chunk begins is read."""
+    run_as(target)
+    heads = 1 if kind == "channel" else 2
+    values = operands(kind, 70, sequences=3, heads=heads, heads_k=1, dim_k=16, dim_v=40, dtype=torch.float16)
+    agree(values, close, cu_seqlens=torch.tensor([0, 0, 66, 70]))
+
+
+@full
+@pytest.mark.parametrize("target", ["cuda -arch=sm_80", "cuda -arch=sm_90a", "hip -mcpu=gfx942"])
+@pytest.mark.parametrize("kind", ["head", "channel"])
+def test_on_tensor_cores_with_the_dimensions_of_models(close, run_as, kind, target):
+    """On gfx942 parts of states and 32 tokens are all that shared memory holds."""
+    run_as(target)
+    agree(operands(kind, 70, heads=1, heads_k=1, dim_k=128, dim_v=128, dtype=torch.bfloat16), close)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_are_the_same_in_every_run(kind):
+    ends = torch.tensor([0, 70, 70, 150], dtype=torch.int32)
+    values = operands(kind, 150, sequences=3)
+    first, second = (gradients(ours, values, cu_seqlens=ends) for _ in range(2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_empty(kind):
+    for sizes in ({"seqlen": 0}, {"seqlen": 5, "batch": 0}, {"seqlen": 5, "heads": 0, "heads_k": 0}):
+        values = operands(kind, **sizes)
+        found = gradients(ours, values)
+        assert all(found[name].shape == value.shape for name, value in values.items())
+        if not sizes["seqlen"]:  # the last states are the initial ones
+            generator = torch.Generator().manual_seed(1)
+            weight = torch.randn(values["initial_state"].shape, generator=generator).half()
+            assert torch.equal(found["initial_state"], weight.float())
+        if kind == "head":
+            assert not found["decay"].any()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_is_a_torch_operator(kind):
+    values = operands(kind, 20)
+    given = [values["q"], values["k"], values["v"], values.get("decay"), 0.5, values["initial_state"], None]
+    leaves = [x.requires_grad_() for x in given if isinstance(x, torch.Tensor)]
+    torch.library.opcheck(torch.ops.tile_ops.linear_attention.default, tuple(given))
+    o, final = torch.ops.tile_ops.linear_attention(*given)
+    dresults = torch.ones_like(o), torch.ones_like(final)
+    operator = torch.ops.tile_ops.linear_attention_backward.default
+    detached = [x.detach() if isinstance(x, torch.Tensor) else x for x in given]
+    torch.library.opcheck(operator, (*dresults, *detached))
+    torch.library.opcheck(operator, (dresults[0], None, *detached))
+    compiled = torch.compile(
+        lambda *operands: torch.ops.tile_ops.linear_attention(*operands), fullgraph=True, backend="aot_eager"
+    )
+    found = torch.autograd.grad(compiled(*given), leaves, dresults)
+    assert all(map(torch.equal, found, torch.autograd.grad((o, final), leaves, dresults)))
+
+
+@pytest.mark.cpu("the gradient is called by itself")
+@pytest.mark.parametrize("kind", KINDS)
+def test_our_kernels_make_them(kind):
+    values = operands(kind, 90, sequences=2)
+    options = {name: values.get(name) for name in ("decay", "initial_state")}
+    options["cu_seqlens"] = torch.tensor([0, 50, 90], dtype=torch.int32)
+    call = [values[name] for name in "qkv"]
+    before = LINEAR_ATTENTION_BACKWARD.explain(*call, **options)
+    gradients(ours, values, cu_seqlens=options["cu_seqlens"])
+    after = LINEAR_ATTENTION_BACKWARD.explain(*call, **options)
+    assert all(new.launches > old.launches for old, new in zip(before.kernels, after.kernels))
+    own = {kernel.spec.function for kernel in after.kernels if kernel.spec.family == "linear_attention_backward"}
+    assert (
+        own
+        == {
+            "none": {"scaled"},
+            "head": {"scaled", "decays_backward"},
+            "token": {"scaled", "decays_backward"},
+            "channel": {
+                "gate_sums",
+                "gated_chunk_state",
+                "gated_pass_states",
+                "queries_backward",
+                "keys_values_backward",
+                "gates_backward",
+            },
+        }[kind]
+    )
+
+
+@pytest.mark.cpu("plans")
+@pytest.mark.parametrize(
+    "target", [Target("cpu", "x86-64-v3"), *(Target("cuda", a) for a in ("sm_80", "sm_90a"))], ids=str
+)
+@pytest.mark.parametrize("kind", ["none", "token", "channel"])
+def test_what_is_shipped_makes_them(target, kind):
+    known = {spec for family in tile_ops.families() for spec in family.shipped(target)}
+    problem = AttentionProblem(Model("bfloat16", 64, 128, 128, heads_per_group=1), kind, "float32", False, False)
+    assert {spec for _, spec in plan(problem, target).kernels} <= known
+
+
+@pytest.mark.cpu("plans")
+@pytest.mark.parametrize("arch", sorted(SHARED_MEMORY))
+def test_tiles_get_smaller_where_shared_memory_is_small(arch):
+    """128 channels fit everywhere; where 64 tokens and a whole state do, these are taken."""
+    target = Target("hip" if arch.startswith("gfx") else "cuda", arch)
+    tiles = {}
+    for dtype in ("bfloat16", "float32"):
+        problem = AttentionProblem(Model(dtype, 64, 128, 128, heads_per_group=1), "token", "float32", False, False)
+        spec = dict(plan(problem, target).kernels)["keys"]
+        arguments = dict(spec.arguments)
+        tiles[dtype] = arguments["block"], arguments["part"]
+    expected = {
+        "sm_80": {"bfloat16": (64, 128), "float32": (64, 32)},
+        "sm_86": {"bfloat16": (64, 64), "float32": (32, 32)},
+        "sm_89": {"bfloat16": (64, 64), "float32": (32, 32)},
+        "sm_90a": {"bfloat16": (64, 128), "float32": (64, 64)},
+        "gfx942": {"bfloat16": (32, 64), "float32": (16, 32)},
+    }
+    assert tiles == expected[arch]
