@@ -110,9 +110,11 @@ def _tiles(function: str, model: Model, target: Target, threads: int) -> tuple[i
         step = max(1, stages) * block * row
         state = part * across
         if function == "factors_backward":
-            elements = block * row + step + state + (block * block if threads > 2 * block else 0)
+            shared = threads > 2 * block or model.dtype == "float32"  # the weights lie there
+            elements = block * row + step + state + (block * block if shared else 0)
         else:
-            elements = block * depth + max(step, state)  # the state lies where the steps' tiles come
+            # Without stages the state lies where the steps' tiles come.
+            elements = block * depth + (step + state if stages else max(step, state))
         if size * elements <= target.shared_memory:
             break
     return block, stages, part
