@@ -66,7 +66,7 @@ def _chunks(call: Call[AttentionProblem], v: Tensor, cu_seqlens: Tensor | None) 
         return -(-seqlen // size), v.new_empty((0, 2), dtype=torch.int32), v.new_empty(0, dtype=torch.int32)
     count = (seqlen + (len(cu_seqlens) - 1) * (size - 1)) // size
     table, first = v.new_empty((count, 2), dtype=torch.int32), v.new_empty(len(cu_seqlens), dtype=torch.int32)
-    call["table"](cu_seqlens.to(torch.int32).contiguous(), first, table)
+    call.run("table", cu_seqlens.to(torch.int32).contiguous(), first, table)
     return count, table, first
 
 
@@ -92,12 +92,12 @@ def _one_decay(
         return v.new_empty(shape, dtype=dtype)
 
     gradient = torch.empty_like(do)
-    call["scaled"](do.view(-1), gradient.view(-1), scale)
+    call.run("scaled", do.view(-1), gradient.view(-1), numbers=(scale,))
     per_token = (batch, heads, nchunks, call.problem.model.chunk_size)
     step, sums = new(*per_token), new(*per_token)
     decays = constant(heads, 0.0, torch.float32, v.device) if decay is None else decay
     decays = decays.float().view(1, 1, -1) if decays.ndim == 1 else decays
-    call["decays"](decays.contiguous(), table, step, sums, seqlen)
+    call.run("decays", decays.contiguous(), table, step, sums, numbers=(seqlen,))
 
     shape = (batch, nchunks, heads, dim_v, dim_k)
     rows, flat = (batch, nchunks, heads * dim_v, dim_k), (batch, nchunks, heads, dim_v * dim_k)
@@ -107,26 +107,26 @@ def _one_decay(
         end."""
         states, beside, far = new(*shape), new(*shape, dtype=v.dtype), new(*dfinal.shape)
         given = far[:0] if start is None else start.float().contiguous()
-        call[roles[0]](factor, x.flatten(2), step, sums, table, states.view(rows), shared)
+        call.run(roles[0], factor, x.flatten(2), step, sums, table, states.view(rows), numbers=(shared,))
         ends = (given.flatten(2), beside.view(flat), far.flatten(2))
-        call[roles[1]](states.view(flat), sums, first, *ends)
+        call.run(roles[1], states.view(flat), sums, first, *ends)
         return states, beside, far
 
     states, before, _ = around(k, v, ("chunk_state", "pass_states"), initial_state)
     _, after, far = around(q, gradient, ("chunk_gradient", "pass_gradients"), dfinal)
 
     skipped, q_dots, k_dots = new(*per_token), new(*per_token), new(*per_token)
-    call["values"](k, q, v, gradient, step, sums, after, new(0), table, dv, skipped, shared)
-    call["queries"](gradient, v, k, q, step, sums, before, table, dq, q_dots, shared)
-    call["keys"](v, gradient, q, k, step, sums, after, table, dk, k_dots, shared)
+    call.run("values", k, q, v, gradient, step, sums, after, new(0), table, dv, skipped, numbers=(shared,))
+    call.run("queries", gradient, v, k, q, step, sums, before, table, dq, q_dots, numbers=(shared,))
+    call.run("keys", v, gradient, q, k, step, sums, after, table, dk, k_dots, numbers=(shared,))
     if decay is not None:
         edge = new(batch, heads, nchunks)
-        call["edges"](after.view(flat), before.view(flat), states.view(flat), sums, edge)
+        call.run("edges", after.view(flat), before.view(flat), states.view(flat), sums, edge)
         by_chunk = new(batch, nchunks, heads) if decay.ndim == 1 else ddecay
-        call["decays_backward"](q_dots, k_dots, edge, table, by_chunk, seqlen)
+        call.run("decays_backward", q_dots, k_dots, edge, table, by_chunk, numbers=(seqlen,))
         if decay.ndim == 1:
             total = new(1, heads)
-            call["sum"](by_chunk.view(1, batch * nchunks, heads), total)
+            call.run("sum", by_chunk.view(1, batch * nchunks, heads), total)
             ddecay.copy_(total[0])
     return far
 
@@ -150,7 +150,7 @@ def _decay_per_channel(
     nchunks, table, first = chunks
     shape = (len(v), nchunks, *dfinal.shape[1:])
     sums, q_products, k_products = (torch.empty_like(k, dtype=torch.float32) for _ in range(3))
-    call["sums"](decay.contiguous(), table, sums, nchunks)
+    call.run("sums", decay.contiguous(), table, sums, numbers=(nchunks,))
 
     def around(x: Tensor, factor: Tensor, roles: tuple[str, str], start: Tensor | None, scale: float) -> list[Tensor]:
         """What chunks add to the state, or to its gradient; what is before chunks, or after them; what comes out at the far
@@ -158,15 +158,15 @@ def _decay_per_channel(
         states, beside = (v.new_empty(shape, dtype=dtype) for dtype in (torch.float32, v.dtype))
         far = torch.empty_like(dfinal)
         given = far[:0] if start is None else start.float().contiguous()
-        call[roles[0]](x, factor, sums, table, states, scale)
-        call[roles[1]](states.flatten(3), sums, table, first, given.flatten(2), beside.flatten(3), far.flatten(2))
+        call.run(roles[0], x, factor, sums, table, states, numbers=(scale,))
+        call.run(roles[1], states.flatten(3), sums, table, first, given.flatten(2), beside.flatten(3), far.flatten(2))
         return [states, beside, far]
 
     states, before, _ = around(v, k, ("chunk_state", "pass_states"), initial_state, 1.0)
     _, after, far = around(do, q, ("chunk_gradient", "pass_gradients"), dfinal, scale)
-    call["queries"](do, q, k, v, sums, before, table, dq, q_products, scale)
-    call["keys_values"](do, q, k, v, sums, after, table, dk, dv, k_products, scale)
-    call["gates"](q_products, k_products, sums, before, states, after, table, ddecay)
+    call.run("queries", do, q, k, v, sums, before, table, dq, q_products, numbers=(scale,))
+    call.run("keys_values", do, q, k, v, sums, after, table, dk, dv, k_products, numbers=(scale,))
+    call.run("gates", q_products, k_products, sums, before, states, after, table, ddecay)
     return far
 
 

@@ -66,13 +66,13 @@ def ssd_scan_backward(
     if cu_seqlens is not None:
         nchunks = (seqlen + sequences * (chunk_size - 1)) // chunk_size
         table, first = new(nchunks, 2, dtype=torch.int32), new(sequences + 1, dtype=torch.int32)
-        run["table"](cu_seqlens.to(torch.int32).contiguous(), first, table)
+        run.run("table", cu_seqlens.to(torch.int32).contiguous(), first, table)
     per_token, per_group = (batch, nheads, nchunks, chunk_size), nheads // ngroups
     step, sums = new(*per_token), new(*per_token)
     decay = A.float().contiguous()
     bias = A.new_zeros(nheads, dtype=torch.float32) if dt_bias is None else dt_bias.float().contiguous()
     skip = new(0) if D is None else D.float().contiguous()
-    run["steps"](dt, decay, bias, table, step, sums)
+    run.run("steps", dt, decay, bias, table, step, sums)
 
     def passed(role: str, states: Tensor, start: Tensor | None) -> tuple[Tensor, Tensor]:
         """The states before chunks, or the gradients after them, and what comes out at the far end."""
@@ -80,23 +80,23 @@ def ssd_scan_backward(
         far = new(sequences, nheads, headdim * dstate)
         given = far[:0] if start is None else start.float().contiguous().view_as(far)
         shape = (batch, nchunks, nheads, headdim * dstate)
-        run[role](states.view(shape), sums, first, given, beside.view(shape), far)
+        run.run(role, states.view(shape), sums, first, given, beside.view(shape), far)
         return beside, far
 
     states = new(batch, nchunks, nheads * headdim, dstate)
-    run["chunk_state"](B, x.flatten(2), step, sums, table, states, per_group)
+    run.run("chunk_state", B, x.flatten(2), step, sums, table, states, numbers=(per_group,))
     before, _ = passed("pass_states", states, initial_states)
     if z is not None:
         u, du = torch.empty_like(x), torch.empty_like(x)
         cb = new(batch, nchunks, ngroups, chunk_size, chunk_size, dtype=x.dtype)
-        run["products"](C, B, table, cb)
+        run.run("products", C, B, table, cb)
         ungated = x.new_empty((batch, seqlen, 0))
         operands = (cb, x.flatten(2), step, sums, C, before, skip, ungated, table, u.flatten(2))
-        run["chunk_scan"](*operands, per_group, 1.0)
-        run["gate"](*(t.reshape(-1) for t in (dy, u, z.contiguous())), du.view(-1), dz.view(-1))
+        run.run("chunk_scan", *operands, numbers=(per_group, 1.0))
+        run.run("gate", *(t.reshape(-1) for t in (dy, u, z.contiguous())), du.view(-1), dz.view(-1))
         dy = du
     gradients = torch.empty_like(states)
-    run["chunk_gradient"](C, dy.flatten(2), step, sums, table, gradients, per_group)
+    run.run("chunk_gradient", C, dy.flatten(2), step, sums, table, gradients, numbers=(per_group,))
     if dfinal is None:
         dfinal = x.new_zeros((sequences, nheads, headdim, dstate), dtype=torch.float32)
     after, far = passed("pass_gradients", gradients, dfinal)
@@ -106,14 +106,14 @@ def ssd_scan_backward(
     shape = (batch, nchunks, nheads, headdim, dstate)
     skipped, c_dots, b_dots = new(*per_token), new(*per_token), new(*per_token)
     inputs = (B, C, x, dy, step, sums, after.view(shape), skip, table)
-    run["inputs"](*inputs, dx, skipped, per_group)
-    run["c_factors"](dy, x, B, C, step, sums, before.view(shape), table, dC, c_dots, per_group)
-    run["b_factors"](x, dy, C, B, step, sums, after.view(shape), table, dB, b_dots, per_group)
+    run.run("inputs", *inputs, dx, skipped, numbers=(per_group,))
+    run.run("c_factors", dy, x, B, C, step, sums, before.view(shape), table, dC, c_dots, numbers=(per_group,))
+    run.run("b_factors", x, dy, C, B, step, sums, after.view(shape), table, dB, b_dots, numbers=(per_group,))
     edge, partial, total = new(batch, nheads, nchunks), new(3, batch, nchunks, nheads), new(3, nheads)
     flat = (batch, nchunks, nheads, headdim * dstate)
-    run["edges"](after.view(flat), before.view(flat), states.view(flat), sums, edge)
-    run["steps_backward"](dt, decay, bias, step, c_dots, b_dots, skipped, edge, table, ddt, partial)
-    run["sum"](partial.view(3, batch * nchunks, nheads), total)
+    run.run("edges", after.view(flat), before.view(flat), states.view(flat), sums, edge)
+    run.run("steps_backward", dt, decay, bias, step, c_dots, b_dots, skipped, edge, table, ddt, partial)
+    run.run("sum", partial.view(3, batch * nchunks, nheads), total)
     for gradient, sum_ in zip((dA, dbias, dD), total):
         if gradient.numel():
             gradient.copy_(sum_)
