@@ -21,18 +21,18 @@ def by_chunks(q: Any, k: Any, v: Any, decay: Any) -> torch.Tensor:
     None, as q, or of a last dimension of 1. Factors exp(-s) are those of decays of less than 80 in a chunk."""
     scale = q.shape[-1] ** -0.5
     if decay is None:
-        ends, added = None, v.mT @ k
+        ends, added = None, (v.mT @ k).float()
     else:
         s = decay.cumsum(3)
         ends = s[:, :, :, -1:]
-        added = v.mT @ (k * torch.exp(ends - s)).to(k.dtype)
+        added = (v.mT @ (k * torch.exp(ends - s)).to(k.dtype)).float()
         q, k = (q * torch.exp(s)).to(q.dtype), (k * torch.exp(-s)).to(k.dtype)
     state, before = torch.zeros_like(added[:, :, 0]), []
     for chunk in range(added.shape[2]):
         before.append(state)
-        kept = state if ends is None else (state * torch.exp(ends[:, :, chunk])).to(state.dtype)
+        kept = state if ends is None else state * torch.exp(ends[:, :, chunk])
         state = kept + added[:, :, chunk]
-    return scale * ((q @ k.mT).tril() @ v + q @ torch.stack(before, 2).mT)
+    return scale * ((q @ k.mT).tril() @ v + q @ torch.stack(before, 2).to(q.dtype).mT)
 
 
 def linear_gradients(device: str) -> Iterator[Case]:

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 import torch.autograd.forward_ad as forward_ad
-from torch.amp.autocast_mode import _cast
 
 from .again import WATCHERS, Again, hidden, recording
 from .errors import WrongDevice
@@ -106,7 +105,8 @@ class Operation:
     def _converting(self, device: str) -> Callable[..., Any]:
         def convert(*arguments: Any) -> Any:
             with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST_KEYS):
-                return self._overload(*_cast(arguments, device, torch.get_autocast_dtype(device)))
+                dtype = torch.get_autocast_dtype(device)
+                return self._overload(*(_converted(x, device, dtype) for x in arguments))
 
         return convert
 
@@ -123,7 +123,7 @@ class Operation:
         if any(isinstance(x, torch.Tensor) and forward_ad.unpack_dual(x).tangent is not None for x in arguments):
             raise RuntimeError(
                 f"{self._name} has no forward derivative (torch.func.jvp, jacfwd, forward_ad); call it on tensors without a "
-                "tangent: x.detach(), or where it has a backward, use torch.func.vjp or jacrev"
+                "tangent: x.detach(), or where it has a backward, use torch.autograd.grad"
             )
 
     def _refuse(self, *_: Any) -> Any:
@@ -136,6 +136,12 @@ _TENSORS = {torch.Tensor, torch.nn.Parameter}
 _autocast, _transforms = torch._C._is_any_autocast_enabled, torch._C._functorch.peek_interpreter_stack
 _tracing, _traced = torch._C._get_tracing_state, torch.compiler.is_dynamo_compiling
 _Tensor = torch.Tensor
+
+
+def _converted(x: Any, device: str, dtype: torch.dtype) -> Any:
+    """Floats of 16 and 32 bits of the device as `dtype`; float64 stays, as in torch, and so do codes and scales of 8 bits."""
+    known = isinstance(x, _Tensor) and x.device.type == device
+    return x.to(dtype) if known and x.dtype in (torch.float32, torch.float16, torch.bfloat16) else x
 
 
 def _watched() -> bool:

@@ -13,6 +13,25 @@ from tile_ops.attention import reference
 from tile_ops.errors import WrongDtype, WrongShape, WrongValue
 
 
+@pytest.mark.cpu("a GPU's values are not read, as that would wait for it")
+@pytest.mark.parametrize(
+    ("ends", "longest", "text"),
+    [
+        ([0, 5, 7], 5, "ascending row from 0 to all rows, 10"),
+        ([0, 8, 3], 10, "ascending"),
+        ([0, 5, 10], 4, "has 5 rows"),
+    ],
+)
+def test_lengths_are_looked_at(ends, longest, text):
+    q = torch.randn(10, 2, 16)
+    ends, whole = torch.tensor(ends, dtype=torch.int32), torch.tensor([0, 5, 10], dtype=torch.int32)
+    with pytest.raises(WrongValue, match=f"cu_seqlens_q.*{text}|max_seqlen_q.*{text}"):
+        tile_ops.flash_attention_varlen(q, q, q, ends, whole, longest)
+    if longest > 4:
+        with pytest.raises(WrongValue, match=f"cu_seqlens_k.*{text}"):
+            tile_ops.flash_attention_varlen(q, q, q, whole, ends, 5)
+
+
 def operands(lengths, keys, heads, heads_kv, dim, dtype):
     generator = torch.Generator().manual_seed(0)
     q = 2 * torch.randn(sum(lengths), heads, dim, generator=generator)

@@ -66,6 +66,13 @@ def test_many_heads_of_one_key_head(agrees):
     agrees(*operands([70, 20], 20, 1, 32, 64, torch.float32))
 
 
+def test_lengths_past_the_table_are_cut(ran):
+    q, k, v, table, _ = operands([48], 4, 2, 32, 16, torch.float32)
+    found = [ran(tile_ops.flash_decode, q, k, v, table, torch.tensor([length])) for length in (48, 49, 10**6)]
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
 def test_with_splits_given_a_row_does_not_depend_on_the_batch():
     q, k, v, table, lengths = operands([150, 30], 4, 2, 32, 64, torch.float32)
     both = tile_ops.flash_decode(q, k, v, table, lengths, splits=2)

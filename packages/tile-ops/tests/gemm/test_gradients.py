@@ -42,6 +42,16 @@ def test_gradients_agree(close, shapes, activation):
         close(mine, right, reference.TOLERANCES["float32"])
 
 
+@pytest.mark.parametrize(("m", "k", "n"), [(4, 0, 8), (4, 16, 0), (0, 16, 8)])
+def test_gradients_of_what_is_empty(m, k, n):
+    a, b = torch.randn(m, k, requires_grad=True), torch.randn(k, n, requires_grad=True)
+    tile_ops.matmul(a, b).sum().backward()
+    assert a.grad.shape == a.shape
+    assert not a.grad.any()
+    assert b.grad.shape == b.shape
+    assert not b.grad.any()
+
+
 def test_slopes_of_an_activation_on_a_gpu(monkeypatch, close):
     """One kernel for all of them."""
     monkeypatch.setenv("TILELANG_EXECUTION", "emulate")

@@ -66,6 +66,23 @@ def test_what_is_no_number_stays_so(ran, rows, activation):
     assert torch.equal(found.isinf(), expected.isinf())
 
 
+def test_a_result_that_shares_memory_with_an_operand(ran, close):
+    a, b = operands((300, 300), (300, 300))
+    expected = reference.matmul(a, b)
+    for out, call in ((x := a.clone(), (x, b)), (y := b.clone(), (a, y))):
+        tile_ops.matmul(*call, out=out)
+        close(out, expected, reference.TOLERANCES["float32"])
+
+
+def test_a_result_in_any_order_of_matrices(ran, close):
+    a, b = operands((3, 5, 4, 16), (16, 8))
+    out = torch.empty(5, 3, 4, 8).transpose(0, 1)
+    tile_ops.matmul(a, b, out=out)
+    close(out, reference.matmul(a, b), reference.TOLERANCES["float32"])
+    with pytest.raises(WrongStride, match="its rows must be contiguous and apart"):
+        tile_ops.matmul(a[0], b, out=torch.empty(200).as_strided((5, 4, 8), (8, 8, 1)))
+
+
 def test_bias_activation_and_batches_on_gpus(way, ran, close):
     """Both operands transposed in place, b shared by neighbours."""
     a, b = operands((2, 2, 64, 64), (2, 1, 64, 64), torch.bfloat16)

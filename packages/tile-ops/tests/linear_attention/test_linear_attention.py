@@ -12,6 +12,17 @@ from tile_ops.errors import WrongShape, WrongValue
 from tile_ops.linear_attention import reference
 
 
+@pytest.mark.parametrize("shape", [(1, 64, 1), (1, 64, 1, 16)], ids=["token", "channel"])
+def test_a_decay_of_nothing(ran, close, shape):
+    """Its logarithm is -inf: what was before is forgotten, and only that."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = torch.randn(3, 1, 64, 1, 16, generator=generator)
+    decay = -torch.rand(shape, generator=generator)
+    decay[0, 30] = -torch.inf
+    o = ran(tile_ops.linear_attention, q, k, v, decay=decay)
+    close(o, reference.linear_attention(q, k, v, decay=decay)[0], reference.TOLERANCES["float32"])
+
+
 def operands(seqlen, heads=2, heads_k=2, dim_k=32, dim_v=32, batch=1, dtype=torch.float16):
     """q, k, v and a decay of each kind."""
     generator = torch.Generator().manual_seed(0)

@@ -12,7 +12,7 @@ from tile_ops.operator import Operator
 from tile_ops.registration import operation
 
 from .configs import plan, plan_packed
-from .problem import AttentionProblem, PackedProblem, pair
+from .problem import AttentionProblem, PackedProblem, check_lengths, pair
 
 FLASH_ATTENTION = Operator(
     "flash_attention",
@@ -211,6 +211,8 @@ def packed_operation(
     call = FLASH_ATTENTION_VARLEN.call(
         *tensors, max_seqlen_q, causal=causal, window=(left, right), scale=scale, softcap=softcap, sinks=sinks
     )
+    check_lengths("cu_seqlens_q", cu_seqlens_q, len(q), max_seqlen_q)  # their values are new in each call
+    check_lengths("cu_seqlens_k", cu_seqlens_k, len(k), max_seqlen_k)
     problem = call.problem.call
     out, lse = _packed_results(q, v)
     if not problem.keys:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 
@@ -190,6 +191,22 @@ def check_sinks(name: str, sinks: torch.Tensor | None, heads: int) -> None:
         )
     if not sinks.dtype.is_floating_point:
         raise WrongDtype(f"{name}: sinks is {sinks.dtype}; a floating point type is expected: sinks.float()")
+
+
+def check_lengths(what: str, ends: torch.Tensor, rows: int, longest: int) -> None:
+    """Raises WrongValue where a CPU's cumulative lengths do not go up from 0 to all rows, or a sequence is longer than said."""
+    if type(ends) is not torch.Tensor or ends.device.type != "cpu":
+        return
+    values = ends.tolist()
+    if values[0] != 0 or values[-1] != rows or sorted(values) != values:
+        raise WrongValue(
+            f"flash_attention_varlen: {what} is {values}; expected an ascending row from 0 to all rows, {rows}"
+        )
+    found = max((end - begin for begin, end in pairwise(values)), default=0)
+    if found > longest:
+        raise WrongValue(
+            f"flash_attention_varlen: max_seqlen_{what[-1]} is {longest}, but a sequence has {found} rows; pass {found} or more"
+        )
 
 
 def pair(name: str, window: tuple[int, int] | None) -> tuple[int, int]:

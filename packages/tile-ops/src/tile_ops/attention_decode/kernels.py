@@ -59,7 +59,7 @@ def split(dtype, dim, page_size, softcap, block_H, block_N, stages, threads):
             within = T.truncmod(by, blocks) * block_H  # heads of the group that other blocks compute
             head = head_kv * group + within
             exponent = LOG2_E if softcap else scale * LOG2_E
-            length = Lengths[b]
+            length = T.max(T.min(Lengths[b], columns * page_size), 0)  # the table holds no more
             lowest = T.max(length - 1 - left, 0)  # the first key that the window reaches
             first_tile = lowest // block_N
             run = T.ceildiv(T.ceildiv(length, block_N) - first_tile, splits)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
 import torch
@@ -48,7 +49,7 @@ def matmul(
     a: (..., m, k), b: (..., k, n), bias: (n,), result: (..., m, n); leading dimensions broadcast. float16, bfloat16 and
     float32 (result: any of them, by default that of the operands), float8_e4m3 (result bfloat16, float16 or float32), int8
     (result int32). `activation` is None, "relu", "gelu" (by the error function) or "silu". `out` is written and returned;
-    its rows must be contiguous.
+    its rows must be contiguous and apart. One that shares memory with an operand gets a copy of the result.
 
     `scale_a`, `scale_b`, float32, for float8 and int8 with one matrix b, multiply the operands: one number for a tensor;
     (..., m) and (n,) for rows of a and columns of b; or, float8 only, (..., m, k / 128) and (k / 128, n / 128), rounded up,
@@ -64,6 +65,8 @@ def matmul(
     Differentiable in a, b and bias, once, without `out` and scales; with an activation the backward computes the product
     again. Raises WrongShape, WrongDtype, WrongStride (out), WrongValue, WrongDevice.
     """
+    if scale_a is not None and a.ndim > 2 and not _collapses(a):
+        a = a.contiguous()  # so that scales of its rows are those of one matrix
     if out is not None:
         _matmul_out(a, b, bias, activation, out_dtype, scale_a, scale_b, out)
         return out
@@ -137,7 +140,11 @@ def _matmul_out(
     call = MATMUL.call(
         a, b, bias=bias, activation=activation, out_dtype=out_dtype, scale_a=scale_a, scale_b=scale_b, out=out
     )
-    _run(call, a, b, bias, scale_a, scale_b, out=out)
+    if _written_alone(out, a, b, bias, scale_a, scale_b):
+        _run(call, a, b, bias, scale_a, scale_b, out=out)
+        return
+    call = MATMUL.call(a, b, bias=bias, activation=activation, out_dtype=out_dtype, scale_a=scale_a, scale_b=scale_b)
+    out.copy_(_run(call, a, b, bias, scale_a, scale_b))
 
 
 @_matmul_out.register_fake
@@ -278,7 +285,19 @@ def _scales(scale: torch.Tensor | None, scales: str | None, extent: int) -> torc
         return None
     if scales == "rows":
         return scale.reshape(-1).expand(extent)
-    return scale.reshape(-1, scale.shape[-1]).contiguous()
+    return scale.reshape(math.prod(scale.shape[:-1]), scale.shape[-1]).contiguous()
+
+
+def _collapses(x: torch.Tensor) -> bool:
+    """Whether the rows of all its matrices are those of one."""
+    return all(x.stride(i) == x.stride(i + 1) * x.shape[i + 1] for i in range(x.ndim - 2))
+
+
+def _written_alone(out: torch.Tensor, *operands: torch.Tensor | None) -> bool:
+    """Whether kernels can write the result there while they read the operands."""
+    memory = out.untyped_storage().data_ptr()
+    apart = all(x is None or x.untyped_storage().data_ptr() != memory for x in operands)
+    return apart and all(out.stride(i) == out.stride(i + 1) * out.shape[i + 1] for i in range(out.ndim - 3))
 
 
 _matmul.register_autocast()

@@ -25,14 +25,19 @@ def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     of_a = _sum_to(_product(grad, b.mT), a.shape) if needs_a else None
     of_b = None
     if needs_b and b.ndim == 2:  # the leading dimensions are summed by the product itself
-        of_b = _product(a.reshape(-1, a.shape[-1]).mT, grad.reshape(-1, grad.shape[-1]))
+        of_b = _product(_rows(a).mT, _rows(grad))
     elif needs_b:
         of_b = _sum_to(_product(a.mT, grad), b.shape)
     of_bias = None
     if needs_bias:
-        rows = grad.reshape(-1, grad.shape[-1])
+        rows = _rows(grad)
         of_bias = _product(rows.new_ones(1, rows.shape[0]), rows, bias.dtype)[0]
     return of_a, of_b, of_bias, None, None
+
+
+def _rows(x: torch.Tensor) -> torch.Tensor:
+    """All rows of all matrices, which may have no element."""
+    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
 def _product(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -47,5 +52,5 @@ def _sum_to(x: torch.Tensor, shape: torch.Size) -> torch.Tensor:
     summed = [axis for axis in range(x.ndim) if own[axis] != x.shape[axis]]
     kept = [axis for axis in range(x.ndim) if axis not in summed]
     terms = math.prod(x.shape[axis] for axis in summed)
-    rows = x.permute(*summed, *kept).reshape(terms, -1)
+    rows = x.permute(*summed, *kept).reshape(terms, math.prod(x.shape[axis] for axis in kept))
     return _product(rows.new_ones(1, terms), rows).reshape(shape)

@@ -134,11 +134,22 @@ def _check_out(out: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) ->
     apart = out.numel() == 0 or (
         (out.shape[-1] == 1 or out.stride(-1) == 1) and (out.shape[-2] == 1 or out.stride(-2) >= out.shape[-1])
     )
-    if not apart:
+    if not apart or _overlaps(out):
         raise WrongStride(
             f"matmul: out has strides {out.stride()} for shape {shape}; its rows must be contiguous and apart: "
             "pass a new tensor, or copy the result into out"
         )
+
+
+def _overlaps(out: torch.Tensor) -> bool:
+    """Whether elements share memory."""
+    span = 1
+    for stride, size in sorted(zip(out.stride(), out.shape)):
+        if size > 1:
+            if stride < span:
+                return True
+            span += stride * (size - 1)
+    return False
 
 
 def scaling(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor | None, scale_b: torch.Tensor | None) -> str | None:

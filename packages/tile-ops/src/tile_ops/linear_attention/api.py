@@ -41,9 +41,9 @@ def linear_attention(
     """Causal attention without softmax: S_t = exp(decay_t) S_{t-1} + v_t k_t^T, o_t = scale S_t q_t.
 
     q, k: (batch, seqlen, heads_k, dim_k), v: (batch, seqlen, heads, dim_v), heads a multiple of heads_k; all float16,
-    bfloat16 or float32; dims multiples of 8 up to 256. `decay` is the logarithm of a decay, not positive, of that type
-    or float32: None for 1, (heads,) for retention, (batch, seqlen, heads) for a gate per token, (batch, seqlen, heads,
-    dim_k) for gated linear attention (then heads_k = heads). scale: dim_k ** -0.5 unless given.
+    bfloat16 or float32; dims multiples of 8 up to 256. `decay` is the logarithm of a decay, not positive, -inf for 0,
+    of that type or float32: None for 1, (heads,) for retention, (batch, seqlen, heads) for a gate per token, (batch, seqlen,
+    heads, dim_k) for gated linear attention (then heads_k = heads). scale: dim_k ** -0.5 unless given.
 
     `initial_state`: (batch, heads, dim_v, dim_k). `cu_seqlens`, int32 (int64 is converted) of shape (sequences + 1,), are
     cumulative lengths of sequences that lie one after the other in a batch of 1, each with its own state; lengths may be

@@ -7,6 +7,16 @@ Transformers with Hardware-Efficient Training, 2024, section 4, with the pairwis
 
 import tilelang.language as T
 
+#: The least logarithm of a decay: what is below, -infinity too, leaves as little of a float32, nothing, and sums of
+#: it keep the digits of those that follow.
+LEAST = -128.0
+
+
+def logarithm(decay):
+    """Of a decay, not below LEAST; NaN stays NaN."""
+    value = T.cast(decay, "float32")
+    return T.if_then_else(value < LEAST, LEAST, value)
+
 
 def decays(dtype, chunk_size, block_heads, per_token, packed):
     """Steps of 1 (0 past a sequence's end), and cumulative sums of the logarithms of the decays, by chunks.
@@ -32,7 +42,7 @@ def decays(dtype, chunk_size, block_heads, per_token, packed):
             for l, h in T.Parallel(chunk_size, block_heads):
                 steps[h, l] = T.if_then_else(begin + l < end, 1.0, 0.0)
                 value = decay[b, begin + l, head + h] if per_token else decay[0, 0, head + h]
-                logs[h, l] = T.if_then_else(begin + l < end, T.cast(value, "float32"), 0.0)
+                logs[h, l] = T.if_then_else(begin + l < end, logarithm(value), 0.0)
             T.cumsum(logs, dim=1)
             T.copy(steps, step[b, head : head + block_heads, chunk, :])
             T.copy(logs, sums[b, head : head + block_heads, chunk, :])
@@ -89,7 +99,7 @@ def gated(dtype, gate_dtype, dim_k, dim_v, block_v, block, threads, initial, pac
                     inside = token + i < end and c < dim_k
                     q_tile[i, c] = T.if_then_else(inside, q[b, token + i, head, c], 0.0)
                     k_tile[i, c] = T.if_then_else(inside, k[b, token + i, head, c], 0.0)
-                    sums[i, c] = T.if_then_else(inside, T.cast(gate[b, token + i, head, c], "float32"), 0.0)
+                    sums[i, c] = T.if_then_else(inside, logarithm(gate[b, token + i, head, c]), 0.0)
                 for i, j in T.Parallel(block, block_v):
                     inside = token + i < end and bx * block_v + j < dim_v
                     v_tile[i, j] = T.if_then_else(inside, v[b, token + i, head, bx * block_v + j], 0.0)

@@ -25,6 +25,15 @@ nchunks, heads, dim_v, dim_k); `chunks`, `first` and `packed` as in `state_space
 
 import tilelang.language as T
 
+#: As in `linear_attention/kernels.py`.
+LEAST = -128.0
+
+
+def logarithm(decay):
+    """Of a decay, not below LEAST; NaN stays NaN."""
+    value = T.cast(decay, "float32")
+    return T.if_then_else(value < LEAST, LEAST, value)
+
 
 def tokens_of(chunks, chunk, chunk_size, seqlen, packed):
     """First token of a chunk, and the one after its last."""
@@ -103,7 +112,7 @@ def gate_sums(gate_dtype, chunk_size, dim_k, block, threads, packed):
             begin, end = tokens_of(chunks, bx // tiles, chunk_size, seqlen, packed)
             for t, c in T.Parallel(chunk_size, block):
                 inside = begin + t < end and c0 + c < dim_k
-                tile[t, c] = T.if_then_else(inside, T.cast(gate[b, begin + t, head, c0 + c], "float32"), 0.0)
+                tile[t, c] = T.if_then_else(inside, logarithm(gate[b, begin + t, head, c0 + c]), 0.0)
             T.cumsum(tile, dim=0)
             for t, c in T.Parallel(chunk_size, block):
                 if begin + t < end and c0 + c < dim_k:

@@ -8,12 +8,14 @@ model.set_attn_implementation("tile_ops")  # or attn_implementation="tile_ops" w
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from inspect import getclosurevars
 from typing import Any
 
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.moe import ExpertsInterface
-from transformers.masking_utils import flash_attention_mask
+from transformers.masking_utils import causal_mask_function, flash_attention_mask
 
 from tile_ops import flash_attention
 from tile_ops.errors import WrongValue
@@ -26,7 +28,62 @@ def register(name: str = NAME) -> None:
     """Make `flash_attention`, and `grouped_matmul` for mixtures of experts, known to transformers as `name`."""
     AttentionInterface.register(name, attention)
     ExpertsInterface.register(name, experts)
-    AttentionMaskInterface.register(name, flash_attention_mask)  # no mask, or which tokens are padding
+    AttentionMaskInterface.register(name, mask)
+
+
+#: Masks that `attention` makes itself, by the functions of transformers' masking_utils that say them.
+_MASKS = ("causal_mask_function", "bidirectional_mask_function")
+_WINDOWS = ("sliding_window_overlay", "sliding_window_bidirectional_overlay")
+
+
+def mask(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset: Any = 0,
+    kv_offset: Any = 0,
+    mask_function: Callable[..., Any] = causal_mask_function,
+    attention_mask: torch.Tensor | None = None,
+    **options: Any,
+) -> torch.Tensor | None:
+    """What a model hands to `attention`: None, or which tokens are padding, (batch, keys).
+
+    Raises WrongValue for masks that `attention` does not make (several sequences in a row, chunks, a mask of the model's own)
+    and for caches that are longer than their tokens. A traced model does not ask.
+    """
+    if not torch.compiler.is_compiling():
+        names = list(_names(mask_function))
+        others = [name for name in names if name not in (*_MASKS, *_WINDOWS)]
+        if others:
+            raise WrongValue(
+                f"flash_attention: the model masks keys by {', '.join(others)}; expected a causal mask, a window or none: use "
+                'model.set_attn_implementation("sdpa"), and flash_attention_varlen for several sequences in a row'
+            )
+        beyond = int(kv_offset + kv_length - q_offset - q_length)
+        if beyond > 0 and ("causal_mask_function" in names or "sliding_window_overlay" in names):
+            raise WrongValue(
+                f"flash_attention: the cache has {beyond} places behind its last token, as a StaticCache; use a DynamicCache"
+            )
+    return flash_attention_mask(
+        batch_size=batch_size,
+        q_length=q_length,
+        kv_length=kv_length,
+        q_offset=q_offset,
+        kv_offset=kv_offset,
+        mask_function=mask_function,
+        attention_mask=attention_mask,
+        **options,
+    )
+
+
+def _names(function: Callable[..., Any]) -> Iterator[str]:
+    """Of the functions that `and_masks` joins; one of a closure is called as what made it."""
+    name = function.__qualname__.partition(".")[0]
+    if name == "and_masks":
+        for part in getclosurevars(function).nonlocals["mask_functions"]:
+            yield from _names(part)
+    else:
+        yield name
 
 
 def attention(
@@ -43,18 +100,27 @@ def attention(
     softcap: float | None = None,
     s_aux: torch.Tensor | None = None,
     indices: torch.Tensor | None = None,
+    position_bias: torch.Tensor | None = None,
+    cu_seq_lens_q: torch.Tensor | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
     """Attention as transformers calls it: query (batch, heads, tokens, dim), key and value (batch, heads_kv, keys, dim).
 
     Values may be narrower than keys (multi-head latent attention). Result: (batch, tokens, heads, dim of the values).
-    Raises WrongValue for padded batches, chosen keys and dropout.
+    Raises WrongValue for padded batches, several sequences in a row, chosen keys, a bias of scores, and dropout.
     """
     if indices is not None:
         raise WrongValue("flash_attention: the model chooses its keys; sparse attention needs another implementation")
-    if attention_mask is not None:
+    if position_bias is not None:
         raise WrongValue(
-            "flash_attention: the batch is padded; pass sequences of one length, or use flash_attention_varlen"
+            "flash_attention: the model adds a bias to scores; another implementation must make its attention"
+        )
+    if cu_seq_lens_q is not None:
+        raise WrongValue("flash_attention: the batch is several sequences in a row; use flash_attention_varlen")
+    if attention_mask is not None:
+        found = "padded" if attention_mask.ndim == 2 else f"masked by a tensor of shape {tuple(attention_mask.shape)}"
+        raise WrongValue(
+            f"flash_attention: the batch is {found}; pass sequences of one length, or use flash_attention_varlen"
         )
     if dropout:
         raise WrongValue(f"flash_attention: dropout is {dropout}; set the model's attention_dropout to 0")
@@ -64,12 +130,13 @@ def attention(
         if out is not None:
             return out, None
         key, value = expand(module, key, value)
+    causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     out = flash_attention(
         query.transpose(1, 2),
         key.transpose(1, 2),
         value.transpose(1, 2),
-        causal=bool(getattr(module, "is_causal", True) if is_causal is None else is_causal),
-        window=(sliding_window - 1, 0) if sliding_window else None,
+        causal=causal,
+        window=(sliding_window - 1, 0 if causal else sliding_window - 1) if sliding_window else None,
         scale=scaling,
         softcap=softcap,
         sinks=s_aux,
