@@ -75,7 +75,8 @@ def flash_attention(
 
     A query that sees no key gives 0 and lse -inf (with sinks, lse is the sink). Scores and sums in float32; weights are
     rounded to the operands' type before they meet v, the result is rounded once. Bit for bit the same from run to run
-    and in any batch. Raises WrongShape, WrongDtype, WrongValue, WrongDevice.
+    and in any batch. A softcap a thousand times the scores costs four digits of float32, as its tanh is 1 less a quotient.
+    Differentiable in q, k, v and sinks. Raises WrongShape, WrongDtype, WrongValue, WrongDevice.
 
     Source: Dao, FlashAttention-2, 2023, algorithm 1; sinks: Xiao et al., Streaming Language Models, 2023.
     """
@@ -179,8 +180,11 @@ def flash_attention_varlen(
     (all tokens, heads, dim_v); with `return_lse` also (heads, all tokens), float32.
 
     The other arguments, accumulation and rounding are those of `flash_attention`; masks count from each sequence's own end.
-    A NaN or infinity in v of one sequence may turn results of the sequence before it into NaN. Raises WrongShape,
-    WrongDtype, WrongValue, WrongDevice.
+    A NaN or infinity in v of one sequence may turn results of the sequence before it into NaN. Lengths that do not go up
+    to all rows, or a max_seqlen below the longest, are refused on a CPU; a GPU's are not read: rows without a sequence are
+    left as they are. Differentiable in q, k, v and sinks. Raises WrongShape, WrongDtype, WrongValue, WrongDevice.
+
+    Source: Dao, FlashAttention-2, 2023, algorithm 1, and its interface for variable lengths.
     """
     left, right = pair("flash_attention_varlen", window)
     longest = max_seqlen_k

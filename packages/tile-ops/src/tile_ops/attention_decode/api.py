@@ -43,7 +43,8 @@ def flash_decode(
     q: (batch, heads, dim); k_cache, v_cache: (pages, page_size, heads_kv, dim), heads a multiple of heads_kv, dim a
     multiple of 8 up to 256, page_size 8, 16, 32 or a multiple of 64; float16, bfloat16 or float32, all of one type.
     block_table: (batch, pages of a sequence), the pages that hold a sequence's keys in order; lengths: (batch,), how many
-    keys it has, the newest token's own among them; int32 (int64 is converted), read on the device. Entries of the table
+    keys it has, the newest token's own among them, cut at what the table holds; int32 (int64 is converted), read on the
+    device: what no page has that number is not noticed. Entries of the table
     past a sequence's length are not read for their pages' content, but must name a page. Result: as q, contiguous; with
     `return_lse` also log(sum(exp(scores))), float32, (batch, heads).
 
@@ -52,7 +53,7 @@ def flash_decode(
 
     A sequence of length 0 gives 0 and lse -inf. Scores and sums in float32; weights are rounded to the operands' type
     before they meet v, the result is rounded once. Bit for bit the same from run to run; bit for bit the same in any
-    batch only with `splits` given, as their number is chosen by the batch. Raises WrongShape, WrongDtype, WrongValue,
+    batch only with `splits` given, as their number is chosen by the batch. No backward. Raises WrongShape, WrongDtype, WrongValue,
     WrongDevice.
 
     Source: Dao et al., Flash-Decoding, 2023; pages: Kwon et al., PagedAttention, 2023.

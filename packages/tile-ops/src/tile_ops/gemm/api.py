@@ -63,7 +63,10 @@ def matmul(
     give an empty result, k = 0 activation(bias).
 
     Differentiable in a, b and bias, once, without `out` and scales; with an activation the backward computes the product
-    again. Raises WrongShape, WrongDtype, WrongStride (out), WrongValue, WrongDevice.
+    again. The gradient that comes in is rounded to the operands' type. Raises WrongShape, WrongDtype, WrongStride (out),
+    WrongValue, WrongDevice.
+
+    Source: the definition; scales of blocks: DeepSeek-AI, DeepSeek-V3, 2024, section 3.3.2.
     """
     if scale_a is not None and a.ndim > 2 and not _collapses(a):
         a = a.contiguous()  # so that scales of its rows are those of one matrix

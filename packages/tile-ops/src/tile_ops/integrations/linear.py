@@ -21,7 +21,7 @@ class QuantizedLinear(nn.Module):
     """x @ W.T + bias by `dequant_matmul`; x: (..., in_features), float16 or bfloat16.
 
     The tensors of the `QuantizedWeight` are buffers, so that they move with the module and are part of its state_dict;
-    scales of powers of two are kept as bytes, which a change of the module's type leaves alone. No backward.
+    scales of powers of two are kept as bytes, which a change of the module's type leaves alone. Differentiable in x and bias.
     """
 
     packed: Tensor

@@ -115,7 +115,10 @@ def softmax(x: torch.Tensor, *, dim: int = -1) -> torch.Tensor:
 
     x and result of one shape, the result contiguous; float16, bfloat16 or float32. Computed in float32, rounded once. -inf
     gives 0, a row of -inf alone NaN. Any other dimension than the last is moved there by a copy, and back by a view. A
-    row's result depends on that row alone, bit for bit. Empty tensors give an empty result. Raises WrongShape, WrongDtype.
+    row's result depends on that row alone, bit for bit. Empty tensors give an empty result. Differentiable.
+    Raises WrongShape, WrongDtype, WrongDevice.
+
+    Source: the definition, with the largest element taken off first.
     """
     return softmax_operation(x, dim)
 
