@@ -53,8 +53,8 @@ def flash_decode(
 
     A sequence of length 0 gives 0 and lse -inf. Scores and sums in float32; weights are rounded to the operands' type
     before they meet v, the result is rounded once. Bit for bit the same from run to run; bit for bit the same in any
-    batch only with `splits` given, as their number is chosen by the batch. No backward. Raises WrongShape, WrongDtype, WrongValue,
-    WrongDevice.
+    batch only with `splits` given, as their number is chosen by the batch. No backward.
+    Raises WrongShape, WrongDtype, WrongValue, WrongDevice.
 
     Source: Dao et al., Flash-Decoding, 2023; pages: Kwon et al., PagedAttention, 2023.
     """

@@ -33,7 +33,7 @@ def grouped_matmul(
     rounded once. Equal calls give equal bits; a row's result depends on that row and its group's weight alone, as long as
     the number of tokens chooses the same tiles. x and weights have gradients. Raises WrongShape, WrongDtype, WrongDevice.
 
-    Source: Gale et al., MegaBlocks, 2022, section 4 (products of groups of any size).
+    Source: Gale et al., MegaBlocks, 2022: products of groups of any size.
     """
     return grouped_operation(x, weights, group_sizes, out_dtype)
 
