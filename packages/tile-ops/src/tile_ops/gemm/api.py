@@ -68,8 +68,6 @@ def matmul(
 
     Source: the definition; scales of blocks: DeepSeek-AI, DeepSeek-V3, 2024, section 3.3.2.
     """
-    if scale_a is not None and a.ndim > 2 and not _collapses(a):
-        a = a.contiguous()  # so that scales of its rows are those of one matrix
     if out is not None:
         _matmul_out(a, b, bias, activation, out_dtype, scale_a, scale_b, out)
         return out
@@ -277,7 +275,7 @@ def _operands(call: Call[GemmProblem], a: torch.Tensor, b: torch.Tensor) -> tupl
     views: Views | None = call.kept.get("views")
     if views is not None:
         return *views.of(a, b), call.kept["repeat"]
-    given = operands("matmul", a, b)
+    given = operands("matmul", a, b, call.problem.scales is not None)
     call.kept.update(views=given.views(a, b), repeat=given.repeat)
     return given.a, given.b, given.repeat
 
@@ -289,11 +287,6 @@ def _scales(scale: torch.Tensor | None, scales: str | None, extent: int) -> torc
     if scales == "rows":
         return scale.reshape(-1).expand(extent)
     return scale.reshape(math.prod(scale.shape[:-1]), scale.shape[-1]).contiguous()
-
-
-def _collapses(x: torch.Tensor) -> bool:
-    """Whether the rows of all its matrices are those of one."""
-    return all(x.stride(i) == x.stride(i + 1) * x.shape[i + 1] for i in range(x.ndim - 2))
 
 
 def _written_alone(out: torch.Tensor, *operands: torch.Tensor | None) -> bool:

@@ -72,17 +72,18 @@ def result_shape(name: str, a: torch.Tensor, b: torch.Tensor) -> tuple[int, ...]
     return (*leading, a.shape[-2], b.shape[-1])
 
 
-def operands(name: str, a: torch.Tensor, b: torch.Tensor) -> Operands:
+def operands(name: str, a: torch.Tensor, b: torch.Tensor, scaled: bool = False) -> Operands:
     """The product a @ b for the kernels. Raises WrongShape.
 
     Copies an operand only if neither its rows nor its columns are contiguous, if its leading dimensions do not collapse
-    to one, or if dimensions that it lacks lie between or around its own.
+    to one, or if dimensions that it lacks lie between or around its own. The rows of `a` that have scales are those of one
+    matrix, by a copy if need be.
     """
     shape = result_shape(name, a, b)
     leading, m, n, k = shape[:-2], shape[-2], shape[-1], a.shape[-1]
     if k == 0:  # an empty sum: the kernels read at least one column
         a, b = a.new_zeros((m, 1)), b.new_zeros((1, n))
-    elif b.ndim == 2 and a.ndim > 2 and (rows := _as_rows(a)) is not None:
+    elif b.ndim == 2 and a.ndim > 2 and (rows := _as_rows(a, scaled)) is not None:
         a, leading, m = rows, (), rows.shape[0]
     a, batch_a, repeat_a = _collapse(a, leading)
     b, batch_b, repeat_b = _collapse(b, leading)
@@ -93,14 +94,14 @@ def operands(name: str, a: torch.Tensor, b: torch.Tensor) -> Operands:
     return Operands(a, b, transpose_a, transpose_b, batch_a, batch_b, repeat, shape, math.prod(leading), m, n, k)
 
 
-def _as_rows(a: torch.Tensor) -> torch.Tensor | None:
-    """(..., m, k) as one matrix of all rows, where that takes no copy."""
-    if a.stride(-1) != 1:
-        return None
+def _as_rows(a: torch.Tensor, copied: bool) -> torch.Tensor | None:
+    """(..., m, k) as one matrix of all rows, where that takes no copy, or `copied`."""
     try:
-        return a.view(-1, a.shape[-1])
+        if a.stride(-1) == 1:
+            return a.view(-1, a.shape[-1])
     except RuntimeError:
-        return None
+        pass
+    return a.contiguous().view(-1, a.shape[-1]) if copied else None
 
 
 def _collapse(x: torch.Tensor, leading: tuple[int, ...]) -> tuple[torch.Tensor, str, int]:

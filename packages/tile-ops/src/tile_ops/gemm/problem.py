@@ -63,7 +63,7 @@ class GemmProblem:
     ) -> GemmProblem:
         """Raises WrongShape, WrongDtype, WrongStride, WrongValue."""
         result = check(a, b, bias, activation, out_dtype if grad is None else grad.dtype, out, scale_a, scale_b)
-        given = operands("matmul", a, b)
+        given = operands("matmul", a, b, scale_a is not None)
         return cls(
             given.batch,
             given.m,
