@@ -76,6 +76,14 @@ def test_sizes_that_fill_no_tile_and_negative_steps(ran, close):
     agree(found, operands, TOLERANCE["bfloat16"], close)
 
 
+def test_tokens_that_leave_nothing(ran, close):
+    """exp(-100) and less: sums of decays are large, those of a token with itself are none, and must stay so."""
+    (x, dt, A, *rest), _ = model(150, headdim=40, dstate=24, dtype=torch.float32)
+    operands = (x, dt / 8 + 2, torch.full_like(A, -100.0), *rest)
+    found = ran(tile_ops.ssd_scan, *operands, chunk_size=64, return_final_states=True)
+    agree(found, operands, 2e-6, close)
+
+
 @pytest.mark.parametrize("softplus", [True, False])
 def test_a_step_that_is_no_number_reaches_its_outputs(ran, softplus):
     """And no token before it."""

@@ -58,6 +58,21 @@ def test_on_tensor_cores(close, run_as, target):
     agree(operands(100, torch.float16, 1, 32, 16, gated=False), TOLERANCES["float16"], close)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_tokens_that_leave_nothing(close, dtype):
+    """exp(-100) and less: sums of decays are large, those of a token with itself are none, and must stay so."""
+    values = operands(150, dtype, 1, 40, 24, gated=False)
+    values["dt"] = values["dt"] / 8 + 1
+    values["A"] = torch.tensor([-100.0, -200.0])
+    del values["dt_bias"], values["initial_states"]
+    found = gradients(tile_ops.ssd_scan, values, chunk_size=64, return_final_states=True)
+    expected = gradients(reference.ssd_scan, values, torch.float64)
+    for name in ("x", "B", "C", "D"):
+        close(found[name], expected[name], TOLERANCES[str(dtype).removeprefix("torch.")])
+    # The gradient of a step has A times what rounding leaves of the difference of two equal sums.
+    close(found["dt"], expected["dt"], {torch.float32: 2e-3, torch.float16: 0.1}[dtype])
+
+
 def test_gradients_are_the_same_in_every_run():
     ends = torch.tensor([0, 70, 70, 150], dtype=torch.int32)
     values = operands(150, torch.float32, 3, 40, 24, gated=True)

@@ -295,7 +295,6 @@ def chunk_scan(
             step = T.alloc_shared((chunk_size,), "float32")
             sums = T.alloc_shared((chunk_size,), "float32")
             decay = T.alloc_shared((chunk_size,), "float32")
-            column_sum = T.alloc_shared((chunk_size,), "float32")
             earlier = T.alloc_shared((chunk_size,), "float32")
             row_sum = T.alloc_fragment((block_m,), "float32")
             weights = T.alloc_fragment((block_m, block_k), dtype)
@@ -329,16 +328,15 @@ def chunk_scan(
                     T.copy(dA_cumsum[b, head, chunk, :], sums)
                     # Relative to the block's first row, so that no exponent is positive: decays from there to each row,
                     # and to there from each earlier token.
-                    first = sums[row] * LOG2E
+                    first = sums[row]
                     for j in T.Parallel(chunk_size):
-                        s = sums[j] * LOG2E
-                        decay[j] = s - first
-                        column_sum[j] = s - first - T.log2(step[j])  # infinity where dt is 0
-                        earlier[j] = T.exp2(first - s) * step[j]
+                        s = (sums[j] - first) * LOG2E
+                        decay[j] = s
+                        earlier[j] = T.exp2(-s) * step[j]
                     for i in T.Parallel(block_m):
                         row_sum[i] = decay[row + i]
                     for i, j in T.Parallel(block_m, columns):
-                        acc[i, j] *= T.exp2(first)
+                        acc[i, j] *= T.exp2(first * LOG2E)
 
                     # What the tokens of the chunk up to each row's contribute; later columns are never visited.
                     for k in T.Pipelined((row + block_m) // block_k, num_stages=stages):
@@ -353,7 +351,8 @@ def chunk_scan(
                                     acc[i, j] *= T.exp2(row_sum[i])
                             d = D[head] if skip else 0.0
                             for i, j in T.Parallel(block_m, block_k):
-                                w = cb_tile[i, at + j] * T.exp2(row_sum[i] - column_sum[column + j])
+                                w = T.exp2(row_sum[i] - decay[column + j]) * step[column + j]
+                                w *= cb_tile[i, at + j]
                                 if skip:
                                     w += T.if_then_else(column + j == row + i, d, 0.0)
                                 weights[i, j] = T.if_then_else(column + j <= row + i, w, 0.0)

@@ -4,10 +4,11 @@ Names as in `state_space/kernels.py`; G is the gradient of the state after a chu
 
     dX_m = exp(s_end - s_m) G B_m   + sum over l >= m of exp(s_l - s_m) (C_l . B_m) dy_l,       dx_m = dt_m dX_m + D dy_m
     dC_l = exp(s_l) H^T dy_l        + sum over m <= l of exp(s_l - s_m) dt_m (dy_l . x_m) B_m,  summed over heads
-    db_m = exp(s_end - s_m) G^T x_m + sum over l >= m of exp(s_l - s_m) (dy_l . x_m) C_l,       dB_m = sum of dt_m db_m
+    dB_m = exp(s_end - s_m) dt_m G^T x_m + sum over l >= m of exp(s_l - s_m) dt_m (dy_l . x_m) C_l,  summed over heads
 
-The gradient of a_t = dt_t A is <G, h_end> + sum over t <= l <= end of (C_l . dC_l - dt_l B_l . db_l): each pair of tokens on
-both sides of t counts once. Sums of a head stay within a chunk, so that nothing large cancels.
+The gradient of a_t = dt_t A is <G, h_end> + sum over t <= l <= end of (C_l . dC_l - B_l . dB_l), with dC and dB of a head:
+each pair of tokens on both sides of t counts once. Sums of a head stay within a chunk, so that nothing large cancels. That of
+dt_t is A times it, and B_t . dB_t / dt_t.
 
 x, dy: (batch, seqlen, nheads, headdim), B, C: (batch, seqlen, ngroups, dstate), values of tokens: (batch, nheads, nchunks,
 chunk_size) in float32, before, after: (batch, nchunks, nheads, headdim, dstate).
@@ -102,21 +103,23 @@ def inputs_backward(dtype, chunk_size, headdim, dstate, block, stages, part, thr
                         T.copy(after[b, chunk, head, 0:columns, n * part : (n + 1) * part], state_tile)
                         B_part = B_tile[:, n * part : (n + 1) * part]
                         T.gemm(B_part, state_tile, acc, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
-                s_end = dA_cumsum[b, head, chunk, chunk_size - 1] * LOG2E
+                # Factors come after differences: a product that is contracted with the subtraction would leave the rounding
+                # of a large sum in the exponent of a token's own weight.
+                s_end = dA_cumsum[b, head, chunk, chunk_size - 1]
                 for i in T.Parallel(block):
-                    row_sum[i] = dA_cumsum[b, head, chunk, row + i] * LOG2E
+                    row_sum[i] = dA_cumsum[b, head, chunk, row + i]
                 for i, j in T.Parallel(block, columns):
-                    acc[i, j] *= T.exp2(s_end - row_sum[i])
+                    acc[i, j] *= T.exp2((s_end - row_sum[i]) * LOG2E)
                 for k in T.Pipelined(T.ceildiv(end - token, block), num_stages=stages):
                     column = row + k * block
                     first = begin + column
                     T.copy(C[b, first : first + block, group, 0:depth], C_tile)
                     T.copy(dy[b, first : first + block, head, 0:columns], dy_tile)
                     for j in T.Parallel(block):
-                        column_sum[j] = dA_cumsum[b, head, chunk, column + j] * LOG2E
+                        column_sum[j] = dA_cumsum[b, head, chunk, column + j]
                     T.gemm(B_tile, C_tile, scores, transpose_B=True, clear_accum=True, policy=T.GemmWarpPolicy.FullRow)
                     for i, j in T.Parallel(block, block):
-                        w = scores[i, j] * T.exp2(column_sum[j] - row_sum[i])
+                        w = scores[i, j] * T.exp2((column_sum[j] - row_sum[i]) * LOG2E)
                         seen = row + i <= column + j and first + j < end
                         weights[i, j] = T.if_then_else(seen, w, 0.0)
                     T.gemm(weights, dy_tile, acc, policy=T.GemmWarpPolicy.FullRow)
@@ -133,10 +136,11 @@ def inputs_backward(dtype, chunk_size, headdim, dstate, block, stages, part, thr
 
 
 def factors_backward(dtype, chunk_size, headdim, dstate, block, stages, part, threads, packed, reverse):
-    """dC of `block` tokens of a group, or dB with `reverse`; `dots` has C . dC, or B . db, of each token and head.
+    """dC of `block` tokens of a group, or dB with `reverse`; `dots` has C . dC, or B . dB, of each token and head.
 
     dC: p, q = dy, x; r, factor = B, C; states before chunks. dB: p, q = x, dy; r, factor = C, B; gradients after them.
-    Of a state `part` rows at a time.
+    Of a state `part` rows at a time. The weight of a pair of tokens is the same number in both before it is rounded, so that
+    what a token does to itself, which no decay touches, cancels in the difference of the dots.
     """
     batch, seqlen, nheads, ngroups, nchunks = T.dynamic("batch, seqlen, nheads, ngroups, nchunks")
     columns, depth = -(-headdim // 16) * 16, -(-dstate // 16) * 16
@@ -169,6 +173,7 @@ def factors_backward(dtype, chunk_size, headdim, dstate, block, stages, part, th
             weights = (T.alloc_shared if shared else T.alloc_fragment)((block, block), dtype)
             row_sum = T.alloc_fragment((block,), "float32")
             column_sum = T.alloc_fragment((block,), "float32")
+            step = T.alloc_fragment((block,), "float32")
             acc = T.alloc_fragment((block, depth), "float32")
             total = T.alloc_fragment((block, depth), "float32")
             products = T.alloc_fragment((block, depth), "float32")
@@ -193,11 +198,16 @@ def factors_backward(dtype, chunk_size, headdim, dstate, block, stages, part, th
                             T.copy(states[b, chunk, head, n * part : (n + 1) * part, 0:depth], state_tile)
                             p_part = p_tile[:, n * part : (n + 1) * part]
                             T.gemm(p_part, state_tile, acc, policy=T.GemmWarpPolicy.FullRow)
-                    s_end = dA_cumsum[b, head, chunk, chunk_size - 1] * LOG2E
+                    s_end = dA_cumsum[b, head, chunk, chunk_size - 1] if reverse else 0.0
                     for i in T.Parallel(block):
-                        row_sum[i] = dA_cumsum[b, head, chunk, row + i] * LOG2E
+                        row_sum[i] = dA_cumsum[b, head, chunk, row + i]
+                        if reverse:
+                            step[i] = dt[b, head, chunk, row + i]
                     for i, j in T.Parallel(block, depth):
-                        acc[i, j] *= T.exp2(s_end - row_sum[i] if reverse else row_sum[i])
+                        if reverse:
+                            acc[i, j] *= T.exp2((s_end - row_sum[i]) * LOG2E) * step[i]
+                        else:
+                            acc[i, j] *= T.exp2(row_sum[i] * LOG2E)
                     first_tile = bx if reverse else 0
                     last_tile = T.ceildiv(end - begin, block) if reverse else bx + 1
                     for k in T.Pipelined(last_tile - first_tile, num_stages=stages):
@@ -206,17 +216,18 @@ def factors_backward(dtype, chunk_size, headdim, dstate, block, stages, part, th
                         T.copy(q[b, first : first + block, head, 0:columns], q_tile)
                         T.copy(r[b, first : first + block, group, 0:depth], r_tile)
                         for j in T.Parallel(block):
-                            s = dA_cumsum[b, head, chunk, column + j] * LOG2E
-                            column_sum[j] = s if reverse else s - T.log2(dt[b, head, chunk, column + j])
+                            column_sum[j] = dA_cumsum[b, head, chunk, column + j]
+                            if not reverse:
+                                step[j] = dt[b, head, chunk, column + j]
                         T.gemm(
                             p_tile, q_tile, scores, transpose_B=True, clear_accum=True, policy=T.GemmWarpPolicy.FullRow
                         )
                         for i, j in T.Parallel(block, block):
                             if reverse:
-                                w = scores[i, j] * T.exp2(column_sum[j] - row_sum[i])
+                                w = scores[i, j] * T.exp2((column_sum[j] - row_sum[i]) * LOG2E) * step[i]
                                 seen = row + i <= column + j and first + j < end
                             else:
-                                w = scores[i, j] * T.exp2(row_sum[i] - column_sum[j])
+                                w = scores[i, j] * T.exp2((row_sum[i] - column_sum[j]) * LOG2E) * step[j]
                                 seen = column + j <= row + i
                             weights[i, j] = T.if_then_else(seen, w, 0.0)
                         T.gemm(weights, r_tile, acc, policy=T.GemmWarpPolicy.FullRow)
@@ -225,7 +236,7 @@ def factors_backward(dtype, chunk_size, headdim, dstate, block, stages, part, th
                     T.reduce_sum(products, dot, dim=1)
                     T.copy(dot, dots[b, head, chunk, row : row + block])
                     for i, j in T.Parallel(block, depth):
-                        total[i, j] += acc[i, j] * (dt[b, head, chunk, row + i] if reverse else 1.0)
+                        total[i, j] += acc[i, j]
                 for i, j in T.Parallel(block, depth):
                     if token + i < end and j < dstate:
                         gradient[b, token + i, group, j] = total[i, j]
@@ -288,14 +299,16 @@ def steps_backward(dtype, chunk_size, block_heads, softplus, packed):
             head = by * block_heads
             begin, end = tokens_of(chunks, chunk, chunk_size, seqlen, packed)
             for h, l in T.Parallel(block_heads, chunk_size):
-                d = c_dots[b, head + h, chunk, l] - step[b, head + h, chunk, l] * b_dots[b, head + h, chunk, l]
+                d = c_dots[b, head + h, chunk, l] - b_dots[b, head + h, chunk, l]
                 sums[h, l] = T.if_then_else(begin + l < end, d, 0.0)
             T.cumsum(sums, dim=1, reverse=True)
             for h, l in T.Parallel(block_heads, chunk_size):
                 t = T.cast(dt[b, begin + l, head + h], "float32") + dt_bias[head + h]
                 slope = T.sigmoid(t) if softplus else T.if_then_else(t > 0.0, 1.0, 0.0)
                 da = sums[h, l] + edge[b, head + h, chunk]
-                gradient = slope * (b_dots[b, head + h, chunk, l] + A[head + h] * da)
+                own = b_dots[b, head + h, chunk, l] / step[b, head + h, chunk, l]
+                own = T.if_then_else(step[b, head + h, chunk, l] > 0.0, own, 0.0)  # where a step is 0, its slope is
+                gradient = slope * (own + A[head + h] * da)
                 terms[0][h, l] = T.if_then_else(begin + l < end, step[b, head + h, chunk, l] * da, 0.0)
                 terms[1][h, l] = T.if_then_else(begin + l < end, gradient, 0.0)
                 terms[2][h, l] = T.if_then_else(begin + l < end, skipped[b, head + h, chunk, l], 0.0)
