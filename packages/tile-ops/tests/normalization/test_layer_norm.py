@@ -31,9 +31,15 @@ def test_softmax(way, ran, close, columns):
     close(ran(tile_ops.softmax, x), reference.softmax(x), reference.TOLERANCES["float16"])
 
 
-def test_a_mean_far_from_zero_is_no_loss(ran, close):
-    x = 1000 + normal(4, 300)
-    close(ran(tile_ops.layer_norm, x), reference.layer_norm(x), 1e-4)
+@pytest.mark.parametrize("columns", [300, 8704])
+def test_a_mean_far_from_zero_is_no_loss(ran, close, columns):
+    x = 1000 + normal(4, columns)
+    close(ran(tile_ops.layer_norm, x), reference.layer_norm(x), 2e-6)
+
+
+@pytest.mark.parametrize("columns", [300, 8704])
+def test_equal_elements_become_zero(ran, columns):
+    assert not ran(tile_ops.layer_norm, torch.tensor([12345.678, 0.1, -3e7])[:, None].expand(3, columns)).any()
 
 
 @pytest.mark.parametrize("given", [(False, False), (True, False), (False, True)])

@@ -82,6 +82,12 @@ def test_a_mean_far_from_zero_is_no_loss(close):
     agree(close, "layer_norm", 1000 + normal(4, 300), normal(300, seed=1), normal(300, seed=2), tolerance=2e-4)
 
 
+@pytest.mark.parametrize("columns", [300, 8704])
+def test_rows_of_equal_elements(close, columns):
+    x = torch.tensor([12345.678, 0.1, -3e7])[:, None].expand(3, columns).contiguous()
+    agree(close, "layer_norm", x, normal(columns, seed=1), normal(columns, seed=2))
+
+
 @pytest.mark.cpu("the gradient is called by itself")
 def test_frozen_weights_take_no_sums(close):
     x, weight = normal(40, 64).requires_grad_(), normal(64, seed=1)

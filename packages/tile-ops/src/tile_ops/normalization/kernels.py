@@ -120,7 +120,10 @@ def rms_norm_long(dtype, block_rows, block_columns, activation):
 
 
 def layer_norm(dtype, block_rows, block_columns):
-    """Rows of up to `block_columns` elements: the mean first, then the squares of what is left of it."""
+    """Rows of up to `block_columns` elements: the mean first, then the squares of what is left of it.
+
+    Relative to a row's first element, so that what all of a row have in common takes no digit of the sum.
+    """
     m, n = T.dynamic("m"), T.dynamic("n")
 
     @T.prim_func
@@ -134,10 +137,14 @@ def layer_norm(dtype, block_rows, block_columns):
         with T.Kernel(T.ceildiv(m, block_rows), threads=128) as block:
             x = T.alloc_fragment((block_rows, block_columns), "float32")
             squares = T.alloc_fragment((block_rows, block_columns), "float32")
+            origin = T.alloc_fragment((block_rows,), "float32")
             mean = T.alloc_fragment((block_rows,), "float32")
             scale = T.alloc_fragment((block_rows,), "float32")
 
-            T.copy(X[block * block_rows, 0], x)  # columns past n read 0
+            for i in T.Parallel(block_rows):
+                origin[i] = X[block * block_rows + i, 0]
+            for i, j in T.Parallel(block_rows, block_columns):
+                x[i, j] = T.if_then_else(j < n, T.cast(X[block * block_rows + i, j], "float32") - origin[i], 0.0)
             T.reduce_sum(x, mean, dim=1)
             for i in T.Parallel(block_rows):
                 mean[i] /= n
@@ -167,20 +174,25 @@ def layer_norm_long(dtype, block_rows, block_columns):
     ):
         with T.Kernel(T.ceildiv(m, block_rows), threads=128) as block:
             x = T.alloc_fragment((block_rows, block_columns), "float32")
+            origin = T.alloc_fragment((block_rows,), "float32")
             mean = T.alloc_fragment((block_rows,), "float32")
             scale = T.alloc_fragment((block_rows,), "float32")
 
+            for i in T.Parallel(block_rows):
+                origin[i] = X[block * block_rows + i, 0]
             T.clear(mean)
             for k in T.serial(T.ceildiv(n, block_columns)):
-                T.copy(X[block * block_rows, k * block_columns], x)
+                for i, j in T.Parallel(block_rows, block_columns):
+                    value = T.cast(X[block * block_rows + i, k * block_columns + j], "float32")
+                    x[i, j] = T.if_then_else(k * block_columns + j < n, value - origin[i], 0.0)
                 T.reduce_sum(x, mean, dim=1, clear=False)
             for i in T.Parallel(block_rows):
                 mean[i] /= n
             T.clear(scale)
             for k in T.serial(T.ceildiv(n, block_columns)):
-                T.copy(X[block * block_rows, k * block_columns], x)
                 for i, j in T.Parallel(block_rows, block_columns):
-                    rest = T.if_then_else(k * block_columns + j < n, x[i, j] - mean[i], 0.0)
+                    value = T.cast(X[block * block_rows + i, k * block_columns + j], "float32")
+                    rest = T.if_then_else(k * block_columns + j < n, value - origin[i] - mean[i], 0.0)
                     x[i, j] = rest * rest
                 T.reduce_sum(x, scale, dim=1, clear=False)
             for i in T.Parallel(block_rows):
@@ -188,8 +200,8 @@ def layer_norm_long(dtype, block_rows, block_columns):
             for k in T.serial(T.ceildiv(n, block_columns)):
                 for i, j in T.Parallel(block_rows, block_columns):
                     column = k * block_columns + j
-                    y = (T.cast(X[block * block_rows + i, column], "float32") - mean[i]) * scale[i] * weight[column]
-                    Y[block * block_rows + i, column] = y + bias[column]
+                    value = T.cast(X[block * block_rows + i, column], "float32") - origin[i]
+                    Y[block * block_rows + i, column] = (value - mean[i]) * scale[i] * weight[column] + bias[column]
 
     return layer_norm
 

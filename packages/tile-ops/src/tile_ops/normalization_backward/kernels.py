@@ -6,7 +6,8 @@ LayerNorm and 0 for RMSNorm, h = (x - c) r and g the gradient of h * weight:
     dx = r (g * weight - mean(g * weight * h) h - [LayerNorm] mean(g * weight))
     dweight = sum over rows of g * h, dbias = sum over rows of g
 
-and for softmax dx = y (dy - sum(dy y)). Statistics of rows are computed again: they cost no traffic, as x is read anyway.
+and for softmax dx = y (dy - sum(dy y)). Statistics of rows are computed again: they cost no traffic, as x is read anyway. Means
+are taken relative to a row's first element, its origin, so that what all of a row have in common takes no digit of the sum.
 """
 
 import tilelang.language as T
@@ -35,6 +36,7 @@ def norm_backward(dtype, block_rows, block_columns, threads, stages, centered, a
             x = T.alloc_fragment((block_rows, block_columns), "float32")
             g = T.alloc_fragment((block_rows, block_columns), "float32")
             scratch = T.alloc_fragment((block_rows, block_columns), "float32")
+            origin = T.alloc_fragment((block_rows,), "float32")
             mean = T.alloc_fragment((block_rows,), "float32")
             scale = T.alloc_fragment((block_rows,), "float32")
             along = T.alloc_fragment((block_rows,), "float32")  # mean of g * weight * h
@@ -55,6 +57,10 @@ def norm_backward(dtype, block_rows, block_columns, threads, stages, centered, a
                 T.copy(x_ahead if stages else X[first, 0], x)
                 T.copy(dy_ahead if stages else DY[first, 0], g)
                 if centered:
+                    for i in T.Parallel(block_rows):
+                        origin[i] = x_ahead[i, 0] if stages else X[first + i, 0]
+                    for i, j in T.Parallel(block_rows, block_columns):
+                        x[i, j] = T.if_then_else(j < n, x[i, j] - origin[i], 0.0)
                     T.reduce_sum(x, mean, dim=1)
                     for i in T.Parallel(block_rows):
                         mean[i] /= n
@@ -125,9 +131,9 @@ def norm_backward_cached(dtype, block_rows, block_columns, centered, activation)
     m, n, kinds, parts = T.dynamic("m, n, kinds, parts")
 
     @T.macro
-    def add_mean(X, row, column, count, sums):
+    def add_mean(X, row, column, count, origin, sums):
         for j in T.Parallel(count):
-            sums[j] += X[row, column + j]
+            sums[j] += T.cast(X[row, column + j], "float32") - origin
 
     @T.macro
     def add_squares(X, weight, DY, row, column, count, mean, squares, dots, sums):
@@ -198,14 +204,13 @@ def norm_backward_cached(dtype, block_rows, block_columns, centered, activation)
                 if centered:
                     for i in T.serial(T.min(block_rows, m - first)):
                         T.clear(sums)
+                        origin = T.alloc_var("float32", init=X[first + i, 0])
                         for k in T.serial(pieces):
-                            add_mean(X, first + i, k * block_columns, block_columns, sums)
+                            add_mean(X, first + i, k * block_columns, block_columns, origin, sums)
                         if over > 0:
-                            add_mean(X, first + i, n - over, over, sums)
+                            add_mean(X, first + i, n - over, over, origin, sums)
                         T.reduce_sum(sums, total)
-                        mean[i] = total[0]
-                    for i in T.Parallel(block_rows):
-                        mean[i] /= n
+                        mean[i] = total[0] / n + origin
                 for i in T.serial(T.min(block_rows, m - first)):
                     if centered:
                         T.clear(sums)
@@ -278,6 +283,7 @@ def norm_backward_long(dtype, block_rows, block_columns, centered, activation):
         with T.Kernel(T.ceildiv(m, block_rows), threads=128) as block:
             x = T.alloc_fragment((block_rows, block_columns), "float32")
             g = T.alloc_fragment((block_rows, block_columns), "float32")
+            origin = T.alloc_fragment((block_rows,), "float32")
             mean = T.alloc_fragment((block_rows,), "float32")
             scale = T.alloc_fragment((block_rows,), "float32")
             along = T.alloc_fragment((block_rows,), "float32")
@@ -285,11 +291,15 @@ def norm_backward_long(dtype, block_rows, block_columns, centered, activation):
 
             T.clear(mean)
             if centered:
+                for i in T.Parallel(block_rows):
+                    origin[i] = X[block * block_rows + i, 0]
                 for k in T.serial(T.ceildiv(n, block_columns)):
-                    T.copy(X[block * block_rows, k * block_columns], x)
+                    for i, j in T.Parallel(block_rows, block_columns):
+                        value = T.cast(X[block * block_rows + i, k * block_columns + j], "float32")
+                        x[i, j] = T.if_then_else(k * block_columns + j < n, value - origin[i], 0.0)
                     T.reduce_sum(x, mean, dim=1, clear=False)
                 for i in T.Parallel(block_rows):
-                    mean[i] /= n
+                    mean[i] = mean[i] / n + origin[i]
             T.clear(scale)
             for k in T.serial(T.ceildiv(n, block_columns)):
                 T.copy(X[block * block_rows, k * block_columns], x)
