@@ -10,6 +10,11 @@ from tile_ops.kernel.resolve import _loaded
 
 
 @pytest.fixture
-def launches() -> Callable[[str], int]:
-    """`launches("attention")`: how often kernels of that family have run."""
-    return lambda family: sum(kernel.launches for kernel in _loaded.values() if kernel.spec.family == family)
+def launches() -> Callable[..., int]:
+    """`launches("attention")`: how often kernels of that family, or of one of its functions, have run."""
+
+    def count(family: str, function: str | None = None) -> int:
+        specs = [(kernel.spec, kernel.launches) for kernel in _loaded.values()]
+        return sum(times for spec, times in specs if spec.family == family and function in (None, spec.function))
+
+    return count

@@ -44,12 +44,37 @@ def test_tokens_are_decoded_from_latents(models, launches, close):
             assert ran == ((2, 0) if last == first + 1 else (0, 2))
 
 
-def test_generation_by_beams_agrees(models):
+def test_padded_prompts_are_decoded_from_latents(models, launches, close):
+    """Prompts that are padded on the left, then tokens one by one across the end of a page of the shorter, and several."""
+    theirs, ours = models
+    tokens = torch.randint(0, 100, (3, PAGE + 6))
+    mask = torch.ones_like(tokens)
+    mask[0, :2], mask[2, :PAGE] = 0, 0
+    caches = DynamicCache(config=theirs.config), LatentCache()
+    cuts = [0, PAGE + 1, *range(PAGE + 2, PAGE + 5), PAGE + 6]
+    with torch.no_grad():
+        for first, last in pairwise(cuts):
+            before = launches("mla"), launches("attention", "forward_packed")
+            options = {
+                "attention_mask": mask[:, :last],
+                "position_ids": (mask.cumsum(1) - 1).clamp(min=0)[:, first:last],
+            }
+            expected = theirs(tokens[:, first:last], past_key_values=caches[0], **options).logits
+            found = ours(tokens[:, first:last], past_key_values=caches[1], **options).logits
+            kept = mask[:, first:last].bool()
+            close(found[kept], expected[kept], 6e-3)
+            ran = launches("mla") - before[0], launches("attention", "forward_packed") - before[1]
+            assert ran == ((2, 0) if last == first + 1 else (0, 2))
+
+
+@pytest.mark.parametrize("padding", [0, 3])
+def test_generation_by_beams_agrees(models, padding):
     theirs, ours = models
     ours.float()  # greedy choices are compared: same type
     tokens = torch.randint(0, 100, (2, 7))
     options = {"max_new_tokens": 4, "num_beams": 2, "do_sample": False, "pad_token_id": 0}
     mask = torch.ones_like(tokens)
+    mask[0, :padding] = 0
     expected = theirs.generate(tokens, attention_mask=mask, **options)
     found = ours.generate(tokens, attention_mask=mask, past_key_values=LatentCache(), **options)
     assert torch.equal(found, expected)

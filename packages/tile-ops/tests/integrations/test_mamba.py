@@ -75,6 +75,37 @@ def test_generation_keeps_the_state(models, launches, close):
     close(results[1][2], results[0][2], 1e-5)
 
 
+@pytest.mark.parametrize("left", [True, False], ids=["left", "right"])
+@pytest.mark.parametrize("make", [mamba, bamba])
+def test_padded_batches_agree(models, launches, close, make, left):
+    """transformers sets what padding would add to a state to zero; tokens, and a layer of attention, do not see it either."""
+    theirs, ours = models(make)
+    mask = torch.tensor([[0] * 11 + [1] * 8, [1] * 19])
+    mask = mask if left else mask.flip(1)
+    tokens, kept = torch.randint(0, 100, mask.shape), mask.bool()
+    with torch.no_grad():
+        before = launches("state_space"), launches("attention", "forward_packed")
+        found = ours(tokens, attention_mask=mask).logits
+        scans = 2 if make is mamba else 1
+        assert launches("state_space") == before[0] + 5 * scans
+        assert launches("attention", "forward_packed") == before[1] + 2 - scans
+        close(found[kept], theirs(tokens, attention_mask=mask).logits[kept], 1e-5)
+
+
+@pytest.mark.parametrize("make", [mamba, bamba])
+def test_generation_of_a_padded_batch_agrees(models, launches, close, make):
+    theirs, ours = models(make)
+    tokens, mask = torch.randint(1, 100, (2, 11)), torch.tensor([[0] * 6 + [1] * 5, [1] * 11])
+    options = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
+    options |= {"return_dict_in_generate": True, "output_logits": True}
+    expected = theirs.generate(tokens, attention_mask=mask, **options)
+    before = launches("state_space")
+    found = ours.generate(tokens, attention_mask=mask, **options)
+    assert launches("state_space") == before + (5 + 3) * (2 if make is mamba else 1)
+    close(torch.stack(found.logits), torch.stack(expected.logits), 1e-5)
+    assert torch.equal(found.sequences, expected.sequences)
+
+
 def test_refuses_packed_sequences():
     x, dt, A, B = torch.ones(1, 4, 2, 8), torch.ones(1, 4, 2), -torch.ones(2), torch.ones(1, 4, 1, 8)
     with pytest.raises(WrongValue, match="the batch is packed"):

@@ -21,6 +21,8 @@ from tile_ops.dtypes import name_of
 from tile_ops.errors import WrongValue
 from tile_ops.mla.problem import ALIGNMENT, DTYPES
 
+from .padding import Padding
+
 NAME = "tile_ops"  # of our implementation of attention
 PAGE = 64  # tokens, as in DeepSeek's servers
 
@@ -108,10 +110,17 @@ def expand(module: torch.nn.Module, latent: Tensor, rotated: Tensor) -> tuple[Te
     return type(module).expand_kv(module, latent, rotated)
 
 
-def decode(module: torch.nn.Module, query: Tensor, latent: Tensor, rotated: Tensor, scale: float) -> Tensor | None:
+def decode(
+    module: torch.nn.Module,
+    query: Tensor,
+    latent: Tensor,
+    rotated: Tensor,
+    scale: float,
+    padding: Padding | None = None,
+) -> Tensor | None:
     """Attention of one token in latent space, (batch, 1, heads, dim of the values); None where that cannot be:
 
-    several tokens, float32, gradients, latents that are not in a LatentCache, or a W^UKV that is not a plain matrix.
+    several tokens, gradients, latents that are not in a LatentCache, or a W^UKV that is not a plain matrix.
     """
     rows = _rows(latent, rotated)
     weight = getattr(module.kv_b_proj, "weight", None)
@@ -123,13 +132,27 @@ def decode(module: torch.nn.Module, query: Tensor, latent: Tensor, rotated: Tens
     q_nope, q_rope = query[:, :, 0].split([query.shape[-1] - rotated.shape[-1], rotated.shape[-1]], dim=-1)
     to_keys, to_values = weight.view(heads, -1, dim).split([q_nope.shape[-1], module.v_head_dim], dim=1)
 
+    if padding is not None:
+        rows, lengths = _kept(rows, length, padding), padding.keys.starts.diff()
+        length = padding.keys.longest
+    else:
+        lengths = torch.full((batch,), length, dtype=torch.int32, device=rows.device)
     columns = rows.shape[1] // PAGE
     table = torch.arange(batch * columns, dtype=torch.int32, device=rows.device).view(batch, columns)
-    lengths = torch.full((batch,), length, dtype=torch.int32, device=rows.device)
     absorbed = torch.einsum("bhd,hdc->bhc", q_nope, to_keys)
-    pages = rows.view(batch * columns, PAGE, -1)
+    pages = rows.view(batch * columns, PAGE, rows.shape[2])
     found = mla_decode(absorbed, q_rope.contiguous(), pages, table[:, : -(-length // PAGE)], lengths, scale=scale)
     return torch.einsum("bhc,hdc->bhd", found, to_values)[:, None]
+
+
+def _kept(rows: Tensor, length: int, padding: Padding) -> Tensor:
+    """Rows without padding, in whole pages: past a sequence's end lie tokens of others, which nothing reads."""
+    places, starts, longest = padding.keys
+    assert places is not None
+    batch, capacity, width = rows.shape
+    columns = torch.arange(-(-longest // PAGE) * PAGE, device=rows.device)
+    wanted = places[(starts[:-1, None] + columns).clamp(max=len(places) - 1)]
+    return rows.view(batch * capacity, width)[wanted // length * capacity + wanted % length]
 
 
 def _rows(latent: Tensor, rotated: Tensor) -> Tensor | None:

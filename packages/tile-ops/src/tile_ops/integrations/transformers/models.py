@@ -18,8 +18,8 @@ def use(model: M) -> M:
 
     Weights stay where and as they are, other models keep theirs. Attention and experts go through the interfaces of
     transformers, scans through the functions that transformers lets kernels replace. Latent attention decodes from a
-    `LatentCache` by `mla_decode`, if float16 or bfloat16. Attention that transformers' own flash implementations cannot make
-    (biases of scores, chunks) stays as it is.
+    `LatentCache` by `mla_decode`. Batches may be padded; what comes out at padding is finite and otherwise unspecified.
+    Attention that transformers' own flash implementations cannot make (biases of scores, chunks) stays as it is.
     """
     register()
     if model._supports_flash_attn:  # has attention, whose function can be chosen, and which makes its masks itself
