@@ -78,6 +78,7 @@ def replaced(place, tensor):
         (GOOD, {"scale": -1.0}, WrongValue, "mla_prefill: scale is -1.0"),
         (GOOD, {"cu_seqlens": torch.tensor([0, 4])}, WrongShape, "as many keys as tokens"),
         (operands(1, 4, 4), {"cu_seqlens": torch.tensor([0, 4])}, WrongValue, "max_seqlen is None"),
+        (operands(1, 4, 4), {"cu_seqlens": torch.tensor([0, 4]), "max_seqlen": 4.0}, WrongValue, "max_seqlen is 4.0"),
     ],
 )
 def test_refuses(tensors, options, error, text):
