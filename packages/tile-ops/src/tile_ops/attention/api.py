@@ -175,9 +175,9 @@ def flash_attention_varlen(
     q: (all tokens, heads, dim); k: (all keys, heads_kv, dim), v: (all keys, heads_kv, dim_v), as there. cu_seqlens_q and
     cu_seqlens_k: (sequences + 1,), ascending, from 0 to all tokens (keys): sequence i holds the rows cu_seqlens[i] up to
     cu_seqlens[i + 1], which may be none; int32 (int64 is converted), read on the device. max_seqlen_q: the length of the
-    longest sequence of q, or more, an int (a CPU's tensor is read). max_seqlen_k: the same of k, which gradients need: if None, max_seqlen_q where
-    cu_seqlens_k is cu_seqlens_q itself, else the number of all keys, which costs blocks without work. Result:
-    (all tokens, heads, dim_v); with `return_lse` also (heads, all tokens), float32.
+    longest sequence of q, or more, an int (or a CPU's tensor of one). max_seqlen_k: the same of k, which gradients need: if
+    None, max_seqlen_q where cu_seqlens_k is cu_seqlens_q itself, else the number of all keys, which costs blocks without work.
+    Result: (all tokens, heads, dim_v); with `return_lse` also (heads, all tokens), float32.
 
     The other arguments, accumulation and rounding are those of `flash_attention`; masks count from each sequence's own end.
     A NaN or infinity in v of one sequence may turn results of the sequence before it into NaN. Lengths that do not go up
