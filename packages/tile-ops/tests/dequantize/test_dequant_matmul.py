@@ -363,6 +363,16 @@ def test_autocast(close, device):
     close(found, reference.dequant_matmul(x, w.packed, **arguments(w)), reference.TOLERANCES["bfloat16"])
 
 
+def test_autocast_leaves_scales_beside_bytes(ran, device):
+    w = random_weight(16, 64, "int4", -1, torch.float32)
+    x, bias = torch.randint(-128, 128, (3, 64), dtype=torch.int8), torch.randn(16)
+    expected = w.matmul(x, bias=bias)
+    with torch.autocast(device, torch.bfloat16):
+        found = ran(tile_ops.dequant_matmul, x, w.packed, **arguments(w), bias=bias)
+    assert found.dtype == torch.float32
+    assert torch.equal(found, expected)
+
+
 X, W = torch.ones(2, 64).half(), torch.zeros(8, 32, dtype=torch.uint8)
 S, Z = torch.ones(2, 8).half(), torch.zeros(2, 8, dtype=torch.uint8)
 

@@ -7,6 +7,7 @@ from typing import Literal, overload
 import torch
 
 from tile_ops.again import offer
+from tile_ops.autocast import floats
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
 from tile_ops.registration import operation
@@ -19,6 +20,7 @@ FLASH_ATTENTION = Operator(
     AttentionProblem.of,
     plan,
     lambda q, k, v, *, sinks=None, **_: target_of(q, k, v, sinks),
+    autocast=floats,
 )
 
 
@@ -150,6 +152,7 @@ FLASH_ATTENTION_VARLEN = Operator(
     lambda q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, *, sinks=None, **_: target_of(
         q, k, v, cu_seqlens_q, cu_seqlens_k, sinks
     ),
+    autocast=floats,
 )
 
 

@@ -21,6 +21,7 @@ from tile_ops.attention.problem import (
     power_of_two,
     sides,
 )
+from tile_ops.autocast import converted, enabled, floats
 from tile_ops.errors import WrongDtype, WrongShape
 from tile_ops.kernel import Target, target_of
 from tile_ops.operator import Operator, Plan
@@ -99,6 +100,7 @@ MLA_PREFILL = Operator(
     lambda q_nope, q_rope, k_nope, k_rope, v, *, cu_seqlens=None, **_: target_of(
         q_nope, q_rope, k_nope, k_rope, v, cu_seqlens
     ),
+    autocast=floats,
 )
 
 
@@ -134,6 +136,9 @@ def mla_prefill(
     """
     if max_seqlen is not None:
         max_seqlen = length(NAME, "max_seqlen", max_seqlen)
+    if enabled(device := v.device.type):  # what is called below converts, too, but takes one query and one key
+        named = {"q_nope": q_nope, "q_rope": q_rope, "k_nope": k_nope, "k_rope": k_rope, "v": v}
+        q_nope, q_rope, k_nope, k_rope, v = converted(floats, named, device).values()
     tensors = (q_nope, q_rope, k_nope, k_rope, v)
     options: dict[str, Any] = {"causal": causal, "scale": scale, "return_lse": return_lse}
     if not torch.compiler.is_compiling():  # what is called below checks, too, and names itself

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from tile_ops.again import offer
+from tile_ops.autocast import floats
 from tile_ops.constants import constant
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
@@ -13,7 +14,7 @@ from tile_ops.registration import operation
 from .configs import plan
 from .problem import NormProblem
 
-RMS_NORM = Operator("rms_norm", NormProblem.of, plan, lambda x, weight, **_: target_of(x, weight))
+RMS_NORM = Operator("rms_norm", NormProblem.of, plan, lambda x, weight, **_: target_of(x, weight), autocast=floats)
 
 
 @RMS_NORM.public
@@ -61,7 +62,11 @@ rms_norm_operation.register_autocast()
 
 
 LAYER_NORM = Operator(
-    "layer_norm", NormProblem.of_layer_norm, plan, lambda x, weight=None, bias=None, **_: target_of(x, weight, bias)
+    "layer_norm",
+    NormProblem.of_layer_norm,
+    plan,
+    lambda x, weight=None, bias=None, **_: target_of(x, weight, bias),
+    autocast=floats,
 )
 
 
@@ -106,7 +111,7 @@ def _(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, e
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-SOFTMAX = Operator("softmax", NormProblem.of_softmax, plan, lambda x, **_: target_of(x))
+SOFTMAX = Operator("softmax", NormProblem.of_softmax, plan, lambda x, **_: target_of(x), autocast=floats)
 
 
 @SOFTMAX.public
