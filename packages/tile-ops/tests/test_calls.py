@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import functools
+import re
 
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tile_ops
+from tile_ops.errors import WrongStride
 from tile_ops.gemm.configs import SHIPPED_FLOAT8
 from tile_ops.kernel import Target
-from tile_ops.operator import _OPERATORS
+from tile_ops.operator import _OPERATORS, Operator
 from tile_ops.prebuild import ARCHS
 
 from .calls import Call, calls
@@ -21,6 +23,8 @@ AUTOCAST = """
     chunk_scan dequant_matmul flash_attention flash_attention_varlen flash_decode grouped_matmul layer_norm linear_attention
     matmul mla_decode mla_prefill rms_norm softmax ssd_scan ssd_step
 """.split()
+
+PUBLIC = [name for name in tile_ops.__all__ if getattr(tile_ops, name) in _OPERATORS]
 
 
 def calls_for(kind: str, arch: str) -> list[Call]:
@@ -72,7 +76,54 @@ def test_autocast_gives_the_type_that_it_asks_for(name, dtype):
     assert (found[0] if isinstance(found, tuple) else found).dtype == dtype
 
 
-@pytest.mark.parametrize("name", [name for name in tile_ops.__all__ if getattr(tile_ops, name) in _OPERATORS])
+class Reached(Exception):
+    """A call came as far as its problem."""
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_what_is_explained_under_autocast_is_the_call_there(name, monkeypatch):
+    call = next(call for call in calls_for("cpu", "x86-64-v3") if call.operator is getattr(tile_ops, name))
+
+    def reach(operator, *args, **kwargs):
+        raise Reached(operator.problem(*args, **kwargs))
+
+    def operand(value):
+        return value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+    args, kwargs = [operand(x) for x in call.args], {key: operand(x) for key, x in call.kwargs.items()}
+    monkeypatch.setattr(Operator, "call", reach)
+    with torch.autocast("cpu", torch.bfloat16):
+        explained = tile_ops.explain(call.operator, *args, **kwargs).problem
+        with pytest.raises(Reached) as reached:
+            call.operator(*args, **kwargs)
+    assert explained == reached.value.args[0]
+    if name in AUTOCAST:
+        assert "bfloat16" in repr(explained)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_sparse_operands_are_named(name):
+    call = next(call for call in calls_for("cpu", "x86-64-v3") if call.operator is getattr(tile_ops, name))
+    bound = _OPERATORS[call.operator][1].bind(*call.args, **call.kwargs)
+    for key, operand in bound.arguments.items():
+        if isinstance(operand, torch.Tensor):
+            text = re.escape(
+                f"{name}: {key} has the layout torch.sparse_coo; a dense tensor is expected: {key}.to_dense()"
+            )
+            for function in (call.operator, functools.partial(tile_ops.explain, call.operator)):
+                with pytest.raises(WrongStride, match=text):
+                    function(**{**bound.arguments, key: operand.to_sparse()})
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta:UserWarning")
+def test_layouts_without_strides_are_named():
+    x = torch.eye(4)
+    for sparse in (x.to_sparse_csr(), x.to_sparse_csr().requires_grad_()):
+        with pytest.raises(WrongStride, match=re.escape("matmul: b has the layout torch.sparse_csr; a dense tensor")):
+            tile_ops.matmul(x, sparse)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
 def test_a_graph_holds_an_operator_whole(name):
     """As torch.compile(fullgraph=True) traces it, without a kernel: a break of the graph raises."""
     call = next(call for call in calls_for("cpu", "x86-64-v3") if call.operator is getattr(tile_ops, name))

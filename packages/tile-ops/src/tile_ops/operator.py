@@ -18,7 +18,8 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from .again import hidden, launched
-from .errors import WrongDevice
+from .autocast import Rule, converted, enabled, unread
+from .errors import WrongDevice, WrongStride
 from .kernel import KernelSpec, Resolved, Target, resolve
 from .kernel.resolve import loaded, origin
 from .kernel.target import settings
@@ -154,7 +155,7 @@ class Explanation:
 class Operator(Generic[P]):
     """`problem(*args)` takes what the public function takes and refuses what it cannot do; `plan(problem, target)`
     is pure. `target(*args)` names the target. `depends(*args)` are settings outside of the arguments that the problem
-    depends on.
+    depends on. `autocast` is what the public function makes of its operands there, None for nothing.
 
     Attach it to the public function with `@OPERATOR.public`: then `tile_ops.explain(function, *args)` knows it.
     """
@@ -166,23 +167,29 @@ class Operator(Generic[P]):
         plan: Callable[[P, Target], Plan],
         target: Callable[..., Target],
         depends: Callable[..., Hashable] | None = None,
+        autocast: Rule | None = None,
     ) -> None:
         self.name = name
         self.problem = problem
         self.plan = lru_cache(maxsize=CALLS)(plan)
         self.target = target
         self.depends = depends
+        self.autocast = autocast
         self._calls: dict[tuple[Any, ...], Call[P]] = {}
 
     def call(self, *args: Any, **kwargs: Any) -> Call[P]:
         """The call, checked; for arguments of which nothing but the content is new, the one of before. The first one is
         a tensor. Raises what `problem` and `target` raise."""
         facts: list[Any] = []
-        for x in (*args, *kwargs.values()):
-            if isinstance(x, torch.Tensor):  # everything but its content and its address
-                facts += (x.dtype, x.shape, x.stride(), x.storage_offset() % ALIGNMENT, x.device)
-            else:
-                facts.append(x)
+        try:
+            for x in (*args, *kwargs.values()):
+                if isinstance(x, torch.Tensor):  # everything but its content and its address
+                    facts += (x.dtype, x.shape, x.stride(), x.storage_offset() % ALIGNMENT, x.device)
+                else:
+                    facts.append(x)
+        except RuntimeError:  # some layouts have no strides
+            self._refuse_sparse(args, kwargs)
+            raise
         if args[0].is_cpu:
             facts.append(settings())
         if self.depends is not None:
@@ -190,21 +197,32 @@ class Operator(Generic[P]):
         key = (*facts, *kwargs)
         found = self._calls.get(key)
         if found is None:
-            found = Call(self, self.problem(*args, **kwargs), self._target(*args, **kwargs))
+            found = Call(self, *self._checked(args, kwargs))
             if len(self._calls) >= CALLS:
                 self._calls.clear()
             self._calls[key] = found
         return found
 
-    def _target(self, *args: Any, **kwargs: Any) -> Target:
+    def _checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[P, Target]:
+        self._refuse_sparse(args, kwargs)
+        problem = self.problem(*args, **kwargs)
         try:
-            return self.target(*args, **kwargs)
+            return problem, self.target(*args, **kwargs)
         except WrongDevice as error:
             raise WrongDevice(f"{self.name}: {error}") from None
 
+    def _refuse_sparse(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        for x in (*args, *kwargs.values()):
+            if isinstance(x, torch.Tensor) and x.layout != torch.strided:
+                named = inspect.signature(self.problem).bind(*args, **kwargs).arguments
+                name = next(name for name, value in named.items() if value is x)
+                raise WrongStride(
+                    f"{self.name}: {name} has the layout {x.layout}; a dense tensor is expected: {name}.to_dense()"
+                )
+
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """What the call would run; launches and compiles nothing."""
-        problem, target = self.problem(*args, **kwargs), self._target(*args, **kwargs)
+        problem, target = self._checked(args, kwargs)
         plan = self.plan(problem, target)
         kernels = []
         for role, spec in plan.kernels:
@@ -224,7 +242,8 @@ _OPERATORS: dict[Callable[..., Any], tuple[Operator[Any], inspect.Signature]] = 
 def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
     """Which kernels `function(*args, **kwargs)` would run, from where (prebuilt, cache, compile) and why.
 
-    Runs nothing. Raises what the call itself would raise, and TypeError for a function that is no operator.
+    Under autocast it is the call on the operands that autocast converts. Runs nothing. Raises what the call itself would raise,
+    and TypeError for a function that is no operator.
     """
     try:
         operator, signature = _OPERATORS[function]
@@ -233,4 +252,7 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanat
         raise TypeError(f"{function!r} is no operator of tile_ops; these are: {names}") from None
     bound = signature.bind(*args, **kwargs)
     bound.apply_defaults()
-    return operator.explain(**bound.arguments)
+    device = next((x.device.type for x in bound.arguments.values() if isinstance(x, torch.Tensor)), "")
+    if operator.autocast is None or not enabled(device):
+        return operator.explain(**bound.arguments)
+    return operator.explain(**converted(operator.autocast, bound.arguments, device, unread))

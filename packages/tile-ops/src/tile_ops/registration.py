@@ -15,12 +15,11 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 
 from .again import WATCHERS, Again, hidden, recording
+from .autocast import KEYS, Rule, converted, floats
 from .errors import WrongDevice
 from .kernel.target import device_of
 
 _LIBRARY = torch.library.Library("tile_ops", "FRAGMENT")
-#: torch's dispatch keys of autocast, by device.
-_AUTOCAST = {"cuda": "AutocastCUDA", "cpu": "AutocastCPU"}
 _AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(
     torch._C.DispatchKey.AutocastCUDA
 )
@@ -96,17 +95,19 @@ class Operation:
         torch.library.register_fake(self._name, fake, lib=_LIBRARY)
         return function
 
-    def register_autocast(self) -> None:
-        """Under autocast the operands that it converts get the type that it asks for there, `torch.get_autocast_dtype`:
-        `torch.library.register_autocast` knows one type for all."""
-        for device, key in _AUTOCAST.items():
-            _LIBRARY.impl(self._name, self._converting(device), key)
+    def register_autocast(self, rule: Rule = floats) -> None:
+        """Under autocast operands get the types that the rule says, of the one that it asks for there,
+        `torch.get_autocast_dtype`: `torch.library.register_autocast` knows one type for all. The operator whose calls these are
+        has the rule, too: `explain` reads it."""
+        for device, key in KEYS.items():
+            _LIBRARY.impl(self._name, self._converting(rule, device), key)
 
-    def _converting(self, device: str) -> Callable[..., Any]:
+    def _converting(self, rule: Rule, device: str) -> Callable[..., Any]:
+        names = list(inspect.signature(self._function).parameters)
+
         def convert(*arguments: Any) -> Any:
             with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST_KEYS):
-                dtype = torch.get_autocast_dtype(device)
-                return self._overload(*(_converted(x, device, dtype) for x in arguments))
+                return self._overload(*converted(rule, dict(zip(names, arguments)), device).values())
 
         return convert
 
@@ -136,12 +137,6 @@ _TENSORS = {torch.Tensor, torch.nn.Parameter}
 _autocast, _transforms = torch._C._is_any_autocast_enabled, torch._C._functorch.peek_interpreter_stack
 _tracing, _traced = torch._C._get_tracing_state, torch.compiler.is_dynamo_compiling
 _Tensor = torch.Tensor
-
-
-def _converted(x: Any, device: str, dtype: torch.dtype) -> Any:
-    """Floats of 16 and 32 bits of the device as `dtype`; float64 stays, as in torch, and so do codes and scales of 8 bits."""
-    known = isinstance(x, _Tensor) and x.device.type == device
-    return x.to(dtype) if known and x.dtype in (torch.float32, torch.float16, torch.bfloat16) else x
 
 
 def _watched() -> bool:

@@ -286,6 +286,8 @@ KV = torch.ones(1, 5, 2, 32)
         (Q, KV, KV, {"window": (-2, 0)}, WrongValue, "window is (-2, 0)"),
         (Q, KV, KV, {"window": 4}, WrongValue, "window is 4; (left, right)"),
         (Q, KV, KV, {"window": (4, 0, 0)}, WrongValue, "window is (4, 0, 0); (left, right)"),
+        (Q, KV, KV, {"window": (4.0, 0)}, WrongValue, "window[0] is 4.0; a number of keys, an int, is expected"),
+        (Q, KV, KV, {"window": (4, None)}, WrongValue, "window[1] is None; a number of keys, an int, is expected"),
         (Q, KV, KV, {"scale": 0.0}, WrongValue, "scale is 0.0"),
         (Q, KV, KV, {"softcap": -1.0}, WrongValue, "softcap is -1.0"),
     ],

@@ -93,6 +93,20 @@ def test_one_sequence_is_a_plain_call():
     assert torch.equal(packed, tile_ops.flash_attention(q[None], k[None], v[None])[0])
 
 
+@pytest.mark.cpu("a length that lies on a GPU is refused")
+@pytest.mark.parametrize(
+    "one", [lambda n: torch.tensor(n), lambda n: torch.tensor([n]), lambda n: torch.tensor(n).numpy()[()]]
+)
+def test_the_longest_length_is_read_where_that_costs_nothing(one):
+    *tensors, longest = operands([3, 20], [20, 9], 2, 1, 32, torch.float32)
+    expected = tile_ops.flash_attention_varlen(*tensors, longest)
+    assert torch.equal(tile_ops.flash_attention_varlen(*tensors, one(longest), max_seqlen_k=one(20)), expected)
+    explained = [
+        tile_ops.explain(tile_ops.flash_attention_varlen, *tensors, x).problem for x in (longest, one(longest))
+    ]
+    assert explained[0] == explained[1]
+
+
 def test_is_a_torch_operator():
     arguments = operands([10, 20], [30, 20], 2, 1, 32, torch.float32)
     options = (30, None, False, -1, -1, None, None)
@@ -109,6 +123,13 @@ Q, KV, STARTS = torch.ones(4, 6, 32), torch.ones(5, 2, 32), torch.tensor([0, 4])
         ((Q, KV, KV, STARTS, STARTS[:1], 4), WrongShape, "both must be (sequences + 1,)"),
         ((Q, KV, KV, STARTS.float(), STARTS, 4), WrongDtype, "cu_seqlens_q is torch.float32"),
         ((Q, KV, KV, STARTS, STARTS, -1), WrongValue, "max_seqlen_q is -1"),
+        (
+            (Q, KV, KV, STARTS, STARTS, 4.0),
+            WrongValue,
+            "max_seqlen_q is 4.0; the length of the longest sequence, an int",
+        ),
+        ((Q, KV, KV, STARTS, STARTS, STARTS), WrongValue, "max_seqlen_q is tensor(["),
+        ((Q, KV, KV, STARTS, STARTS, torch.ones((), device="meta")), WrongValue, "max_seqlen_q is a tensor on meta"),
         ((Q[:, :5], KV, KV, STARTS, STARTS, 4), WrongShape, "q has 5 heads, k and v have 2"),
     ],
 )

@@ -108,6 +108,21 @@ def test_no_keys():
     assert dsinks is None
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_no_keys_but_sinks(dtype):
+    """lse is the sink: of each row that has one."""
+    dout, q, k, v = operands(2, 4, 0, 2, 1, 32)
+    sinks, dlse = torch.tensor([1.0, -torch.inf], dtype=dtype), torch.randn(2, 2, 4)
+    _, lse = tile_ops.flash_attention(q, k, v, sinks=sinks, return_lse=True)
+    found = tile_ops.flash_attention_backward(dout, q, k, v, dout, lse, sinks=sinks, dlse=dlse)[3]
+    expected = torch.stack([dlse[:, 0].sum(), torch.zeros(())])
+    torch.testing.assert_close(found, expected.to(dtype))
+    assert not tile_ops.flash_attention_backward(dout, q, k, v, dout, lse, sinks=sinks)[3].any()
+    leaf = sinks.clone().requires_grad_()
+    tile_ops.flash_attention(q, k, v, sinks=leaf, return_lse=True)[1][:, :1].backward(dlse[:, :1])
+    torch.testing.assert_close(leaf.grad, expected.to(dtype))
+
+
 X, LSE = torch.ones(1, 4, 2, 32), torch.ones(1, 2, 4)
 
 

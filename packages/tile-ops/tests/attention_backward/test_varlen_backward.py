@@ -97,6 +97,17 @@ def test_nothing_to_see():
     assert dsinks is None
 
 
+@pytest.mark.parametrize("keys", [0, 1])
+def test_nothing_to_see_but_sinks(keys):
+    """No rows of keys, or none that a sequence has."""
+    (dout, q, k, v), (starts, _), (longest, _) = operands([3, 2], [keys, 0], 2, 1, 32)
+    sinks, dlse = torch.tensor([1.0, -2.0]), torch.randn(2, 5)
+    rest = (dout, sinks[:, None].expand(2, 5), starts, torch.zeros(3).int(), longest, 0)
+    dq, _, _, found = tile_ops.flash_attention_varlen_backward(dout, q, k, v, *rest, sinks=sinks, dlse=dlse)
+    assert not dq.any()
+    torch.testing.assert_close(found, dlse.sum(1))
+
+
 X, LSE, STARTS = torch.ones(4, 2, 32), torch.ones(2, 4), torch.tensor([0, 4])
 
 

@@ -292,6 +292,23 @@ def test_packing_is_undone(bits):
     assert int(packed[0, 0]) == sum(int(c) << i * bits for i, c in enumerate(codes[0, : 8 // bits]))
 
 
+@pytest.mark.parametrize("kind", [torch.int8, torch.uint8, torch.int32, torch.bool, torch.uint16], ids=str)
+def test_codes_of_any_integers_are_packed(kind):
+    codes = torch.randint(0, 2, (3, 64))
+    assert torch.equal(tile_ops.pack(codes.to(kind), 1), tile_ops.pack(codes, 1))
+    assert torch.equal(tile_ops.pack(torch.tensor([-1, 1000]), 4), torch.tensor([0x8F], dtype=torch.uint8))
+
+
+@pytest.mark.parametrize("format", ["uint4", "mxfp4"])
+def test_a_weight_is_saved_and_loaded(format, tmp_path):
+    w = tile_ops.quantize(torch.randn(8, 64).half(), format=format, group_size=32)
+    torch.save({"layer": w}, tmp_path / "weight.pt")
+    found = torch.load(tmp_path / "weight.pt", weights_only=True)["layer"]
+    assert (found.format, found.group_size, found.order) == (format, 32, None)
+    x = torch.randn(2, 64).half()
+    assert torch.equal(found.matmul(x), w.matmul(x))
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_quantized_weights_are_near(format):
     weight = torch.randn(8, 128, generator=torch.Generator().manual_seed(0))
@@ -346,6 +363,16 @@ def test_autocast(close, device):
     close(found, reference.dequant_matmul(x, w.packed, **arguments(w)), reference.TOLERANCES["bfloat16"])
 
 
+def test_autocast_leaves_scales_beside_bytes(ran, device):
+    w = random_weight(16, 64, "int4", -1, torch.float32)
+    x, bias = torch.randint(-128, 128, (3, 64), dtype=torch.int8), torch.randn(16)
+    expected = w.matmul(x, bias=bias)
+    with torch.autocast(device, torch.bfloat16):
+        found = ran(tile_ops.dequant_matmul, x, w.packed, **arguments(w), bias=bias)
+    assert found.dtype == torch.float32
+    assert torch.equal(found, expected)
+
+
 X, W = torch.ones(2, 64).half(), torch.zeros(8, 32, dtype=torch.uint8)
 S, Z = torch.ones(2, 8).half(), torch.zeros(2, 8, dtype=torch.uint8)
 
@@ -384,3 +411,25 @@ def test_refuses(changed, error, text):
     given = {"x": X, "weight": W, "scales": S, "format": "int4", "group_size": 32, **changed}
     with pytest.raises(error, match=re.escape(text)):
         tile_ops.dequant_matmul(given.pop("x"), given.pop("weight"), **given)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: tile_ops.pack(torch.zeros(8, 24).int(), 3), WrongValue, "pack: bits is 3; expected one of (1, 2, 4)"),
+        (lambda: tile_ops.pack(torch.zeros(8, 24), 4), WrongDtype, "pack: codes are torch.float32; expected integers"),
+        (lambda: tile_ops.pack(torch.zeros(8, 25).int(), 4), WrongShape, "codes have shape (8, 25); expected (..., k)"),
+        (lambda: tile_ops.pack(torch.zeros(()).int(), 4), WrongShape, "codes have shape ()"),
+        (lambda: quantized(W, 32), WrongDtype, "quantize: weight is torch.uint8; expected one of float16"),
+        (lambda: quantized(W.double(), 32), WrongDtype, "float32: weight.half()"),
+        (lambda: quantized(W.half(), 48), WrongValue, "quantize: group_size is 48; expected -1 (whole rows) or one of"),
+        (lambda: quantized(W.half(), 0), WrongValue, "group_size is 0"),
+    ],
+)
+def test_refuses_what_no_product_takes(call, error, text):
+    with pytest.raises(error, match=re.escape(text)):
+        call()
+
+
+def quantized(weight, group_size):
+    return tile_ops.quantize(weight, format="int4", group_size=group_size)

@@ -89,6 +89,26 @@ def test_gptq_in_order_of_activations(draw, close):
     multiplies(w, matrix, close)
 
 
+def test_scales_of_float32_are_for_autocast(draw, close, device):
+    """float16 would lose what bfloat16 keeps: which type they get is for a call to say."""
+    codes, zeros, scales = layer(draw)
+    qweight, qzeros, stored = gptq(codes, zeros, scales, 1)
+    w = tile_ops.from_gptq(qweight, qzeros, stored.float())
+    x = torch.randn(4, K, generator=torch.Generator().manual_seed(0))
+    with torch.autocast(device, torch.bfloat16):
+        found = w.matmul(x)
+    close(found, x.double() @ dense(w).T, reference.TOLERANCES["bfloat16"])
+    with pytest.raises(
+        WrongDtype, match=re.escape("scales are torch.float32; expected float16: scales.to(torch.float16)")
+    ):
+        w.matmul(x.half())
+    for kind in (torch.float64, torch.int32):
+        with pytest.raises(
+            WrongDtype, match=f"from_gptq: scales are {kind}; expected one of float16, bfloat16, float32"
+        ):
+            tile_ops.from_gptq(qweight, qzeros, stored.to(kind))
+
+
 def test_awq(draw, close):
     codes, zeros, scales = layer(draw)
     columns = (0, 2, 4, 6, 1, 3, 5, 7)

@@ -202,6 +202,17 @@ def test_autocast(close, device, dtype):
     close(a.grad, b.to(dtype).double().sum(1).expand(20, 32), tolerance)
 
 
+def test_under_autocast_a_bias_is_of_the_type_of_the_result(close, ran, device):
+    a, b = operands((20, 32), (32, 24))
+    bias = torch.linspace(0, 1, 24).requires_grad_()
+    with torch.autocast(device, torch.bfloat16):
+        found = ran(tile_ops.matmul, a, b, bias=bias, out_dtype=torch.float32)
+    assert found.dtype == torch.float32
+    close(found.detach(), reference.matmul(a.bfloat16(), b.bfloat16(), bias=bias.detach()), 1e-5)
+    found.sum().backward()
+    close(bias.grad, torch.full((24,), 20.0), 1e-5)
+
+
 @pytest.fixture
 def allow_tf32():
     """Sets torch's switch for the time of a test; monkeypatch cannot, as torch hides that the attribute exists."""

@@ -48,6 +48,19 @@ def test_gradients_reach_every_part(close):
         close(one, other, 1e-4)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_autocast_joins_parts_of_different_types(close, device, compiled):
+    """As what makes them leaves them: products in the type of autocast, the rotation in float32."""
+    tensors = [x.bfloat16() if place in (0, 4) else x for place, x in enumerate(operands(1, 20, 30))]
+    function = tile_ops.mla_prefill
+    if compiled:
+        function = torch.compile(function, fullgraph=True, backend="aot_eager")
+    with torch.autocast(device, torch.bfloat16):
+        found = function(*tensors)
+    assert found.dtype == torch.bfloat16
+    close(found, reference.mla_prefill(*(x.bfloat16() for x in tensors))[0], TOLERANCES["bfloat16"])
+
+
 def test_compiles_as_one_graph(close):
     tensors = operands(1, 20, 30)
     compiled = torch.compile(lambda *x: 2 * tile_ops.mla_prefill(*x), fullgraph=True, backend="aot_eager")
@@ -78,6 +91,7 @@ def replaced(place, tensor):
         (GOOD, {"scale": -1.0}, WrongValue, "mla_prefill: scale is -1.0"),
         (GOOD, {"cu_seqlens": torch.tensor([0, 4])}, WrongShape, "as many keys as tokens"),
         (operands(1, 4, 4), {"cu_seqlens": torch.tensor([0, 4])}, WrongValue, "max_seqlen is None"),
+        (operands(1, 4, 4), {"cu_seqlens": torch.tensor([0, 4]), "max_seqlen": 4.0}, WrongValue, "max_seqlen is 4.0"),
     ],
 )
 def test_refuses(tensors, options, error, text):

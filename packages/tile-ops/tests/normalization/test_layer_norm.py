@@ -69,6 +69,18 @@ def test_softmax_of_infinities(ran):
     assert torch.allclose(found[2], torch.tensor(1 / 40))
 
 
+@pytest.mark.parametrize("dim", [0, -1])
+def test_softmax_of_a_number(ran, dim):
+    x = torch.tensor(3.0, requires_grad=True)
+    found = ran(tile_ops.softmax, x, dim=dim)
+    assert torch.equal(found, torch.tensor(1.0))
+    found.backward()
+    assert torch.equal(x.grad, torch.tensor(0.0))
+    for _ in range(4):
+        assert tile_ops.softmax(x.detach(), dim=dim) == 1
+    assert tile_ops.softmax(torch.tensor(torch.nan), dim=dim).isnan()
+
+
 def test_empty():
     assert tile_ops.layer_norm(torch.empty(0, 8)).shape == (0, 8)
     assert tile_ops.layer_norm(torch.empty(3, 0)).shape == (3, 0)
@@ -103,6 +115,7 @@ X = torch.ones(2, 64)
         (lambda: tile_ops.layer_norm(X, eps=-1.0), WrongValue, "eps is -1.0"),
         (lambda: tile_ops.layer_norm(X[0, 0]), WrongShape, "x has no dimension"),
         (lambda: tile_ops.softmax(X, dim=2), WrongShape, "dim is 2 of 2 dimensions"),
+        (lambda: tile_ops.softmax(X[0, 0], dim=1), WrongShape, "dim is 1 of 0 dimensions; expected -1 to 0"),
         (lambda: tile_ops.softmax(X.int()), WrongDtype, "x is torch.int32"),
     ],
 )

@@ -7,18 +7,20 @@ from typing import Literal, overload
 import torch
 
 from tile_ops.again import offer
+from tile_ops.autocast import floats
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
 from tile_ops.registration import operation
 
 from .configs import plan, plan_packed
-from .problem import AttentionProblem, PackedProblem, check_lengths, pair
+from .problem import AttentionProblem, PackedProblem, check_lengths, length, pair
 
 FLASH_ATTENTION = Operator(
     "flash_attention",
     AttentionProblem.of,
     plan,
     lambda q, k, v, *, sinks=None, **_: target_of(q, k, v, sinks),
+    autocast=floats,
 )
 
 
@@ -150,6 +152,7 @@ FLASH_ATTENTION_VARLEN = Operator(
     lambda q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, *, sinks=None, **_: target_of(
         q, k, v, cu_seqlens_q, cu_seqlens_k, sinks
     ),
+    autocast=floats,
 )
 
 
@@ -175,9 +178,9 @@ def flash_attention_varlen(
     q: (all tokens, heads, dim); k: (all keys, heads_kv, dim), v: (all keys, heads_kv, dim_v), as there. cu_seqlens_q and
     cu_seqlens_k: (sequences + 1,), ascending, from 0 to all tokens (keys): sequence i holds the rows cu_seqlens[i] up to
     cu_seqlens[i + 1], which may be none; int32 (int64 is converted), read on the device. max_seqlen_q: the length of the
-    longest sequence of q, or more. max_seqlen_k: the same of k, which gradients need: if None, max_seqlen_q where
-    cu_seqlens_k is cu_seqlens_q itself, else the number of all keys, which costs blocks without work. Result:
-    (all tokens, heads, dim_v); with `return_lse` also (heads, all tokens), float32.
+    longest sequence of q, or more, an int (or a CPU's tensor of one). max_seqlen_k: the same of k, which gradients need: if
+    None, max_seqlen_q where cu_seqlens_k is cu_seqlens_q itself, else the number of all keys, which costs blocks without work.
+    Result: (all tokens, heads, dim_v); with `return_lse` also (heads, all tokens), float32.
 
     The other arguments, accumulation and rounding are those of `flash_attention`; masks count from each sequence's own end.
     A NaN or infinity in v of one sequence may turn results of the sequence before it into NaN. Lengths that do not go up
@@ -187,9 +190,11 @@ def flash_attention_varlen(
     Source: Dao, FlashAttention-2, 2023, algorithm 1, and its interface for variable lengths.
     """
     left, right = pair("flash_attention_varlen", window)
-    longest = max_seqlen_k
-    if longest is None:
+    max_seqlen_q = length("flash_attention_varlen", "max_seqlen_q", max_seqlen_q)
+    if max_seqlen_k is None:
         longest = max_seqlen_q if cu_seqlens_k is cu_seqlens_q else len(k)
+    else:
+        longest = length("flash_attention_varlen", "max_seqlen_k", max_seqlen_k)
     tensors = (q, k, v, cu_seqlens_q, cu_seqlens_k)
     out, lse = packed_operation(*tensors, max_seqlen_q, longest, sinks, causal, left, right, scale, softcap)
     return (out, lse) if return_lse else out

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import index
+from typing import Any
 
 import torch
 
@@ -128,9 +130,9 @@ class PackedProblem:
         for label, starts in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
             if starts.dtype not in (torch.int32, torch.int64):
                 raise WrongDtype(f"{name}: {label} is {starts.dtype}; torch.int32 is expected: {label}.int()")
-        for label, longest in (("max_seqlen_q", max_seqlen_q), ("max_seqlen_k", max_seqlen_k)):
-            if longest is not None and longest < 0:
-                raise WrongValue(f"{name}: {label} is {longest}; the length of the longest sequence is expected")
+        max_seqlen_q = length(name, "max_seqlen_q", max_seqlen_q)
+        if max_seqlen_k is not None:
+            length(name, "max_seqlen_k", max_seqlen_k)
         heads, heads_kv, dim = q.shape[1], k.shape[1], q.shape[2]
         check_heads(name, heads, heads_kv, dim)
         check_values(name, dim, v.shape[2])
@@ -141,6 +143,30 @@ class PackedProblem:
         shape = (1, len(q), len(k), heads, heads_kv, dim, v.shape[2])
         call = AttentionProblem(*shape, dtype, left, right, scale, softcap, sinks is not None)
         return cls(call, len(cu_seqlens_q) - 1, power_of_two(max_seqlen_q))
+
+
+def length(name: str, what: str, longest: Any) -> int:
+    """The length of the longest sequence. Raises WrongValue."""
+    found = whole(name, what, longest, "the length of the longest sequence")
+    if found < 0:
+        raise WrongValue(f"{name}: {what} is {found}; the length of the longest sequence is expected")
+    return found
+
+
+def whole(name: str, what: str, number: Any, expected: str) -> int:
+    """An int, and what stands for one: numpy's, and a CPU's tensor with one element. Raises WrongValue."""
+    if isinstance(number, (int, torch.SymInt)):
+        return number
+    if isinstance(number, torch.Tensor) and not number.is_cpu:
+        raise WrongValue(
+            f"{name}: {what} is a tensor on {number.device}; {expected}, an int, is expected: int({what}) reads it, and waits "
+            "for the device"
+        )
+    try:
+        return index(number)
+    except TypeError:
+        repair = f": int({what})" if isinstance(number, float) else ""
+        raise WrongValue(f"{name}: {what} is {number!r}; {expected}, an int, is expected{repair}") from None
 
 
 def power_of_two(number: int) -> int:
@@ -210,7 +236,7 @@ def check_lengths(what: str, ends: torch.Tensor, rows: int, longest: int) -> Non
 
 
 def pair(name: str, window: tuple[int, int] | None) -> tuple[int, int]:
-    """A window as it is passed, (-1, -1) for None. Raises WrongValue for what is no pair, such as a single number."""
+    """A window as it is passed, (-1, -1) for None. Raises WrongValue for what is no pair of ints, such as a single number."""
     if window is None:
         return -1, -1
     if not isinstance(window, (tuple, list)) or len(window) != 2:
@@ -218,7 +244,12 @@ def pair(name: str, window: tuple[int, int] | None) -> tuple[int, int]:
             f"{name}: window is {window!r}; (left, right), two numbers of keys, is expected: (127, 0) is a query's own key "
             "and 127 before it"
         )
-    return window[0], window[1]
+    left, right = window
+    if type(left) is not int or type(right) is not int:
+        left, right = (
+            whole(name, what, side, "a number of keys") for what, side in (("window[0]", left), ("window[1]", right))
+        )
+    return left, right
 
 
 def sides(name: str, causal: bool, window: tuple[int, int] | None) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tile_ops.attention.api import forward_operation, packed_operation
-from tile_ops.attention.problem import AttentionProblem, pair
+from tile_ops.attention.problem import AttentionProblem, length, pair
 from tile_ops.kernel import target_of
 from tile_ops.operator import Call, Operator
 from tile_ops.registration import operation
@@ -76,12 +76,20 @@ def _backward(
     call = FLASH_ATTENTION_BACKWARD.call(dout, q, k, v, out, lse, dlse=dlse, sinks=sinks, **options)
     dq, dk, dv, dsinks = _results(q, k, v, sinks)
     problem = call.problem.attention
-    if not q.numel() or not k.numel():  # nothing was seen: no result depends on anything
-        return dq.zero_(), dk.zero_(), dv.zero_(), dsinks.zero_()
+    if not q.numel() or not k.numel():  # nothing was seen
+        return dq.zero_(), dk.zero_(), dv.zero_(), _unseen(dsinks, dlse, lse)
     padded = -(-problem.tokens // ROWS) * ROWS
     base, delta = lse.new_empty((2, problem.batch, problem.heads, padded))
     _launch(call, problem, dout, dlse, q, k, v, out, lse, sinks, (), base, delta, (dq, dk, dv, dsinks))
     return dq, dk, dv, dsinks
+
+
+def _unseen(dsinks: torch.Tensor, dlse: torch.Tensor | None, lse: torch.Tensor) -> torch.Tensor:
+    """Fills the gradient of sinks where no query sees a key: lse, (..., heads, tokens), is the sink itself."""
+    if dlse is None or not dsinks.numel():
+        return dsinks.zero_()
+    slopes = dlse.masked_fill(lse.isinf(), 0.0).sum(-1)
+    return dsinks.copy_(slopes.sum(0) if slopes.ndim > 1 else slopes)
 
 
 def _launch(
@@ -210,8 +218,10 @@ def flash_attention_varlen_backward(
 
     Source: Dao, FlashAttention-2, 2023, algorithm 2.
     """
-    starts = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
-    left, right = pair("flash_attention_varlen_backward", window)
+    name = "flash_attention_varlen_backward"
+    longest = (length(name, "max_seqlen_q", max_seqlen_q), length(name, "max_seqlen_k", max_seqlen_k))
+    starts = (cu_seqlens_q, cu_seqlens_k, *longest)
+    left, right = pair(name, window)
     options = (causal, left, right, scale, softcap)
     dq, dk, dv, dsinks = _packed_backward(dout, dlse, q, k, v, out, lse, *starts, sinks, *options)
     return dq, dk, dv, None if sinks is None else dsinks
@@ -242,8 +252,10 @@ def _packed_backward(
     call = FLASH_ATTENTION_VARLEN_BACKWARD.call(dout, q, k, v, out, lse, *starts, dlse=dlse, sinks=sinks, **options)
     dq, dk, dv, dsinks = _results(q, k, v, sinks)
     packed = call.problem.packed
-    if not q.numel() or not k.numel() or not max_seqlen_q or not max_seqlen_k:
+    if not q.numel() or not max_seqlen_q:
         return dq.zero_(), dk.zero_(), dv.zero_(), dsinks.zero_()
+    if not k.numel() or not max_seqlen_k:
+        return dq.zero_(), dk.zero_(), dv.zero_(), _unseen(dsinks, dlse, lse)
     # Room for every sequence's rows up to a multiple of ROWS (`place` in kernels.py).
     padded = (packed.call.tokens // ROWS + packed.sequences) * ROWS
     base, delta = lse.new_empty((2, 1, packed.call.heads, padded))

@@ -6,6 +6,7 @@ import torch
 
 from tile_ops.again import offer
 from tile_ops.attention.problem import pair
+from tile_ops.autocast import floats
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
 from tile_ops.registration import operation
@@ -20,6 +21,7 @@ FLASH_DECODE = Operator(
     lambda q, k_cache, v_cache, block_table, lengths, *, sinks=None, **_: target_of(
         q, k_cache, v_cache, block_table, lengths, sinks
     ),
+    autocast=floats,
 )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from typing import Any
 
 import torch
 
 from tile_ops.again import offer
+from tile_ops.autocast import floats
 from tile_ops.gemm import matmul
 from tile_ops.kernel import Resolved, target_of
 from tile_ops.operator import Operator
@@ -20,11 +22,18 @@ from .gradients import backward, setup_context
 from .operands import bias_or_none, no_zeros, values
 from .problem import DequantProblem, result_dtype
 
+
+def _autocast(arguments: Mapping[str, Any], dtype: torch.dtype) -> dict[str, torch.dtype]:
+    """Packed bytes and zero points are no floats and stay, and so do scales and bias beside x in int8."""
+    return {} if arguments["x"].dtype == torch.int8 else floats(arguments, dtype)
+
+
 DEQUANT_MATMUL = Operator(
     "dequant_matmul",
     DequantProblem.of,
     plan,
     lambda x, weight, *, scales, zeros=None, bias=None, **_: target_of(x, weight, scales, zeros, bias),
+    autocast=_autocast,
 )
 
 
@@ -206,6 +215,5 @@ def _(
     return x.new_empty((*x.shape[:-1], weight.shape[0]), dtype=result_dtype(x, out_dtype))
 
 
-# Packed bytes and zero points are no floating numbers and stay; x, bias and scales are converted.
-_dequant_matmul.register_autocast()
+_dequant_matmul.register_autocast(_autocast)
 _dequant_matmul.register_autograd(backward, setup_context=setup_context)

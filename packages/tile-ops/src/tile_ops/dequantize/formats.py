@@ -6,6 +6,11 @@ from dataclasses import dataclass
 
 import torch
 
+from tile_ops.errors import WrongDtype, WrongShape, WrongValue
+
+#: That a code may have: a byte holds whole ones.
+BITS = (1, 2, 4)
+
 
 @dataclass(frozen=True)
 class Format:
@@ -72,9 +77,18 @@ def pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
     """Codes side by side in bytes: element i of the last dimension in byte i // per, per = 8 / bits, low bits first.
 
     codes: integers (..., k) of which the low `bits` (1, 2 or 4) count, k a multiple of per; result: (..., k / per) uint8.
+    Raises WrongShape, WrongDtype, WrongValue.
     """
+    if bits not in BITS:
+        raise WrongValue(f"pack: bits is {bits!r}; expected one of {BITS}: codes of 3 bits are packed as such of 4")
+    if codes.dtype.is_floating_point or codes.dtype.is_complex:
+        raise WrongDtype(f"pack: codes are {codes.dtype}; expected integers: codes.int()")
     per = 8 // bits
-    fields = (codes & (2**bits - 1)).to(torch.uint8).unflatten(-1, (-1, per))
+    if not codes.ndim or codes.shape[-1] % per:
+        raise WrongShape(
+            f"pack: codes have shape {tuple(codes.shape)}; expected (..., k), k a multiple of {per}: pad them with zeros"
+        )
+    fields = (codes.to(torch.uint8) & (2**bits - 1)).unflatten(-1, (-1, per))
     packed = torch.zeros_like(fields[..., 0])
     for place in range(per):
         packed |= fields[..., place] << place * bits

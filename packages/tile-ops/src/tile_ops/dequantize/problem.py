@@ -13,6 +13,7 @@ from .formats import FORMATS, Format
 
 DTYPES = ("float16", "bfloat16", "int8")
 OUT_DTYPES = ("float16", "bfloat16", "float32")
+SCALES = OUT_DTYPES  # of weights that are kept; float32 for x in int8, and where autocast converts them
 GROUPS = (32, 64, 128, 256, 512, 1024)
 LONGEST_INT8 = 1 << 17  # products of a byte and a code in its highest bits are up to 2**14, and are summed in int32
 WORD = 32  # bits of what kernels read weights in; a row of k weights is whole words for every format if k % 32 == 0

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import torch
 
+from tile_ops.dtypes import name_of
 from tile_ops.errors import WrongDtype, WrongShape, WrongValue
 
 from .formats import FORMATS, pack
-from .problem import GROUPS
+from .problem import GROUPS, SCALES
 from .weights import QuantizedWeight
 
 NIBBLES = 8  # codes of four bits in an int32
@@ -42,10 +43,10 @@ def from_gptq(
 ) -> QuantizedWeight:
     """A 4-bit layer of GPTQ, as AutoGPTQ and GPTQModel store it.
 
-    qweight: (k / 8, n) int32, eight rows of W.T in a word; qzeros: (groups, n / 8) int32; scales: (groups, n), float16 or
-    bfloat16; g_idx: (k,), each row's group, for layers quantized in order of activations. Words hold their first number
-    in the lowest bits. `zeros_plus_one`: zero points are stored less 1 modulo 16 ("gptq"; "gptq_v2" stores them as they
-    are). Raises WrongShape, WrongDtype.
+    qweight: (k / 8, n) int32, eight rows of W.T in a word; qzeros: (groups, n / 8) int32; scales: (groups, n), of the
+    activations' type, float16 or bfloat16 (float32 for calls under autocast, which rounds them); g_idx: (k,), each row's
+    group, for layers quantized in order of activations. Words hold their first number in the lowest bits. `zeros_plus_one`:
+    zero points are stored less 1 modulo 16 ("gptq"; "gptq_v2" stores them as they are). Raises WrongShape, WrongDtype.
     """
     _check("from_gptq", qweight, qzeros)
     codes = _nibbles(qweight.T)  # (n, k)
@@ -71,7 +72,7 @@ def from_awq(qweight: torch.Tensor, qzeros: torch.Tensor, scales: torch.Tensor) 
     """A 4-bit layer of AWQ ("gemm" layers of AutoAWQ).
 
     qweight: (k, n / 8) int32, columns 0, 2, 4, 6, 1, 3, 5, 7 of eight neighbours in a word from its lowest bits up;
-    qzeros: (groups, n / 8) in the same order; scales: (groups, n), float16 or bfloat16. Raises WrongShape, WrongDtype.
+    qzeros: (groups, n / 8) in the same order; scales as in `from_gptq`. Raises WrongShape, WrongDtype.
     """
     _check("from_awq", qweight, qzeros)
     place = torch.tensor(AWQ_ORDER, device=qweight.device)
@@ -176,6 +177,8 @@ def _unsigned(
     name: str, codes: torch.Tensor, zeros: torch.Tensor, scales: torch.Tensor, order: torch.Tensor | None
 ) -> QuantizedWeight:
     """codes: (n, k); zeros and scales: (groups, n)."""
+    if name_of(scales.dtype) not in SCALES:
+        raise WrongDtype(f"{name}: scales are {scales.dtype}; expected one of {', '.join(SCALES)}: scales.half()")
     n, k = codes.shape
     groups = scales.shape[0]
     if scales.shape != zeros.shape or scales.shape[1] != n or not groups or k % groups:

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 import torch
 
-from tile_ops.errors import WrongShape, WrongValue
+from tile_ops.dtypes import name_of
+from tile_ops.errors import WrongDtype, WrongShape, WrongValue
 
 from .api import dequant_matmul
 from .formats import FORMATS, pack
+from .problem import GROUPS, SCALES
 
 
 @dataclass(frozen=True)
@@ -17,7 +19,8 @@ class QuantizedWeight:
     """What `dequant_matmul` takes for a matrix of n rows and k columns.
 
     packed: (n, k / per) uint8; scales: (ceil(k / group_size), n); zeros: as scales, uint8, or None. order: None, or (k,)
-    integers where columns were sorted by their groups: packed column c is column order[c] of the matrix.
+    integers where columns were sorted by their groups: packed column c is column order[c] of the matrix. torch.save keeps it;
+    torch.load makes it once tile_ops is imported.
     """
 
     packed: torch.Tensor
@@ -43,20 +46,27 @@ class QuantizedWeight:
         )
 
 
+# torch.load makes nothing that it was not told of.
+torch.serialization.add_safe_globals([QuantizedWeight])
+
+
 def quantize(weight: torch.Tensor, *, format: str, group_size: int) -> QuantizedWeight:
     """The codes nearest to weight / scale, with scales that let the format reach each group's largest number.
 
-    weight: (n, k), floating, k a multiple of 32; scales get its type (mxfp4: powers of two, rounded up). Unsigned formats
-    get zero points such that a group's least and largest number are codes. Raises WrongShape, WrongValue.
+    weight: (n, k), float16, bfloat16 or float32, k a multiple of 32; scales get its type (mxfp4: powers of two, rounded up),
+    float32 ones for activations in int8 and calls under autocast. group_size: as `dequant_matmul` takes it. Unsigned formats
+    get zero points such that a group's least and largest number are codes. Raises WrongShape, WrongDtype, WrongValue.
     """
     if format not in FORMATS:
         raise WrongValue(f"quantize: format is {format!r}; expected one of {', '.join(FORMATS)}")
     if weight.ndim != 2 or weight.shape[1] % 32 or not weight.numel():
         raise WrongShape(f"quantize: weight has shape {tuple(weight.shape)}; expected (n, k), k a multiple of 32")
+    if name_of(weight.dtype) not in SCALES:
+        raise WrongDtype(f"quantize: weight is {weight.dtype}; expected one of {', '.join(SCALES)}: weight.half()")
+    if group_size != -1 and group_size not in GROUPS:
+        raise WrongValue(f"quantize: group_size is {group_size}; expected -1 (whole rows) or one of {GROUPS}")
     kind, (n, k) = FORMATS[format], weight.shape
     group = k if group_size == -1 else group_size
-    if group < 1:
-        raise WrongValue(f"quantize: group_size is {group_size}; expected -1 (whole rows) or a positive number")
     values = torch.tensor(kind.values(), dtype=torch.float32, device=weight.device)
     padded = torch.nn.functional.pad(weight.float(), (0, -k % group))
     groups = padded.view(n, -1, group)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 import torch
 
+from tile_ops.autocast import floats
 from tile_ops.kernel import target_of
 from tile_ops.operator import Call, Operator
 from tile_ops.registration import operation
@@ -20,6 +23,19 @@ from .panels import multiply as multiply_by_panels
 from .prepared import Prepared
 from .problem import ACTIVATIONS, FLOAT8, GemmProblem, allows_tf32, check
 
+_FLOAT8 = tuple(getattr(torch, name) for name in FLOAT8)
+
+
+def _autocast(arguments: Mapping[str, Any], dtype: torch.dtype) -> dict[str, torch.dtype]:
+    """The bias gets the type of the result. Calls that write `out`, take scales or are of float8 are left alone."""
+    if arguments["a"].dtype in _FLOAT8 or any(arguments.get(x) is not None for x in ("out", "scale_a", "scale_b")):
+        return {}
+    types = floats(arguments, dtype)
+    if "bias" in types:
+        types["bias"] = arguments["out_dtype"] or dtype
+    return types
+
+
 MATMUL = Operator(
     "matmul",
     GemmProblem.of,
@@ -28,8 +44,8 @@ MATMUL = Operator(
         a, b, bias, out, scale_a, scale_b, grad
     ),
     allows_tf32,
+    _autocast,
 )
-_FLOAT8 = tuple(getattr(torch, name) for name in FLOAT8)
 
 
 @MATMUL.public
@@ -296,5 +312,5 @@ def _written_alone(out: torch.Tensor, *operands: torch.Tensor | None) -> bool:
     return apart and all(out.stride(i) == out.stride(i + 1) * out.shape[i + 1] for i in range(out.ndim - 3))
 
 
-_matmul.register_autocast()
+_matmul.register_autocast(_autocast)
 _matmul.register_autograd(backward, setup_context=setup_context)

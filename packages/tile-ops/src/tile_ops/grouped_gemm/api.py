@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from tile_ops.again import offer
+from tile_ops.autocast import floats
 from tile_ops.gemm.operands import in_place
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
@@ -14,7 +15,11 @@ from .configs import plan
 from .problem import GroupedProblem
 
 GROUPED_MATMUL = Operator(
-    "grouped_matmul", GroupedProblem.of, plan, lambda x, weights, group_sizes, **_: target_of(x, weights, group_sizes)
+    "grouped_matmul",
+    GroupedProblem.of,
+    plan,
+    lambda x, weights, group_sizes, **_: target_of(x, weights, group_sizes),
+    autocast=floats,
 )
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tile_ops.again import offer
+from tile_ops.autocast import only
 from tile_ops.constants import constant
 from tile_ops.kernel import target_of
 from tile_ops.linear_attention_backward import api as _gradients  # noqa: F401  # registers the operator
@@ -23,7 +24,7 @@ def _target(q, k, v, *, decay=None, initial_state=None, cu_seqlens=None, **_):  
     return target_of(q, k, v, decay, initial_state, cu_seqlens)
 
 
-LINEAR_ATTENTION = Operator("linear_attention", AttentionProblem.of, plan, _target)
+LINEAR_ATTENTION = Operator("linear_attention", AttentionProblem.of, plan, _target, autocast=only("q", "k", "v"))
 
 
 @LINEAR_ATTENTION.public

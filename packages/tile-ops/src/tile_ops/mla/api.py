@@ -7,6 +7,7 @@ import math
 import torch
 
 from tile_ops.again import offer
+from tile_ops.autocast import floats
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
 from tile_ops.registration import operation
@@ -19,6 +20,7 @@ MLA_DECODE = Operator(
     DecodeProblem.of,
     plan,
     lambda q_nope, q_rope, cache, block_table, lengths, **_: target_of(q_nope, q_rope, cache, block_table, lengths),
+    autocast=floats,
 )
 
 

@@ -17,10 +17,12 @@ from tile_ops.attention.problem import (
     check_heads,
     check_values,
     factors,
+    length,
     power_of_two,
     sides,
 )
-from tile_ops.errors import WrongDtype, WrongShape, WrongValue
+from tile_ops.autocast import converted, enabled, floats
+from tile_ops.errors import WrongDtype, WrongShape
 from tile_ops.kernel import Target, target_of
 from tile_ops.operator import Operator, Plan
 
@@ -79,9 +81,8 @@ class PrefillProblem:
                 f"{NAME}: {shapes}, cu_seqlens {tuple(cu_seqlens.shape)}; packed sequences lie in a batch of 1, with as "
                 "many keys as tokens, and cu_seqlens is (sequences + 1,)"
             )
-        if max_seqlen is None or max_seqlen < 0:
-            raise WrongValue(f"{NAME}: max_seqlen is {max_seqlen}; the length of the longest sequence is expected")
-        return cls(PackedProblem(call, len(cu_seqlens) - 1, power_of_two(max_seqlen)))
+        longest = length(NAME, "max_seqlen", max_seqlen)
+        return cls(PackedProblem(call, len(cu_seqlens) - 1, power_of_two(longest)))
 
 
 def plan_prefill(problem: PrefillProblem, target: Target) -> Plan:
@@ -99,6 +100,7 @@ MLA_PREFILL = Operator(
     lambda q_nope, q_rope, k_nope, k_rope, v, *, cu_seqlens=None, **_: target_of(
         q_nope, q_rope, k_nope, k_rope, v, cu_seqlens
     ),
+    autocast=floats,
 )
 
 
@@ -132,6 +134,11 @@ def mla_prefill(
 
     Source: DeepSeek-AI, DeepSeek-V2, 2024, section 2.1.
     """
+    if max_seqlen is not None:
+        max_seqlen = length(NAME, "max_seqlen", max_seqlen)
+    if enabled(device := v.device.type):  # what is called below converts, too, but takes one query and one key
+        named = {"q_nope": q_nope, "q_rope": q_rope, "k_nope": k_nope, "k_rope": k_rope, "v": v}
+        q_nope, q_rope, k_nope, k_rope, v = converted(floats, named, device).values()
     tensors = (q_nope, q_rope, k_nope, k_rope, v)
     options: dict[str, Any] = {"causal": causal, "scale": scale, "return_lse": return_lse}
     if not torch.compiler.is_compiling():  # what is called below checks, too, and names itself

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from tile_ops.again import offer
+from tile_ops.autocast import floats
 from tile_ops.constants import constant
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
@@ -13,7 +14,7 @@ from tile_ops.registration import operation
 from .configs import plan
 from .problem import NormProblem
 
-RMS_NORM = Operator("rms_norm", NormProblem.of, plan, lambda x, weight, **_: target_of(x, weight))
+RMS_NORM = Operator("rms_norm", NormProblem.of, plan, lambda x, weight, **_: target_of(x, weight), autocast=floats)
 
 
 @RMS_NORM.public
@@ -48,8 +49,8 @@ def rms_norm_operation(x: torch.Tensor, weight: torch.Tensor, eps: float, activa
 
 
 def rows_of(x: torch.Tensor) -> torch.Tensor:
-    """(..., channels) as (rows, channels)."""
-    return x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
+    """(..., channels) as (rows, channels); a number as (1, 1)."""
+    return x if x.ndim == 2 else x.reshape(-1, *(x.shape[-1:] or (1,)))
 
 
 @rms_norm_operation.register_fake
@@ -61,7 +62,11 @@ rms_norm_operation.register_autocast()
 
 
 LAYER_NORM = Operator(
-    "layer_norm", NormProblem.of_layer_norm, plan, lambda x, weight=None, bias=None, **_: target_of(x, weight, bias)
+    "layer_norm",
+    NormProblem.of_layer_norm,
+    plan,
+    lambda x, weight=None, bias=None, **_: target_of(x, weight, bias),
+    autocast=floats,
 )
 
 
@@ -106,7 +111,7 @@ def _(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, e
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-SOFTMAX = Operator("softmax", NormProblem.of_softmax, plan, lambda x, **_: target_of(x))
+SOFTMAX = Operator("softmax", NormProblem.of_softmax, plan, lambda x, **_: target_of(x), autocast=floats)
 
 
 @SOFTMAX.public
@@ -114,8 +119,9 @@ def softmax(x: torch.Tensor, *, dim: int = -1) -> torch.Tensor:
     """exp(x - max(x)) / sum(exp(x - max(x))) along `dim`.
 
     x and result of one shape, the result contiguous; float16, bfloat16 or float32. Computed in float32, rounded once. -inf
-    gives 0, a row of -inf alone NaN. Any other dimension than the last is moved there by a copy, and back by a view. A
-    row's result depends on that row alone, bit for bit. Empty tensors give an empty result. Differentiable.
+    gives 0, a row of -inf alone NaN, a number without dimensions 1. Any other dimension than the last is moved there by a
+    copy, and back by a view. A row's result depends on that row alone, bit for bit. Empty tensors give an empty result.
+    Differentiable.
     Raises WrongShape, WrongDtype, WrongDevice.
 
     Source: the definition, with the largest element taken off first.
@@ -126,7 +132,7 @@ def softmax(x: torch.Tensor, *, dim: int = -1) -> torch.Tensor:
 @operation("softmax")
 def softmax_operation(x: torch.Tensor, dim: int) -> torch.Tensor:
     call = SOFTMAX.call(x, dim=dim)
-    last = dim == -1 or dim == x.ndim - 1
+    last = dim == -1 or dim == x.ndim - 1 or not x.ndim
     rows = x.contiguous() if last else x.movedim(dim, -1).contiguous()
     out = torch.empty_like(
         rows, memory_format=torch.contiguous_format

@@ -78,9 +78,10 @@ class NormProblem:
     @classmethod
     def of_softmax(cls, x: torch.Tensor, *, dim: int = -1) -> NormProblem:
         """Raises WrongShape, WrongDtype."""
-        if not -x.ndim <= dim < x.ndim:
-            raise WrongShape(f"softmax: dim is {dim} of {x.ndim} dimensions; expected {-x.ndim} to {x.ndim - 1}")
-        dtype, columns = name_of(x.dtype), x.shape[dim]
+        ndim = max(x.ndim, 1)  # a number is a row of one
+        if not -ndim <= dim < ndim:
+            raise WrongShape(f"softmax: dim is {dim} of {x.ndim} dimensions; expected {-ndim} to {ndim - 1}")
+        dtype, columns = name_of(x.dtype), x.shape[dim] if x.ndim else 1
         if dtype not in DTYPES:
             raise WrongDtype(f"softmax: x is {x.dtype}; expected one of {', '.join(DTYPES)}: x.float()")
         return cls(x.numel() // columns if columns else 0, columns, dtype, None, "softmax")

@@ -144,7 +144,7 @@ SOFTMAX_BACKWARD = Operator(
 def softmax_backward(dy: Tensor, y: Tensor, dim: int) -> Tensor:
     """Gradient of softmax's operand from its result `y`; contiguous."""
     call = SOFTMAX_BACKWARD.call(dy, y, dim=dim)
-    last = dim in (-1, y.ndim - 1)
+    last = dim in (-1, y.ndim - 1) or not y.ndim
     y, dy = (t.contiguous() if last else t.movedim(dim, -1).contiguous() for t in (y, dy))
     dx = y.new_empty(y.shape)
     if dx.numel():

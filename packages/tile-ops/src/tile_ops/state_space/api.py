@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tile_ops.again import offer
+from tile_ops.autocast import only
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
 from tile_ops.registration import operation
@@ -21,14 +22,22 @@ CHUNK_STATE = Operator(
     ChunkStateProblem.of,
     plan_chunk_state,
     lambda B, x, dt, dA_cumsum, **_: target_of(B, x, dt, dA_cumsum),
+    autocast=only("B", "x"),
 )
 CHUNK_SCAN = Operator(
     "chunk_scan",
     ChunkScanProblem.of,
     plan_chunk_scan,
     lambda cb, x, dt, dA_cumsum, C, states, D=None, z=None: target_of(cb, x, dt, dA_cumsum, C, states, D, z),
+    autocast=only("cb", "x", "C", "states", "z"),
 )
-SSD_SCAN = Operator("ssd_scan", ScanProblem.of, plan_scan, lambda *operands, **options: _target(*operands, **options))
+SSD_SCAN = Operator(
+    "ssd_scan",
+    ScanProblem.of,
+    plan_scan,
+    lambda *operands, **options: _target(*operands, **options),
+    autocast=only("x", "B", "C", "z"),
+)
 
 
 SSD_STEP = Operator(
@@ -36,6 +45,7 @@ SSD_STEP = Operator(
     StepProblem.of,
     plan_step,
     lambda state, x, dt, A, B, C, *, D=None, z=None, dt_bias=None, **_: target_of(state, x, dt, A, B, C, D, z, dt_bias),
+    autocast=only("x", "B", "C", "z"),
 )
 
 
