@@ -234,7 +234,7 @@ def test_what_is_not_the_same_call_is_not_taken_for_it(code, monkeypatch):
     """Each beside a call that is known, to native code, and where there is none to Python."""
     if code == "python":
         for operation in (rms_norm_operation, forward_operation):
-            monkeypatch.setattr(operation, "_again", Again())
+            monkeypatch.setattr(operation, "again", Again())
         monkeypatch.setattr("tile_ops.again.known_calls", lambda: None)
 
     def norm(x, eps=1e-6, weight=WEIGHT):

@@ -14,6 +14,7 @@ from operator import itemgetter
 from typing import Any
 
 import torch
+import torch.autograd.forward_ad as forward_ad
 from torch._C._dynamo.guards import (  # type: ignore[attr-defined]
     TensorGuards,
     _empty_strided_cpu,
@@ -58,6 +59,11 @@ WATCHERS: tuple[tuple[Callable[[], object], object], ...] = (
     (torch._C._len_torch_dispatch_stack, 0),
     (torch._C._len_torch_function_stack, 0),
     (torch.autograd._profiler_enabled, False),
+)
+#: What native code asks besides: a call within one that is recorded must be seen, and one on tensors with a tangent refused.
+_APART: tuple[tuple[Callable[[], object], object], ...] = (
+    (recording.__len__, 0),
+    (partial(vars(forward_ad).__getitem__, "_current_level"), -1),
 )
 
 
@@ -208,7 +214,7 @@ class Replay:
     def known(self) -> Known:
         """The same for native code."""
         left_out = {i for i, _ in self._same}
-        conditions = [*WATCHERS]
+        conditions = [*WATCHERS, *_APART]
         if self._differentiable:
             conditions.append((torch.is_grad_enabled, False))
         if self._settings is not None:

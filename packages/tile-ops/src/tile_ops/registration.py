@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.autograd.forward_ad as forward_ad
 
-from .again import WATCHERS, Again, hidden, recording
+from .again import WATCHERS, Again
 from .autocast import KEYS, Rule, converted, floats
 from .errors import WrongDevice
 from .kernel.target import device_of
@@ -44,7 +44,8 @@ class Operation:
         self._overload: Any = getattr(torch.ops.tile_ops, name).default
         self._function = function
         self._mutates = bool(mutates)
-        self._again = Again()
+        #: `again.call(*arguments)` is the fast way to a result, for where `traced()` is false: None for calls that it does not know.
+        self.again = Again()
         self._backward: Callable[..., Any] = self._refuse
         self._setup_context: Callable[..., None] | None = None
         if not mutates:
@@ -56,13 +57,10 @@ class Operation:
             )
 
     def __call__(self, *arguments: Any) -> Any:
-        if _traced():
+        if traced():
             return self._overload(*arguments)
-        if forward_ad._current_level < 0 and (known := self._again.call(*arguments)) is not None:
-            if recording:
-                hidden()  # from the implementation that is calling
-            return known
-        return self._call(arguments)
+        known = self.again.call(*arguments)
+        return self._call(arguments) if known is None else known
 
     def _call(self, arguments: tuple[Any, ...]) -> Any:
         """A call that native code does not know."""
@@ -70,14 +68,14 @@ class Operation:
             return self._overload(*arguments)
         if forward_ad._current_level >= 0:
             self._refuse_tangents(arguments)
-        if not _watched() and (known := self._again.replay(arguments)) is not None:
+        if not _watched() and (known := self.again.replay(arguments)) is not None:
             return known
         if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments):
             if self._mutates:
                 raise RuntimeError(f"{self._name} writes an operand and has no backward; call it under torch.no_grad()")
             return self._overload(*arguments)
         if _alone(arguments):
-            return self._function(*arguments) if self._mutates else self._again.run(self._function, arguments)
+            return self._function(*arguments) if self._mutates else self.again.run(self._function, arguments)
         with torch._C._AutoDispatchBelowAutograd():
             return self._overload(*arguments)
 
@@ -135,8 +133,10 @@ class Operation:
 _TENSORS = {torch.Tensor, torch.nn.Parameter}
 #: What else stands between a call and its implementation (beside `again.WATCHERS`), each false where it does not.
 _autocast, _transforms = torch._C._is_any_autocast_enabled, torch._C._functorch.peek_interpreter_stack
-_tracing, _traced = torch._C._get_tracing_state, torch.compiler.is_dynamo_compiling
+_tracing = torch._C._get_tracing_state
 _Tensor = torch.Tensor
+#: Whether torch.compile reads this code instead of running it.
+traced = torch.compiler.is_dynamo_compiling
 
 
 def _watched() -> bool:
