@@ -44,7 +44,7 @@ class Operation:
         self._overload: Any = getattr(torch.ops.tile_ops, name).default
         self._function = function
         self._mutates = bool(mutates)
-        #: `again.call(*arguments)` is the fast way to a result, for where `traced()` is false: None for calls that it does not know.
+        #: `again.call(*arguments)`, where `traced()` is false, is the fast way to a result: None for calls that it does not know.
         self.again = Again()
         self._backward: Callable[..., Any] = self._refuse
         self._setup_context: Callable[..., None] | None = None

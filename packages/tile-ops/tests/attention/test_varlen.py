@@ -128,7 +128,7 @@ Q, KV, STARTS = torch.ones(4, 6, 32), torch.ones(5, 2, 32), torch.tensor([0, 4])
             WrongValue,
             "max_seqlen_q is 4.0; the length of the longest sequence, an int",
         ),
-        ((Q, KV, KV, STARTS, STARTS, STARTS), WrongValue, "max_seqlen_q is tensor(["),
+        ((Q, KV, KV, STARTS, STARTS, STARTS), WrongValue, "max_seqlen_q is "),
         ((Q, KV, KV, STARTS, STARTS, torch.ones((), device="meta")), WrongValue, "max_seqlen_q is a tensor on meta"),
         ((Q[:, :5], KV, KV, STARTS, STARTS, 4), WrongShape, "q has 5 heads, k and v have 2"),
     ],

@@ -20,10 +20,10 @@ from tile_ops.kernel import KernelSpec, Target, resolve, target_of
 from tile_ops.prebuild import ARCHS
 
 
-def test_autocast_leaves_scales_of_eight_bits():
+def test_autocast_leaves_scales_of_eight_bits(device):
     w = tile_ops.quantize(torch.randn(64, 64).bfloat16(), format="mxfp4", group_size=32)
     x = torch.randn(2, 64)
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(device, torch.bfloat16):
         found = w.matmul(x)
     assert torch.equal(found, w.matmul(x.bfloat16()))
 

@@ -87,7 +87,7 @@ def matmul(
     if scale_a is scale_b is out is None and not traced():
         known = _matmul.again.call(a, b, bias, activation, out_dtype)
         if known is not None:
-            return known  # type: ignore[no-any-return]
+            return known
     if out is not None:
         _matmul_out(a, b, bias, activation, out_dtype, scale_a, scale_b, out)
         return out
