@@ -37,6 +37,17 @@ def tolerance(device):
     return reference.TOLERANCES["float32"] if device == "cpu" else 3e-3
 
 
+@pytest.mark.parametrize("dtype", [E4M3, torch.int8])
+@pytest.mark.parametrize("target", ["cuda -arch=sm_90a", pytest.param("cuda -arch=sm_80", marks=pytest.mark.full)])
+def test_bytes_in_any_order_and_of_sizes_that_no_bulk_copy_takes(ran, close, tolerance, run_as, target, dtype):
+    """Tensor cores load no bytes across k as they lie: their tiles have longer rows, and must fit the shared memory."""
+    run_as(target)
+    a, b = operands(70, 40, 90, dtype)
+    for left, right in ((a, b.contiguous()), (a.mT.contiguous().mT, b)):
+        found = ran(tile_ops.matmul, left, right, out_dtype=torch.int32 if dtype == torch.int8 else torch.float32)
+        close(found, a.double() @ b.double(), tolerance)
+
+
 def scales(*shape):
     return torch.rand(shape, generator=torch.Generator().manual_seed(1)) + 0.5
 

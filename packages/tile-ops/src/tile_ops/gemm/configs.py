@@ -367,6 +367,19 @@ def _tiles(target: Target, size: str) -> Tiles:
     return TILES.get((target.arch, size)) or TILES[target.kind, size]
 
 
+def _held(tiles: Tiles, problem: GemmProblem, target: Target) -> Tiles:
+    """With as many stages as fit. Bytes of an operand that is not contiguous along k are no matrix that tensor cores load as
+    it lies: their tiles have rows 16 bytes apart where no bulk copy can fill them."""
+    across = problem.transpose_a, not problem.transpose_b
+    if ITEMSIZE[problem.dtype] > 1 or target.kind != "cuda" or not any(across):
+        return tiles
+    stage = sum(
+        tiles.step_bytes * (width + 16) if apart else width * tiles.step_bytes
+        for width, apart in zip((tiles.block_m, tiles.block_n), across)
+    )
+    return replace(tiles, stages=min(tiles.stages, (target.shared_memory - 1024) // stage))
+
+
 def _spec(problem: GemmProblem, target: Target, tiles: Tiles) -> KernelSpec:
     return KernelSpec.of(
         "gemm",
@@ -381,7 +394,7 @@ def _spec(problem: GemmProblem, target: Target, tiles: Tiles) -> KernelSpec:
         scales=problem.scales,
         bias=_bias(problem),
         gradient=problem.gradient,
-        **tiles.arguments(ITEMSIZE[problem.dtype]),
+        **_held(tiles, problem, target).arguments(ITEMSIZE[problem.dtype]),
         **padding_of_a_cpu(target, problem.dtype, problem.transpose_b),
     )
 
@@ -405,7 +418,7 @@ def _split_specs(problem: GemmProblem, target: Target, size: str, stays: bool = 
         blocks=RATES[target.arch, "large"].slots if stays else None,
         staged=staged,
         **ends,
-        **replace(tiles, panel=max(1, tiles.panel)).arguments(ITEMSIZE[problem.dtype]),
+        **replace(_held(tiles, problem, target), panel=max(1, tiles.panel)).arguments(ITEMSIZE[problem.dtype]),
     )
     areas = {"block_m": tiles.block_m, "block_n": tiles.block_n, "panel": max(1, tiles.panel)}
     return {"parts": parts, "finish": KernelSpec.of("gemm", "finish", None, **ends, **areas)}
@@ -424,7 +437,7 @@ def _staying_spec(problem: GemmProblem, target: Target, size: str) -> KernelSpec
         bias=_bias(problem),
         blocks=RATES[target.arch, "large"].slots,
         staged=_staged(problem, size),
-        **_staying_tiles(problem, target, size).arguments(ITEMSIZE[problem.dtype]),
+        **_held(_staying_tiles(problem, target, size), problem, target).arguments(ITEMSIZE[problem.dtype]),
     )
 
 
