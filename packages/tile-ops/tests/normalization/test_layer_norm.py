@@ -132,3 +132,34 @@ def test_narrow_rows_take_a_narrow_kernel_on_a_cpu(ran, close):
         assert dict(kernel.spec.arguments)["block_columns"] == expected
         close(ran(tile_ops.softmax, x), reference.softmax(x), reference.TOLERANCES["float32"])
         close(ran(tile_ops.layer_norm, x), reference.layer_norm(x), reference.TOLERANCES["float32"])
+
+
+@pytest.mark.cpu("kernels of CPUs")
+@pytest.mark.parametrize(
+    ("operator", "columns", "kernel"),
+    [
+        ("layer_norm", 320, "layer_norm"),
+        ("layer_norm", 321, "layer_norm_cached"),
+        ("layer_norm", 5000, "layer_norm_cached"),
+        ("softmax", 8192, "softmax"),
+        ("softmax", 8200, "softmax_cached"),
+        ("softmax", (1 << 18) + 1, "softmax_long"),
+    ],
+)
+def test_long_rows_are_read_from_a_cache_on_a_cpu(ran, close, operator, columns, kernel):
+    function = getattr(tile_ops, operator)
+    x = normal(18, columns)[:, torch.randperm(columns, generator=torch.Generator().manual_seed(1))]
+    assert tile_ops.explain(function, x).kernels[0].spec.function == kernel
+    close(ran(function, x), getattr(reference, operator)(x), reference.TOLERANCES["float32"])
+
+
+@pytest.mark.cpu("kernels of CPUs")
+def test_long_rows_of_infinities(ran):
+    x = normal(3, 9000)
+    x[0, 5:] = -torch.inf
+    x[1] = -torch.inf
+    x[2, 7] = torch.nan
+    found = ran(tile_ops.softmax, x)
+    assert torch.equal(found[0, 5:], torch.zeros(8995))
+    assert found[0].sum() == pytest.approx(1)
+    assert found[1:].isnan().all()

@@ -26,6 +26,13 @@ COLUMNS = {
 #: 1.94, 2.06, 2.46 ms (torch 2.07), 512 columns by 1, 2 0.60, 0.64, 64 by 1, 4, 16 0.67, 0.71, 0.67, 32 by 1, 32 0.33, 0.28.
 TILE, SOFTMAX_TILE = 1024, {"x86-64-v3": 320}
 
+#: What CPUs read again from a cache: LayerNorms of rows of more than so many elements, WRITTEN of them (or 16 rows) to a block,
+#: and softmaxes of rows that no registers hold, of up to so many. Measured beside tiles (docs/performance/cpu.md): 300 elements
+#: 0.95 of the speed in float32 and 0.8 in bfloat16, 1024 and more 1.2 to 1.7.
+LAYER_NORM_TILES, WRITTEN, SOFTMAX_KEPT = 320, 16384, 1 << 18
+#: Elements of a piece whose sums stay in registers, by architecture.
+SUMS, SUMS_OF_AVX2 = 64, 32
+
 #: Rows of up to so many elements, in pieces of so many, for `rms_norm` on GPUs; longer ones double both. Measured on an H200
 #: (docs/performance/cuda.md) with SiLU, of the bandwidth of copies: 32, 64 and 96 elements 1.0, 1.0, 0.93 (in 4 pieces of
 #: 64: 0.50, 0.95, 0.79), 320 in 5 pieces 0.91 (in 4 of 128: 0.87 and 0.90), 640 0.94 (0.92). For long rows 8 pieces in
@@ -46,6 +53,9 @@ def plan(problem: NormProblem, target: Target) -> Plan:
     """Rows up to RESIDENT elements are read once and kept in registers; longer ones are read again, tile by tile."""
     if problem.kind == "rms_norm" and target.kind == "cuda" and problem.columns in EXACT:
         return _exact(problem)
+    if target.kind == "cpu" and (cached := _cached(problem, target)) is not None:
+        why = f"rows of {problem.columns} are read from memory once and then from a cache"
+        return Plan.of({"forward": cached}, why, "measured: LAYER_NORM_TILES in normalization/configs.py")
     resident = problem.columns <= RESIDENT
     columns = next((columns for columns in COLUMNS[target.kind] if problem.columns <= columns), RESIDENT)
     rows = max(1, 4096 // columns)
@@ -72,6 +82,20 @@ def plan(problem: NormProblem, target: Target) -> Plan:
     )
     why = f"rows of {problem.columns} " + ("stay in registers" if resident else "are read again")
     return Plan.of({"forward": spec}, why, "rule: RESIDENT in normalization/configs.py")
+
+
+def _cached(problem: NormProblem, target: Target) -> KernelSpec | None:
+    """A CPU's kernel that keeps no row in registers, if it is the better one."""
+    piece = SUMS_OF_AVX2 if target.arch == "x86-64-v3" else SUMS
+    numbers: dict[str, Scalar] = {"dtype": problem.dtype, "block_columns": piece}
+    if problem.kind == "layer_norm" and problem.columns > LAYER_NORM_TILES:
+        power = 1 << (problem.columns - 1).bit_length()
+        numbers["block_rows"] = min(16, max(1, WRITTEN // power))
+    elif problem.kind == "softmax" and RESIDENT < problem.columns <= SOFTMAX_KEPT:
+        numbers["longest"] = SOFTMAX_KEPT
+    else:
+        return None
+    return KernelSpec.of("normalization", f"{problem.kind}_cached", None, **numbers)
 
 
 def _exact(problem: NormProblem) -> Plan:
@@ -116,5 +140,5 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
         for columns in (*narrower, *(EXACT if target.kind == "cuda" else ()), RESIDENT, RESIDENT + 1):
             yield plan(NormProblem(1, columns, dtype, activation), target).kernels[0][1]
     for dtype, operator in product(DTYPES, ("layer_norm", "softmax")):
-        for columns in (*COLUMNS[target.kind], RESIDENT + 1):
+        for columns in (*COLUMNS[target.kind], RESIDENT + 1, 2 * RESIDENT + 1, SOFTMAX_KEPT + 1):
             yield plan(NormProblem(1, columns, dtype, None, operator), target).kernels[0][1]

@@ -1,7 +1,7 @@
 """Normalizations of rows in tile language: RMSNorm, LayerNorm, softmax.
 
 X, Y: (m, n), weight, bias: (n,), all of one type; sums in float32. Extents are dynamic. Each has two kernels: rows that a
-block holds are read once, longer ones tile by tile.
+block holds are read once, longer ones tile by tile; LayerNorm and softmax have a third one for CPUs, whose caches hold rows.
 
 RMSNorm: y = x / sqrt(mean(x^2) + eps) * weight, then y * sigmoid(y) if asked for. Zhang and Sennrich 2019, eq. 4.
 LayerNorm: y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight + bias. Ba, Kiros and Hinton 2016, eq. 4.
@@ -206,6 +206,92 @@ def layer_norm_long(dtype, block_rows, block_columns):
     return layer_norm
 
 
+def layer_norm_cached(dtype, block_rows, block_columns):
+    """For CPUs: rows of any length, read as often as needed while a cache holds them, in pieces whose sums stay in registers.
+
+    What a row is written with brings the next one of the block's and adds it up: memory is read while there is work.
+    """
+    m, n = T.dynamic("m"), T.dynamic("n")
+
+    @T.macro
+    def add(X, row, column, count, origin, sums):
+        for j in T.Parallel(count):
+            sums[j] += T.cast(X[row, column + j], "float32") - origin
+
+    @T.macro
+    def add_squares(X, row, column, count, origin, mean, squares):
+        for j in T.Parallel(count):
+            rest = T.cast(X[row, column + j], "float32") - origin - mean
+            squares[j] += rest * rest
+
+    @T.macro
+    def write(X, weight, bias, Y, row, column, count, origin, mean, scale):
+        for j in T.Parallel(count):
+            rest = T.cast(X[row, column + j], "float32") - origin - mean
+            Y[row, column + j] = rest * scale * weight[column + j] + bias[column + j]
+
+    @T.macro
+    def write_and_add(X, weight, bias, Y, row, column, count, origin, mean, scale, next_origin, sums):
+        for j in T.Parallel(count):
+            rest = T.cast(X[row, column + j], "float32") - origin - mean
+            Y[row, column + j] = rest * scale * weight[column + j] + bias[column + j]
+            sums[j] += T.cast(X[row + 1, column + j], "float32") - next_origin
+
+    @T.prim_func
+    def layer_norm(
+        X: T.Tensor((m, n), dtype),
+        weight: T.Tensor((n,), dtype),
+        bias: T.Tensor((n,), dtype),
+        Y: T.Tensor((m, n), dtype),
+        eps: T.float32,
+    ):
+        with T.Kernel(T.ceildiv(m, block_rows), threads=128) as block:
+            sums = T.alloc_fragment((block_columns,), "float32")
+            squares = T.alloc_fragment((block_columns,), "float32")
+            total = T.alloc_fragment((1,), "float32")
+            first = block * block_rows
+            rows = T.min(block_rows, m - first)
+            last = n // block_columns * block_columns  # where what fills no piece begins
+            origin = T.alloc_var("float32", init=X[first, 0])
+            next_origin = T.alloc_var("float32", init=0.0)
+            mean = T.alloc_var("float32", init=0.0)
+            scale = T.alloc_var("float32", init=0.0)
+            T.clear(sums)
+            for k in T.serial(n // block_columns):
+                add(X, first, k * block_columns, block_columns, origin, sums)
+            if last < n:
+                add(X, first, last, n - last, origin, sums)
+            for i in T.serial(rows):
+                row = first + i
+                T.reduce_sum(sums, total)
+                mean = total[0] / n
+                T.clear(squares)
+                for k in T.serial(n // block_columns):
+                    add_squares(X, row, k * block_columns, block_columns, origin, mean, squares)
+                if last < n:
+                    add_squares(X, row, last, n - last, origin, mean, squares)
+                T.reduce_sum(squares, total)
+                scale = T.rsqrt(total[0] / n + eps)
+                if i + 1 < rows:
+                    next_origin = X[row + 1, 0]
+                    T.clear(sums)
+                    for k in T.serial(n // block_columns):
+                        column = k * block_columns
+                        write_and_add(
+                            X, weight, bias, Y, row, column, block_columns, origin, mean, scale, next_origin, sums
+                        )
+                    if last < n:
+                        write_and_add(X, weight, bias, Y, row, last, n - last, origin, mean, scale, next_origin, sums)
+                    origin = next_origin
+                else:
+                    for k in T.serial(n // block_columns):
+                        write(X, weight, bias, Y, row, k * block_columns, block_columns, origin, mean, scale)
+                    if last < n:
+                        write(X, weight, bias, Y, row, last, n - last, origin, mean, scale)
+
+    return layer_norm
+
+
 def softmax(dtype, block_rows, block_columns):
     """Rows of up to `block_columns` elements. A row without a finite maximum gives NaN, as its definition does."""
     m, n = T.dynamic("m"), T.dynamic("n")
@@ -262,5 +348,55 @@ def softmax_long(dtype, block_rows, block_columns):
                     column = k * block_columns + j
                     y = T.exp(T.cast(X[block * block_rows + i, column], "float32") - largest[i])
                     Y[block * block_rows + i, column] = y * total[i]
+
+    return softmax
+
+
+def softmax_cached(dtype, longest, block_columns):
+    """For CPUs: rows of up to `longest` elements, whose exponentials a cache holds until their sum is known."""
+    m, n = T.dynamic("m"), T.dynamic("n")
+
+    @T.macro
+    def find(X, row, column, count, largest):
+        for j in T.Parallel(count):
+            largest[j] = T.max(largest[j], T.cast(X[row, column + j], "float32"))
+
+    @T.macro
+    def exponentiate(X, row, column, count, maximum, kept, sums):
+        for j in T.Parallel(count):
+            kept[column + j] = T.exp(T.cast(X[row, column + j], "float32") - maximum)
+            sums[j] += kept[column + j]
+
+    @T.macro
+    def write(Y, row, column, count, kept, scale):
+        for j in T.Parallel(count):
+            Y[row, column + j] = kept[column + j] * scale
+
+    @T.prim_func
+    def softmax(X: T.Tensor((m, n), dtype), Y: T.Tensor((m, n), dtype)):
+        with T.Kernel(m, threads=128) as row:
+            kept = T.alloc_fragment((longest,), "float32")
+            largest = T.alloc_fragment((block_columns,), "float32")
+            sums = T.alloc_fragment((block_columns,), "float32")
+            total = T.alloc_fragment((1,), "float32")
+            pieces, last = n // block_columns, n // block_columns * block_columns
+            T.fill(largest, -T.infinity("float32"))
+            for k in T.serial(pieces):
+                find(X, row, k * block_columns, block_columns, largest)
+            if last < n:
+                find(X, row, last, n - last, largest)
+            T.reduce_max(largest, total)
+            maximum = T.alloc_var("float32", init=total[0])
+            T.clear(sums)
+            for k in T.serial(pieces):
+                exponentiate(X, row, k * block_columns, block_columns, maximum, kept, sums)
+            if last < n:
+                exponentiate(X, row, last, n - last, maximum, kept, sums)
+            T.reduce_sum(sums, total)
+            scale = T.alloc_var("float32", init=1 / total[0])
+            for k in T.serial(pieces):
+                write(Y, row, k * block_columns, block_columns, kept, scale)
+            if last < n:
+                write(Y, row, last, n - last, kept, scale)
 
     return softmax
