@@ -59,16 +59,26 @@ def small_products(device: str) -> Iterator[Case]:
 
 def small_norms(device: str) -> Iterator[Case]:
     """Norms and softmax of float32 matrices that fit a core's caches, of any row length."""
-    functional = torch.nn.functional
     for m, n in ((1, 4096), (16, 512), (512, 1024), (8192, 160)):
-        x, w, b = torch.randn(m, n, device=device), torch.randn(n, device=device), torch.randn(n, device=device)
-        calls = {
-            "rms_norm": (lambda: tile_ops.rms_norm(x, w), lambda: functional.rms_norm(x, (n,), w, 1e-6)),
-            "layer_norm": (lambda: tile_ops.layer_norm(x, w, b), lambda: functional.layer_norm(x, (n,), w, b, 1e-5)),
-            "softmax": (lambda: tile_ops.softmax(x), lambda: functional.softmax(x, -1)),
-        }
-        for name, (ours, peer) in calls.items():
-            yield Case("small_norms", f"{name} float32 {m}x{n}", torch.float32, ours, peer, 2.0 * x.nbytes)
+        yield from _norms("small_norms", m, n, torch.float32, device)
+
+
+def large_norms(device: str) -> Iterator[Case]:
+    """Those of matrices that fit none, and of rows as long as a vocabulary."""
+    for dtype, (m, n) in product((torch.float32, torch.bfloat16), ((4096, 1024), (1024, 4096), (64, 30000))):
+        yield from _norms("large_norms", m, n, dtype, device)
+
+
+def _norms(operator: str, m: int, n: int, dtype: torch.dtype, device: str) -> Iterator[Case]:
+    functional = torch.nn.functional
+    x, w, b = (torch.randn(shape, device=device).to(dtype) for shape in ((m, n), n, n))
+    calls = {
+        "rms_norm": (lambda: tile_ops.rms_norm(x, w), lambda: functional.rms_norm(x, (n,), w, 1e-6)),
+        "layer_norm": (lambda: tile_ops.layer_norm(x, w, b), lambda: functional.layer_norm(x, (n,), w, b, 1e-5)),
+        "softmax": (lambda: tile_ops.softmax(x), lambda: functional.softmax(x, -1)),
+    }
+    for name, (ours, peer) in calls.items():
+        yield Case(operator, f"{name} {str(dtype).removeprefix('torch.')} {m}x{n}", dtype, ours, peer, 2.0 * x.nbytes)
 
 
 def gradients(device: str) -> Iterator[Case]:
@@ -273,6 +283,7 @@ FAMILIES: tuple[Callable[[str], Iterator[Case]], ...] = (
     few_rows,
     small_products,
     small_norms,
+    large_norms,
     gradients,
     few_tokens,
     packed,

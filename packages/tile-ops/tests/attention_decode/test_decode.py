@@ -66,6 +66,18 @@ def test_many_heads_of_one_key_head(agrees):
     agrees(*operands([70, 20], 20, 1, 32, 64, torch.float32))
 
 
+@pytest.mark.parametrize(
+    ("target", "dim", "dtype", "tokens"),
+    [("hip -mcpu=gfx942", 256, torch.float16, 32), ("cuda -arch=sm_86", 256, torch.float32, 32)],
+)
+def test_tiles_fit_the_shared_memory(run_as, agrees, target, dim, dtype, tokens):
+    run_as(target)
+    tensors = operands([70, 20], 4, 2, dim, 64, dtype)
+    (kernel, _) = tile_ops.explain(tile_ops.flash_decode, *tensors).kernels
+    assert dict(kernel.spec.arguments)["block_N"] == tokens
+    agrees(*tensors)
+
+
 def test_lengths_past_the_table_are_cut(ran):
     q, k, v, table, _ = operands([48], 4, 2, 32, 16, torch.float32)
     k, v, held = k.nan_to_num(), v.nan_to_num(), 16 * table.shape[1]

@@ -112,6 +112,11 @@ def test_tokens_enough_to_decode_first(way, ran, close, monkeypatch):
         check(ran, close, 22, 260, 96, "int2", -1)
 
 
+def test_tiles_fit_the_shared_memory_of_amd(ran, close, run_as):
+    run_as("hip -mcpu=gfx942")
+    check(ran, close, 100, 40, 160, "uint4", 32)
+
+
 def test_ampere(ran, close, run_as):
     run_as("cuda -arch=sm_80")
     check(ran, close, 16, 128, 256, "nf4", 64)

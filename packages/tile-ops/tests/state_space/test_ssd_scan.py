@@ -95,6 +95,21 @@ def test_a_step_that_is_no_number_reaches_its_outputs(ran, softplus):
     assert y[0, :, 0].isfinite().all()
 
 
+@pytest.mark.parametrize(
+    ("target", "headdim", "dstate"),
+    [
+        ("hip -mcpu=gfx942", 72, 64),
+        pytest.param("hip -mcpu=gfx942", 256, 64, marks=pytest.mark.full),
+        pytest.param("cuda -arch=sm_90a", 96, 128, marks=pytest.mark.full),
+    ],
+)
+def test_tiles_of_float32_fit_the_shared_memory(ran, close, run_as, target, headdim, dstate):
+    run_as(target)
+    operands, _ = model(40, headdim=headdim, dstate=dstate, dtype=torch.float32)
+    found = ran(tile_ops.ssd_scan, *operands, chunk_size=64, dt_softplus=True, return_final_states=True)
+    agree(found, operands, TOLERANCE["float32"], close, dt_softplus=True)
+
+
 def test_two_kernels_alone(ran, close):
     (x, dt, A, B, C), named = model(200, batch=2)
     dt = torch.nn.functional.pad(torch.nn.functional.softplus(dt.float()), (0, 0, 0, 56))

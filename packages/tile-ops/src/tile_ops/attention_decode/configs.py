@@ -19,28 +19,32 @@ BLOCKS = {"cuda": 264, "hip": 608, "cpu": 1}
 #: Tokens of a page that wheels hold kernels for, those of servers of language models.
 PAGES = (16, 32, 64, 128, 256)
 
+#: Bytes of shared memory in which the threads of a block find maxima and sums of rows, at most.
+REDUCTIONS = 4096
+
 #: The fewest tiles of a run: shorter ones cost more to join than they save. Rule.
 SHORTEST_RUN = 4
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """Rows of a block for heads of Q, stages of the pipeline, threads."""
+    """Rows of a block for heads of Q, tokens of a tile of K and V, stages of the pipeline, threads."""
 
     block_H: int
+    block_N: int
     stages: int
     threads: int
 
 
 def plan(problem: DecodeProblem, target: Target) -> Plan:
     """Enough runs to fill the device, none shorter than SHORTEST_RUN tiles if the longest sequence fills its pages."""
-    tiles = choose(problem, target.kind)
+    tiles = choose(problem, target)
     blocks = -(-problem.group // tiles.block_H)
     alone = problem.batch * problem.heads_kv * blocks
     longest = -(-problem.columns * problem.page_size // TILE)
     splits = problem.splits or max(1, min(BLOCKS[target.kind] // max(alone, 1), longest // SHORTEST_RUN, 256))
     kernels = {
-        "split": split(problem, tiles, target.kind),
+        "split": split(problem, tiles, target),
         "combine": KernelSpec.of(
             "attention_decode", "combine", dtype=problem.dtype, dim=problem.dim, sinks=problem.sinks, threads=128
         ),
@@ -51,28 +55,35 @@ def plan(problem: DecodeProblem, target: Target) -> Plan:
     )
 
 
-def choose(problem: DecodeProblem, kind: str) -> Tiles:
-    """On a GPU the 16 rows that a matrix instruction has anyway; the CPU computes no row that nobody asked for."""
-    if kind == "cpu":
-        return Tiles(min(16, 1 << (problem.group - 1).bit_length()), 1, 128)
+def choose(problem: DecodeProblem, target: Target) -> Tiles:
+    """On a GPU the 16 rows that a matrix instruction has anyway, and as many tokens as its shared memory holds; the CPU
+    computes no row that nobody asked for."""
+    if target.kind == "cpu":
+        return Tiles(min(16, 1 << (problem.group - 1).bit_length()), TILE, 1, 128)
+    stages, threads, size = (2 if target.kind == "cuda" and problem.dim <= 128 else 1), 128, 2
     if problem.dtype == "float32":
-        return Tiles(16, 0, 128)
-    stages = 2 if kind == "cuda" and problem.dim <= 128 else 1
-    return Tiles(16, stages, 256 if kind == "hip" else 128)
+        stages, size = 0, 4
+    elif target.kind == "hip":
+        threads = 256
+    for tokens in (TILE, TILE // 2, TILE // 4):
+        elements = (16 + 2 * max(1, stages) * tokens) * problem.dim + 16 * tokens  # Q, K and V, weights
+        if size * elements + REDUCTIONS <= target.shared_memory:
+            break
+    return Tiles(16, tokens, stages, threads)
 
 
-def split(problem: DecodeProblem, tiles: Tiles, kind: str) -> KernelSpec:
+def split(problem: DecodeProblem, tiles: Tiles, target: Target) -> KernelSpec:
     """The kernel's name."""
     return KernelSpec.of(
         "attention_decode",
         "split",
-        {"tl.enable_fast_math": True} if kind != "cpu" else None,
+        {"tl.enable_fast_math": True} if target.kind != "cpu" else None,
         dtype=problem.dtype,
         dim=problem.dim,
         page_size=problem.page_size,
         softcap=problem.softcap is not None,
         block_H=tiles.block_H,
-        block_N=TILE,
+        block_N=tiles.block_N,
         stages=tiles.stages,
         threads=tiles.threads,
     )

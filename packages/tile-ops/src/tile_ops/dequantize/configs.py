@@ -39,11 +39,11 @@ TILES = {
     ("sm_90a", 64): Tile(128, 128, 4),
     ("sm_90a", 128): Tile(128, 128, 3),
     **{("cuda", tokens): Tile(128, 128, stages) for tokens, stages in ((16, 4), (32, 4), (64, 3), (128, 2))},
-    **{("hip", tokens): Tile(128, 128, 2) for tokens in TOKENS},
+    **{("hip", tokens): Tile(128, 128, 2 if tokens < 128 else 1) for tokens in TOKENS},  # 64 KB of shared memory
     **{("cpu", tokens): Tile(64, 128, 2) for tokens in TOKENS},
 }
 #: The same for int8 activations, and for codes that are looked up.
-INT8_TILES = {("sm_90a", 8): Tile(64, 512, 4)}
+INT8_TILES = {("sm_90a", 8): Tile(64, 512, 4), ("gfx942", 128): Tile(128, 128, 2)}
 LOOKED_UP_TILES = {("sm_90a", 64): Tile(128, 128, 3)}
 #: Bytes of W that are read while a second kernel starts and adds the splits: 3 us, measured on the H200.
 SUM_BYTES = 7e6

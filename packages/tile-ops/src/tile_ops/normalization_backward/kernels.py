@@ -155,13 +155,14 @@ def norm_backward_cached(dtype, block_rows, block_columns, centered, activation)
 
     @T.macro
     def finish(X, weight, DY, Partial, DX, part, first, column, count, mean, scale, along, across):
-        for j in T.Parallel(count):
-            rows = [first + i for i in range(block_rows)]
-            h = [_normed(X, row, column + j, mean[i], scale[i]) for i, row in enumerate(rows)]
-            g = [_gradient(DY, weight, row, column + j, h[i], activation) for i, row in enumerate(rows)]
-            Partial[0, part, column + j] += _sum([g[i] * h[i] for i in range(block_rows)])
-            if centered:
-                Partial[1, part, column + j] += _sum(g)
+        if kinds > 0:
+            for j in T.Parallel(count):
+                rows = [first + i for i in range(block_rows)]
+                h = [_normed(X, row, column + j, mean[i], scale[i]) for i, row in enumerate(rows)]
+                g = [_gradient(DY, weight, row, column + j, h[i], activation) for i, row in enumerate(rows)]
+                Partial[0, part, column + j] += _sum([g[i] * h[i] for i in range(block_rows)])
+                if centered:
+                    Partial[1, part, column + j] += _sum(g)
         for i in T.serial(T.min(block_rows, m - first)):
             for j in T.Parallel(count):
                 x = _normed(X, first + i, column + j, mean[i], scale[i])

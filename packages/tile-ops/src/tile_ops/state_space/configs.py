@@ -109,7 +109,16 @@ def chunk_state(model: Model, target: Target, out_dtype: str, packed: bool, reve
     shared = (
         size * (model.chunk_size * block_n + 4 * 64 * rows) + made * rows * block_n + 20 * together * model.chunk_size
     )
+    if size == 4:  # no tensor core reads what is weighted in registers
+        shared += size * 64 * rows
     resident = hopper(target) and shared <= SHARED
+    block_k, stages = (
+        (64, 4)
+        if resident
+        else (64, 2)
+        if cpu
+        else _steps(target, size * (block_n + rows), size * rows, 12 * together * model.chunk_size)
+    )
     return KernelSpec.of(
         FAMILY,
         "chunk_state",
@@ -122,8 +131,8 @@ def chunk_state(model: Model, target: Target, out_dtype: str, packed: bool, reve
         heads=together,
         turns=turns(model.heads_per_group // together) if resident else 1,
         block_n=block_n,
-        block_k=64 if hopper(target) or cpu else 32,
-        stages=4 if resident else 2,
+        block_k=block_k,
+        stages=stages,
         threads=256 if hopper(target) and rows >= 128 else 128,
         resident=resident,
         packed=packed,
@@ -138,7 +147,16 @@ def chunk_scan(model: Model, target: Target, skip: bool, gate: bool, packed: boo
     """
     columns, dstate = -(-model.headdim // 16) * 16, -(-model.dstate // 16) * 16
     tiles = 64 * (dstate + model.chunk_size + columns) + 2 * columns * dstate + 2 * 64 * columns
-    resident = hopper(target) and itemsize(model.dtype) * tiles + 28 * model.chunk_size <= SHARED
+    size = itemsize(model.dtype)
+    resident = hopper(target) and size * tiles + 28 * model.chunk_size <= SHARED
+    # Two loops, whose tiles do not share memory.
+    block_k, stages = (
+        (64, 2)
+        if resident
+        else (32, 2)
+        if target.kind == "cpu"
+        else _steps(target, 2 * size * (64 + columns), 0, 24 * model.chunk_size)
+    )
     return KernelSpec.of(
         FAMILY,
         "chunk_scan",
@@ -149,14 +167,24 @@ def chunk_scan(model: Model, target: Target, skip: bool, gate: bool, packed: boo
         dstate=model.dstate,
         heads=turns(model.heads_per_group) if resident else 1,
         block_m=64,
-        block_k=64 if hopper(target) else 32,
-        stages=2,
+        block_k=block_k,
+        stages=stages,
         threads=128,
         resident=resident,
         skip=skip,
         gate=gate,
         packed=packed,
     )
+
+
+def _steps(target: Target, staged: int, once: int, held: int) -> tuple[int, int]:
+    """Tokens of a step on a GPU and its stages: of the usual ones those that fit. `staged` and `once` are bytes for each token
+    of a step, in each stage and beside them, `held` other ones."""
+    usual = 64 if hopper(target) else 32
+    for block_k, stages in ((usual, 2), (usual, 0), (usual // 2, 0)):
+        if block_k * (max(1, stages) * staged + once) + held <= target.shared_memory:
+            break
+    return block_k, stages
 
 
 def plan_step(problem: StepProblem, target: Target) -> Plan:
