@@ -76,6 +76,16 @@ def test_refuses_what_it_would_compute_otherwise():
         model(tokens, use_cache=False, cu_seq_lens_q=torch.tensor([0, 3, 6]))
 
 
+def test_refuses_a_longer_cache_of_a_compiled_model():
+    model, tokens = use(small()), torch.randint(0, 100, (1, 6))
+    with torch.no_grad(), pytest.raises(WrongValue, match="places behind its last token"):
+        torch.compile(model, backend="aot_eager")(
+            tokens, past_key_values=transformers.StaticCache(config=model.config, max_cache_len=16)
+        )
+    found = torch.compile(model, backend="aot_eager")(tokens).logits
+    assert torch.equal(found, model(tokens).logits)
+
+
 def test_leaves_attention_that_adds_a_bias():
     config = transformers.T5Config(
         vocab_size=100, d_model=64, d_kv=16, d_ff=96, num_layers=1, num_heads=4, decoder_start_token_id=0

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.moe import ExpertsInterface
-from transformers.masking_utils import causal_mask_function
+from transformers.masking_utils import bidirectional_mask_function, causal_mask_function
 
 from tile_ops import flash_attention
 from tile_ops.errors import WrongValue
@@ -50,14 +50,18 @@ def mask(
     """What a model hands to `attention`: None, or which keys are tokens and not padding, (batch, keys), from `keep`.
 
     Raises WrongValue for masks that `attention` does not make (several sequences in a row, chunks, a mask of the model's own),
-    for caches that are longer than their tokens, and for masks that leave tokens out. A traced model without a mask does not
-    ask.
+    for caches that are longer than their tokens, and for masks that leave tokens out. A traced model without a mask asks for a
+    StaticCache's length alone: transformers tells it of several sequences in a row whether there are or not.
     """
     lengths = q_length, kv_length, q_offset, kv_offset
     if attention_mask is not None:
         return _padded(attention_mask, mask_function, *lengths)
     if not torch.compiler.is_compiling():
         _check(mask_function, *lengths)
+    elif mask_function is not bidirectional_mask_function:
+        # A StaticCache, which may have room behind its last token, tells its length by a tensor once it has tokens.
+        if isinstance(q_offset, torch.Tensor) or kv_offset + kv_length > q_offset + q_length:
+            _check_now(mask_function, *lengths)
     return None
 
 
@@ -89,6 +93,9 @@ def _check(mask_function: Callable[..., Any], q_length: int, kv_length: int, q_o
         raise WrongValue(
             f"flash_attention: the cache has {beyond} places behind its last token, as a StaticCache; use a DynamicCache"
         )
+
+
+_check_now = torch.compiler.disable(_check)
 
 
 def _names(function: Callable[..., Any]) -> Iterator[str]:
