@@ -131,8 +131,9 @@ def ssd_scan(
     Result: y, as x; with `return_final_states` also the last states, float32 of shape (batch or sequences, nheads,
     headdim, dstate). Within a chunk products are summed in float32 from operands rounded to the type of x; from chunk
     to chunk the state stays in float32. The result is the same, bit for bit, in every run, batch and packing.
-    Differentiable in all operands. Sums of dt A within a chunk are float32: where they reach hundreds (long chunks, steps
-    of 1 and A below -10), results lose digits, and gradients of dt and A most of theirs; shorter chunks help.
+    Differentiable in all operands. Sums of dt A within a chunk are float32: where they reach hundreds (long chunks, some
+    steps of 1 and A below -10), tokens with small steps behind them lose digits, and gradients of dt and A have A times
+    what rounding leaves; shorter chunks help.
     Raises WrongShape, WrongDtype, WrongValue, WrongDevice.
 
     Source: Dao and Gu, Transformers are SSMs, 2024, section 6; argument order as in mamba_ssm.

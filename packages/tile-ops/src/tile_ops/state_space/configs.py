@@ -148,14 +148,15 @@ def chunk_scan(model: Model, target: Target, skip: bool, gate: bool, packed: boo
     columns, dstate = -(-model.headdim // 16) * 16, -(-model.dstate // 16) * 16
     tiles = 64 * (dstate + model.chunk_size + columns) + 2 * columns * dstate + 2 * 64 * columns
     size = itemsize(model.dtype)
-    resident = hopper(target) and size * tiles + 28 * model.chunk_size <= SHARED
+    weights = 64 if size == 4 else 0  # no tensor core reads them in registers
+    resident = hopper(target) and size * (tiles + 64 * weights) + 28 * model.chunk_size <= SHARED
     # Two loops, whose tiles do not share memory.
     block_k, stages = (
         (64, 2)
         if resident
         else (32, 2)
         if target.kind == "cpu"
-        else _steps(target, 2 * size * (64 + columns), 0, 24 * model.chunk_size)
+        else _steps(target, 2 * size * (64 + columns), size * weights, 24 * model.chunk_size)
     )
     return KernelSpec.of(
         FAMILY,
