@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.autograd.forward_ad as forward_ad
 
 import tile_ops
 from tile_ops.again import Again
@@ -291,8 +292,13 @@ def test_an_implementation_that_does_more_than_its_kernels_is_asked_each_time():
     def changes(*arguments):
         return implementation(*arguments) + 1
 
+    def adds(x, *rest):
+        return implementation(x, *rest).add_(tile_ops.softmax(x))
+
     x, rest = X + 1, (WEIGHT, 1e-6, None)
-    for function in (calls, changes):
+    for _ in range(4):
+        tile_ops.softmax(x)  # from now on native code knows it
+    for function in (calls, changes, adds):
         for _ in range(5):
             assert offered.replay((x, *rest)) is None
             offered.run(function, (x, *rest))
@@ -318,5 +324,7 @@ def test_forward_derivatives_are_refused():
         tile_ops.rms_norm(X, WEIGHT)
     with pytest.raises(RuntimeError, match="rms_norm has no forward derivative"):
         torch.func.jvp(lambda x: tile_ops.rms_norm(x, WEIGHT), (X,), (X,))
+    with forward_ad.dual_level(), pytest.raises(RuntimeError, match="rms_norm has no forward derivative"):
+        tile_ops.rms_norm(forward_ad.make_dual(X, X), WEIGHT)
     _, tangent = torch.func.jvp(lambda x: x * tile_ops.rms_norm(X, WEIGHT), (X,), (X,))
     torch.testing.assert_close(tangent, X * tile_ops.rms_norm(X, WEIGHT))
