@@ -184,6 +184,12 @@ def norm_gradients(device: str) -> Iterator[Case]:
         for name, ours, peer, count in (
             ("rms_norm", tile_ops.rms_norm(x, w), functional.rms_norm(x, (n,), w, 1e-6), 2),
             ("layer_norm", tile_ops.layer_norm(x, w, b), functional.layer_norm(x, (n,), w, b, 1e-5), 3),
+            (
+                "layer_norm's x",
+                tile_ops.layer_norm(x, w.detach(), b.detach()),
+                functional.layer_norm(x, (n,), w.detach(), b.detach(), 1e-5),
+                1,
+            ),
             ("softmax", tile_ops.softmax(x), functional.softmax(x, -1), 1),
         ):
 
@@ -426,13 +432,14 @@ def copying(size: int, device: str) -> Callable[[], Any]:
 
 
 def host() -> None:
-    """Microseconds of this thread for a call on small tensors, ours and torch's."""
+    """Microseconds of this thread for a call on small tensors, ours and torch's; `recorded` by autograd."""
     torch.set_num_threads(1)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = torch.float16 if device == "cuda" else torch.float32
     a, w = (torch.randn(shape, device=device, dtype=dtype) for shape in ((2, 64), (64, 64)))
     q = torch.randn(1, 16, 2, 64, device=device, dtype=dtype)
     functional = torch.nn.functional
+    r, u = a.clone().requires_grad_(), w.clone().requires_grad_()
     calls: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         "matmul": (lambda: tile_ops.matmul(a, w.T), lambda: a @ w.T),
         "rms_norm": (lambda: tile_ops.rms_norm(a, w[0]), lambda: functional.rms_norm(a, (64,), w[0], 1e-6)),
@@ -440,6 +447,14 @@ def host() -> None:
         "flash_attention": (
             lambda: tile_ops.flash_attention(q, q, q),
             lambda: functional.scaled_dot_product_attention(*[q.transpose(1, 2)] * 3),
+        ),
+        "matmul, recorded": (lambda: tile_ops.matmul(r, u), lambda: r @ u),
+        "rms_norm, recorded": (lambda: tile_ops.rms_norm(r, w[0]), lambda: functional.rms_norm(r, (64,), w[0], 1e-6)),
+        "layer_norm, recorded": (lambda: tile_ops.layer_norm(r, w[0]), lambda: functional.layer_norm(r, (64,), w[0])),
+        "softmax, recorded": (lambda: tile_ops.softmax(r), lambda: functional.softmax(r, -1)),
+        "rms_norm by torch.ops": (
+            lambda: torch.ops.tile_ops.rms_norm(a, w[0], 1e-6, None),
+            lambda: functional.rms_norm(a, (64,), w[0], 1e-6),
         ),
     }
     for name, (ours, peer) in calls.items():

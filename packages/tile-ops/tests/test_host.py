@@ -5,13 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.autograd.forward_ad as forward_ad
+import torch.utils.checkpoint
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import tile_ops
 from tile_ops.again import Again
 from tile_ops.attention.api import forward_operation
 from tile_ops.errors import WrongDevice
 from tile_ops.gemm.api import MATMUL
-from tile_ops.normalization.api import RMS_NORM, rms_norm_operation
+from tile_ops.normalization.api import RMS_NORM, rms_norm_operation, softmax_operation
 from tile_runtime.binding import Binder
 
 X, WEIGHT = torch.randn(4, 64), torch.randn(64)
@@ -315,6 +318,101 @@ def test_a_setting_between_makes_another_call(monkeypatch):
     before = tile_ops.explain(tile_ops.softmax, X).launches
     torch.testing.assert_close(tile_ops.softmax(X), X.softmax(-1), rtol=1e-5, atol=1e-6)
     assert tile_ops.explain(tile_ops.softmax, X).launches == before + 1
+
+
+def test_a_known_call_is_seen_by_modes():
+    class Seen(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            seen.append(function)
+            return function(*args, **(kwargs or {}))
+
+    class Called(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            seen.append(function)
+            return function(*args, **(kwargs or {}))
+
+    for _ in range(4):
+        expected = tile_ops.rms_norm(X, WEIGHT)
+    for mode in (Seen, Called):
+        seen: list[object] = []
+        with mode():
+            found = tile_ops.rms_norm(X, WEIGHT)
+        assert torch.equal(found, expected)
+        assert seen == [torch.ops.tile_ops.rms_norm.default]
+
+
+def test_a_call_that_autograd_records_goes_by_torch_s_dispatcher(monkeypatch):
+    x, dy = X.clone().requires_grad_(), torch.randn(4, 64)
+    (expected,) = torch.autograd.grad(torch.ops.tile_ops.softmax(x, -1), x, dy)  # the dispatcher's way
+
+    def refuse(*_):
+        pytest.fail("the dispatcher or the implementation was asked")
+
+    def gradient():
+        y = tile_ops.softmax(x)
+        assert y.grad_fn.name() == "tile_ops_softmaxBackward"
+        return torch.autograd.grad(y, x, dy)[0]
+
+    assert all(torch.equal(gradient(), expected) for _ in range(4))
+    monkeypatch.setattr(softmax_operation, "_overload", refuse)
+    monkeypatch.setattr(Again, "run", refuse)
+    monkeypatch.setattr(Again, "replay", refuse)
+    assert torch.equal(gradient(), expected)
+
+
+def test_what_autograd_offers_sees_recorded_calls():
+    x = X.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(tile_ops.softmax(x).square().sum(), x)
+    packed = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t) or len(packed) - 1, packed.__getitem__):
+        y = tile_ops.softmax(x)
+    assert [t is y or torch.equal(t, y) for t in packed] == [True]
+    assert torch.equal(torch.autograd.grad(y.square().sum(), x)[0], expected)
+    again = torch.utils.checkpoint.checkpoint(tile_ops.softmax, x, use_reentrant=False)
+    assert torch.equal(torch.autograd.grad(again.square().sum(), x)[0], expected)
+    (gradient,) = torch.autograd.grad(tile_ops.softmax(x).square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="has no backward"):
+        gradient.sum().backward()
+    kept = tile_ops.softmax(x)
+    kept.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        kept.sum().backward()
+
+
+def test_a_call_for_gradients_is_another_call():
+    """LayerNorm then keeps statistics, which the kernel that is prepared for calls without has no place for."""
+    x, weight = X.clone().requires_grad_(), WEIGHT.clone().requires_grad_()
+    for _ in range(4):
+        with torch.no_grad():
+            tile_ops.layer_norm(x, weight)
+        found = torch.autograd.grad(tile_ops.layer_norm(x, weight), (x, weight), X)
+    expected = torch.autograd.grad(torch.nn.functional.layer_norm(x, (64,), weight), (x, weight), X)
+    for one, other in zip(found, expected):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("times", [1, 4])
+def test_a_recorded_result_may_be_changed(times):
+    """Also one that the implementation returns as a view."""
+    x, weight = torch.randn(1, 64).requires_grad_(), WEIGHT.clone().requires_grad_()
+    for _ in range(times):
+        y, z = tile_ops.softmax(x, dim=0), tile_ops.rms_norm(x, weight)
+        y.mul_(2), z.mul_(2)
+        (dweight,) = torch.autograd.grad(z.sum(), weight)  # softmax has kept its result, which is another now
+    assert torch.equal(y, torch.full((1, 64), 2.0))
+    torch.testing.assert_close(dweight, 2 * (x / (x.square().mean() + 1e-6).sqrt())[0].detach())
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_calls_by_the_dispatcher_come_again(recorded, monkeypatch):
+    """Those of compiled graphs."""
+    operator, x = torch.ops.tile_ops.rms_norm.default, X.clone().requires_grad_(recorded)
+    for _ in range(4):
+        expected = operator(x, WEIGHT, 1e-6, None)
+    monkeypatch.setattr(Again, "run", lambda *_: pytest.fail("the implementation was asked"))
+    assert torch.equal(operator(x, WEIGHT, 1e-6, None), expected)
+    monkeypatch.undo()
+    assert torch.equal(operator(X, WEIGHT, 1e-6, None), expected)
 
 
 @SCRIPT

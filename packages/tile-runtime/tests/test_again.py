@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from tile_runtime.again import Known, KnownCalls, known_calls
+from tile_runtime.native import length_word
 
 COUNT = array("q", [0])
 
@@ -29,7 +30,7 @@ def known(
     """A call on operands of these shapes that makes one result."""
     fields: dict[str, Any] = {
         "others": (), "same": (), "check": lambda *_: True, "guarded": range(len(shapes)), "conditions": (),
-        "made": [(torch.empty, (shapes[0],))], "results": 1, "held": (), "alignment": 16, **more,
+        "entries": (), "words": (), "made": [(torch.empty, (shapes[0],))], "results": 1, "held": (), "alignment": 16, **more,
     }  # fmt: skip
     counter = COUNT.buffer_info()[0]
     return Known(shapes=shapes, steps=[(run, counter, places) for run, places in steps], **fields)
@@ -123,6 +124,24 @@ def test_conditions_hold_at_each_call() -> None:
     assert calls.call(A, B) is None
     value.clear()
     assert calls.call(A, B) is None  # an error of a condition: the caller finds out by itself
+
+
+def test_entries_and_words_hold_at_each_call() -> None:
+    calls, level, places, things = table(), -1, {"level": -1, b"mode": "x"}, [1, 2]
+    entries = [(places, "level", level), (places, b"mode", places[b"mode"]), (places, "absent", None)]
+    calls.keep(known([A.shape, B.shape], ADD, entries=entries, words=[(length_word(things), 2)]))
+    for key, value in (("level", 0), (b"mode", "y"), ("absent", None)):
+        assert calls.call(A, B) is not None
+        before = dict(places)
+        places[key] = value
+        assert calls.call(A, B) is None
+        places.clear()
+        assert calls.call(A, B) is None
+        places.update(before)
+    things.append(3)
+    assert calls.call(A, B) is None
+    things.pop()
+    assert torch.equal(calls.call(A, B), A + B)
 
 
 def test_several_results_and_what_is_held_or_temporary() -> None:

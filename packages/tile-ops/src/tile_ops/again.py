@@ -22,9 +22,10 @@ from torch._C._dynamo.guards import (  # type: ignore[attr-defined]
 )
 
 from tile_runtime.again import Known, KnownCalls, known_calls
+from tile_runtime.native import length_word
 
 from .kernel import Resolved
-from .kernel.target import settings
+from .kernel.target import EXECUTION, settings
 from .scratch import scratch
 
 #: Bytes: what addresses are multiples of, so that the variant of each kernel is the one of the first call.
@@ -60,10 +61,13 @@ WATCHERS: tuple[tuple[Callable[[], object], object], ...] = (
     (torch._C._len_torch_function_stack, 0),
     (torch.autograd._profiler_enabled, False),
 )
-#: What native code asks besides: a call within one that is recorded must be seen, and one on tensors with a tangent refused.
-_APART: tuple[tuple[Callable[[], object], object], ...] = (
-    (recording.__len__, 0),
-    (partial(vars(forward_ad).__getitem__, "_current_level"), -1),
+#: What native code asks for: the guards of operands tell of a dispatch mode, a function mode has to be asked for, what the
+#: profiler says is also an entry of its module, and so is the level of forward derivatives, as one on tensors with a tangent is
+#: refused.
+_CONDITIONS: tuple[tuple[Callable[[], object], object], ...] = ((torch._C._len_torch_function_stack, 0),)
+_ENTRIES: tuple[tuple[dict[Any, Any], str | bytes, object], ...] = (
+    (vars(torch.autograd.profiler), "_is_profiler_enabled", False),
+    (vars(forward_ad), "_current_level", -1),
 )
 
 
@@ -214,11 +218,14 @@ class Replay:
     def known(self) -> Known:
         """The same for native code."""
         left_out = {i for i, _ in self._same}
-        conditions = [*WATCHERS, *_APART]
+        conditions, entries = [*_CONDITIONS], [*_ENTRIES]
         if self._differentiable:
             conditions.append((torch.is_grad_enabled, False))
-        if self._settings is not None:
+        environment, key = EXECUTION
+        if self._settings is not None and key in environment:
             conditions.append((settings, self._settings))
+        elif self._settings is not None:
+            entries.append((environment, key, None))
         if self._still is not None:
             conditions.append((self._still, True))
         return Known(
@@ -228,6 +235,8 @@ class Replay:
             check=self._guards.check,
             guarded=[i for i in range(self._tensors) if i not in left_out],
             conditions=conditions,
+            entries=entries,
+            words=[(length_word(recording), 0)],  # a call within one that is recorded must be seen
             made=self._made,
             results=self._results,
             held=self._nothing,

@@ -1,8 +1,8 @@
 """How a function on tensors becomes an operator of `torch.ops.tile_ops`.
 
 `torch.library.custom_op` says the same in fewer words, but passes every call through four functions of Python (29 us of a
-call, where this takes 7: benchmarks/operators.py --host). Here torch calls the implementation itself, and where nothing would
-come between, an eager call does so without torch.
+call, where this takes 7, and 66 where autograd records it, where this takes 10: benchmarks/operators.py --host). Here torch
+calls the implementation itself, and where nothing would come between, an eager call does so without torch.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ _AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | tor
     torch._C.DispatchKey.AutocastCUDA
 )
 
+#: Where torch notes which tensors are views.
+_VIEWS = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
+
 
 class Operation:
     """The operator `tile_ops::name`; called as a function, it takes its arguments by position.
@@ -39,20 +42,21 @@ class Operation:
         _LIBRARY.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
         if mutates:
             function = _counting(function, [list(inspect.signature(function).parameters).index(m) for m in mutates])
-        # For all devices: which ones there are kernels for is for the target to say (WrongDevice).
-        _LIBRARY.impl(name, function, "CompositeExplicitAutograd")
-        self._overload: Any = getattr(torch.ops.tile_ops, name).default
         self._function = function
         self._mutates = bool(mutates)
         #: `again.call(*arguments)`, where `traced()` is false, is the fast way to a result: None for calls that it does not know.
         self.again = Again()
-        self._backward: Callable[..., Any] = self._refuse
-        self._setup_context: Callable[..., None] | None = None
+        #: The calls that come by torch's dispatcher, compiled graphs' among them: tensors have other keys there.
+        self._dispatched = Again()
+        # For all devices: which ones there are kernels for is for the target to say (WrongDevice).
+        _LIBRARY.impl(name, function if mutates else self._implementation, "CompositeExplicitAutograd")
+        self._overload: Any = getattr(torch.ops.tile_ops, name).default
+        self.register_autograd(self._refuse, setup_context=_keep_nothing)
         if not mutates:
             torch.library.register_autograd(
                 self._name,
                 lambda ctx, *gradients: self._backward(ctx, *gradients),
-                setup_context=self._keep,
+                setup_context=lambda ctx, inputs, output: self._setup_context(ctx, inputs, output),
                 lib=_LIBRARY,
             )
 
@@ -68,16 +72,21 @@ class Operation:
             return self._overload(*arguments)
         if forward_ad._current_level >= 0:
             self._refuse_tangents(arguments)
-        if not _watched() and (known := self.again.replay(arguments)) is not None:
-            return known
         if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments):
             if self._mutates:
                 raise RuntimeError(f"{self._name} writes an operand and has no backward; call it under torch.no_grad()")
-            return self._overload(*arguments)
+            return self._recorded(*arguments) if _alone(arguments) else self._overload(*arguments)
+        if not _watched() and (known := self.again.replay(arguments)) is not None:
+            return known
         if _alone(arguments):
             return self._function(*arguments) if self._mutates else self.again.run(self._function, arguments)
         with torch._C._AutoDispatchBelowAutograd():
             return self._overload(*arguments)
+
+    def _implementation(self, *arguments: Any) -> Any:
+        """What torch's dispatcher calls."""
+        known = self._dispatched.call(*arguments)
+        return self._dispatched.run(self._function, arguments) if known is None else known
 
     def register_fake(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """`function` gives empty results of the right shapes, types and strides. Operands on several devices are refused:
@@ -112,10 +121,26 @@ class Operation:
     def register_autograd(self, backward: Callable[..., Any], *, setup_context: Callable[..., None]) -> None:
         """As `torch.library.register_autograd`."""
         self._backward, self._setup_context = backward, setup_context
+        self._recorded = self._recording(backward, setup_context)
 
-    def _keep(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        if self._setup_context is not None:
-            self._setup_context(ctx, inputs, output)
+    def _recording(self, backward: Callable[..., Any], setup_context: Callable[..., None]) -> Callable[..., Any]:
+        """A call that autograd records, where nothing else would come between (`_alone`): what `torch.library.register_autograd`
+        makes of it, without the dispatcher's way there."""
+
+        def forward(*arguments: Any) -> Any:
+            known = self.again.call(*arguments)
+            return _unattached(self.again.run(self._function, arguments)) if known is None else known
+
+        members = {"forward": forward, "setup_context": setup_context, "backward": backward}
+        function = type(
+            self._name.replace("::", "_"),
+            (torch.autograd.Function,),
+            {name: staticmethod(member) for name, member in members.items()},
+        )
+        # `function.apply` asks whether a transform of torch.func is active (28 us), which `_alone` has asked.
+        apply: Any = vars(torch._C._FunctionBase)["apply"]
+        bound: Callable[..., Any] = apply.__get__(None, function)
+        return bound
 
     def _refuse_tangents(self, arguments: tuple[Any, ...]) -> None:
         """torch would give a result without a tangent, as if it did not depend on the operand."""
@@ -127,6 +152,21 @@ class Operation:
 
     def _refuse(self, *_: Any) -> Any:
         raise RuntimeError(f"{self._name} has no backward; call it on tensors that require no gradient: x.detach()")
+
+
+def _keep_nothing(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    """The context of an operator without backward."""
+
+
+def _unattached(result: Any) -> Any:
+    """Results that are views, of what the implementation made, as tensors of their own: autograd would refuse to let a user
+    change a view that its function returned."""
+    if isinstance(result, tuple):
+        return tuple(map(_unattached, result))
+    if isinstance(result, torch.Tensor) and result._is_view():
+        with torch._C._AutoDispatchBelowAutograd(), torch._C._ExcludeDispatchKeyGuard(_VIEWS):
+            return result.view_as(result)
+    return result
 
 
 #: Types of tensors that have no `__torch_dispatch__` of their own.

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tile_ops
-from tile_ops.errors import WrongDtype, WrongShape
+from tile_ops.errors import WrongDtype, WrongShape, WrongStride
 from tile_ops.kernel import Target
 from tile_ops.normalization import reference
 from tile_ops.normalization.problem import DTYPES, NormProblem
@@ -121,7 +121,7 @@ def test_our_kernels_make_them():
     x, weight = normal(4, 64), normal(64, seed=1)
     for operator, operands, options in (
         (RMS_NORM_BACKWARD, (x, x, weight), {"eps": 1e-6, "activation": None, "sums": True}),
-        (LAYER_NORM_BACKWARD, (x, x, None), {"eps": 1e-5, "sums": True}),
+        (LAYER_NORM_BACKWARD, (x, x, None, torch.ones(2, 4)), {"sums": True}),
         (SOFTMAX_BACKWARD, (x, x), {"dim": -1}),
     ):
         before = operator.explain(*operands, **options)
@@ -161,7 +161,8 @@ def test_are_torch_operators(close):
     torch.library.opcheck(
         torch.ops.tile_ops.rms_norm_backward.default, (dy, x.detach(), weight.detach(), 1e-6, None, True)
     )
-    torch.library.opcheck(torch.ops.tile_ops.layer_norm_backward.default, (dy, x.detach(), None, 1e-5, False))
+    statistics = torch.ops.tile_ops.layer_norm_with_statistics(x.detach(), None, None, 1e-5)[1]
+    torch.library.opcheck(torch.ops.tile_ops.layer_norm_backward.default, (dy, x.detach(), None, statistics, False))
     torch.library.opcheck(torch.ops.tile_ops.softmax_backward.default, (dy, x.detach(), -1))
 
     def both(x, weight):
@@ -188,8 +189,44 @@ def test_refuses(dy, error, text):
     x = torch.ones(2, 64)
     for call in (
         lambda: torch.ops.tile_ops.rms_norm_backward(dy, x, x[0], 1e-6, None, True),
-        lambda: torch.ops.tile_ops.layer_norm_backward(dy, x, None, 1e-5, True),
+        lambda: torch.ops.tile_ops.layer_norm_backward(dy, x, None, torch.ones(2, 2), True),
         lambda: torch.ops.tile_ops.softmax_backward(dy, x, -1),
     ):
         with pytest.raises(error, match=re.escape(text)):
             call()
+
+
+@pytest.mark.cpu("the gradient is called by itself")
+@pytest.mark.parametrize(
+    ("statistics", "error", "text"),
+    [
+        (torch.ones(2, 3), WrongShape, "statistics have shape (2, 3); expected (2, 2)"),
+        (torch.ones(2, 2).double(), WrongDtype, "statistics are torch.float64; expected those of"),
+        (torch.ones(2, 2).T, WrongStride, "statistics are not contiguous; expected those of"),
+    ],
+)
+def test_refuses_statistics(statistics, error, text):
+    x = torch.ones(2, 64)
+    with pytest.raises(error, match=re.escape(text)):
+        torch.ops.tile_ops.layer_norm_backward(x, x, None, statistics, True)
+
+
+@pytest.mark.parametrize("columns", [300, 8704])
+def test_layer_norm_that_kept_no_statistics(close, columns):
+    """A graph that was exported without gradients, say."""
+    x, weight, bias = (
+        normal(*shape, seed=i).requires_grad_() for i, shape in enumerate(((5, columns), (columns,), (columns,)))
+    )
+    y = torch.ops.tile_ops.layer_norm(x, weight, bias, 1e-5)
+    assert torch.equal(y, tile_ops.layer_norm(x, weight, bias))
+    dy = normal(5, columns, seed=9)
+    found = torch.autograd.grad(y, (x, weight, bias), dy)
+    expected = torch.autograd.grad(tile_ops.layer_norm(x, weight, bias), (x, weight, bias), dy)
+    assert all(map(torch.equal, found, expected))
+
+
+def test_statistics_are_those_of_rows(close):
+    x = 100 + normal(7, 300, dtype=torch.float16)
+    _, (mean, scale) = torch.ops.tile_ops.layer_norm_with_statistics(x, None, None, 1e-5)
+    close(mean + x[:, 0].float(), x.double().mean(-1), 1e-6)
+    close(scale, (x.double().var(-1, correction=0) + 1e-5).rsqrt(), 1e-6)

@@ -12,7 +12,9 @@
 ;                   of a function       10 held      objects that are the same for each call
 ;     4 mask        of addresses        11 steps     kernels
 ;     5 guarded     operands of check   12 check     METH_FASTCALL function of torch, true for operands like the first ones
-;    then: the places of `guarded`; the pairs of `same`; the other arguments; (function, result) of each condition;
+;    13 words       of memory           14 entries   of dictionaries
+;    then: (address, value) of each of `words`; (dictionary, key, object or null for none) of each of `entries`;
+;    the places of `guarded`; the pairs of `same`; the other arguments; (function, result) of each condition;
 ;    (function, n, its n arguments) of what is made; (object, address) of what is held; (function, words,
 ;    launch, counter, n, n places in the pool) of each step. The pool is the operands, what is made, what is held. A step whose
 ;    `launch` is not 0 is tried on the addresses first (tile_runtime.native.Words).
@@ -23,6 +25,7 @@ target triple = "x86_64-unknown-linux-gnu"
 
 declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
 declare i32 @PyObject_RichCompareBool(ptr, ptr, i32)
+declare ptr @PyDict_GetItemWithError(ptr, ptr)
 declare void @PyErr_Clear()
 declare ptr @PyTuple_New(i64)
 declare i32 @PyTuple_SetItem(ptr, i64, ptr)
@@ -211,11 +214,50 @@ entry:
   %asked = load i64, ptr %asked.p
   %check.p = getelementptr i64, ptr %record, i64 12
   %check = load ptr, ptr %check.p
+  %words.p = getelementptr i64, ptr %record, i64 13
+  %words = load i64, ptr %words.p
+  %entries.p = getelementptr i64, ptr %record, i64 14
+  %entries = load i64, ptr %entries.p
+  br label %word
+
+word:
+  %w = phi i64 [ 0, %entry ], [ %w1, %word.right ]
+  %words.left = icmp ult i64 %w, %words
+  br i1 %words.left, label %word.one, label %entry.each
+word.one:
+  %word.p = call ptr @next_object(ptr %cursor)
+  %word.wanted = call i64 @next(ptr %cursor)
+  %word.found = load i64, ptr %word.p
+  %word.same = icmp eq i64 %word.found, %word.wanted
+  br i1 %word.same, label %word.right, label %no
+word.right:
+  %w1 = add i64 %w, 1
+  br label %word
+
+entry.each:
+  %e = phi i64 [ 0, %word ], [ %e1, %entry.right ]
+  %entries.left = icmp ult i64 %e, %entries
+  br i1 %entries.left, label %entry.one, label %operands.gathered
+entry.one:
+  %dictionary = call ptr @next_object(ptr %cursor)
+  %key = call ptr @next_object(ptr %cursor)
+  %entry.wanted = call ptr @next_object(ptr %cursor)
+  %entry.found = call ptr @PyDict_GetItemWithError(ptr %dictionary, ptr %key)
+  %entry.same = icmp eq ptr %entry.found, %entry.wanted
+  br i1 %entry.same, label %entry.right, label %entry.other
+entry.right:
+  %e1 = add i64 %e, 1
+  br label %entry.each
+entry.other:
+  call void @PyErr_Clear()
+  br label %no
+
+operands.gathered:
   call void @gather(ptr %cursor, i64 %guarded, ptr %args, ptr %passed)
   br label %pair
 
 pair:
-  %p = phi i64 [ 0, %entry ], [ %p1, %pair.right ]
+  %p = phi i64 [ 0, %operands.gathered ], [ %p1, %pair.right ]
   %pairs.left = icmp ult i64 %p, %same
   br i1 %pairs.left, label %pair.one, label %others
 pair.one:
@@ -494,7 +536,7 @@ found:
   br i1 %three, label %ask, label %unknown
 ask:
   call void @Py_IncRef(ptr %object)
-  %lists = getelementptr i64, ptr %record, i64 13
+  %lists = getelementptr i64, ptr %record, i64 15
   store ptr %lists, ptr %cursor
   %pool.p = getelementptr i64, ptr %record, i64 2
   %pool.size = load i64, ptr %pool.p

@@ -17,8 +17,8 @@ from .native_interface import HEADER_BYTES
 from .shipped_code import ShippedCode
 
 CODE = ShippedCode(Path(__file__).parent, "again")
-_IMPORTS = ("PyObject_Vectorcall", "PyObject_RichCompareBool", "PyErr_Clear", "PyTuple_New", "PyTuple_SetItem", "Py_IncRef",
-            "Py_DecRef", "_Py_NoneStruct", "_Py_TrueStruct")  # fmt: skip
+_IMPORTS = ("PyObject_Vectorcall", "PyObject_RichCompareBool", "PyDict_GetItemWithError", "PyErr_Clear", "PyTuple_New",
+            "PyTuple_SetItem", "Py_IncRef", "Py_DecRef", "_Py_NoneStruct", "_Py_TrueStruct")  # fmt: skip
 _SLOT_BITS = 10
 _SPREAD = 0x9E3779B97F4A7C15  # 2^64 / the golden ratio
 
@@ -29,9 +29,10 @@ class Known:
 
     `shapes` are those of the torch tensors that lead the arguments, whose addresses are multiples of `alignment`; `others` the
     arguments after them; `same` the pairs of operands that are one object. `check` is called with the `guarded` operands and says
-    whether they are like the first ones; each of `conditions` gives its value. `made` are functions and their arguments, of which
-    the first `results` make what the call returns; `held` are tensors or None; `steps` functions, addresses of 8-byte counters of
-    their calls, and places of their arguments.
+    whether they are like the first ones; each of `conditions` gives its value, each of `entries` (a dictionary and a key of type
+    str or bytes) is that very object, or is not there for None, and each of `words`, an address, holds this number. `made` are
+    functions and their arguments, of which the first `results` make what the call returns; `held` are tensors or None; `steps`
+    functions, addresses of 8-byte counters of their calls, and places of their arguments.
     """
 
     shapes: Sequence[Sequence[int]]
@@ -40,6 +41,8 @@ class Known:
     check: Callable[..., bool]
     guarded: Sequence[int]
     conditions: Sequence[tuple[Callable[[], object], object]]
+    entries: Sequence[tuple[dict[Any, Any], str | bytes, object]]
+    words: Sequence[tuple[int, int]]
     made: Sequence[tuple[Callable[..., Any], Sequence[object]]]
     results: int
     held: Sequence[Any]
@@ -54,7 +57,10 @@ class Known:
             keep.append(thing)
             return id(thing)
 
-        lists: list[int] = [*self.guarded, *(place for pair in self.same for place in pair), *map(address, self.others)]
+        lists: list[int] = [word for pair in self.words for word in pair]
+        for entries, key, value in self.entries:
+            lists += [address(entries), address(key), 0 if value is None else address(value)]
+        lists += [*self.guarded, *(place for pair in self.same for place in pair), *map(address, self.others)]
         for ask, value in self.conditions:
             lists += [address(ask), address(value)]
         for make, arguments in self.made:
@@ -74,7 +80,7 @@ class Known:
             self.alignment - 1,
         ]
         head += [len(self.guarded), len(self.same), len(self.conditions), len(self.made), self.results, len(self.held)]
-        head += [len(self.steps), address(self.check)]
+        head += [len(self.steps), address(self.check), len(self.words), len(self.entries)]
         record = Words(struct.pack(f"={len(head) + len(lists)}Q", *head, *lists))
         record.keep = keep
         return record

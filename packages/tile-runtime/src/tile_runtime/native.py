@@ -162,7 +162,13 @@ def is_usable() -> bool:
         return False
     probe = Words(struct.pack("<Q", 0x7469_6C65))
     typed = _word(id(probe) + 8).value == id(Words) and _word(id(1.5) + 8).value == id(float)
-    return typed and _word(id(probe) + HEADER_BYTES).value == 0x7469_6C65
+    sized = _word(length_word(["a", "list"])).value == 2
+    return typed and sized and _word(id(probe) + HEADER_BYTES).value == 0x7469_6C65
+
+
+def length_word(things: list[Any]) -> int:
+    """Address of the word that holds the list's length."""
+    return id(things) + 16
 
 
 def python_interface(names: Sequence[str] = IMPORTS) -> dict[str, int]:

@@ -104,10 +104,11 @@ SHIPPED_FLOAT8 = {"sm_89": "float8_e4m3fn", "sm_90a": "float8_e4m3fn", "gfx942":
 #: rows of 4096 x 4096, float32 and bfloat16, on a shared Sapphire Rapids: 8.6 to 13.9 GB/s, 8 rows of 1024 7.6 to 10.8 (22
 #: November 2026). Narrower ones are for narrower matrices (cpu.md).
 COLUMNS, COLUMNS_STEP = (64, 256, 512, 1024, 2048, 4096), 8
-#: More than so many rows of float32 by a transposed matrix, of more than so many elements along k and up to so many in all:
-#: tiles of scalar products, by steps of 512 or 1024 bytes. 8 x 512 x 512, 8 x 2048 x 512, 8 x 512 x 128 with AVX-512 70, 261,
-#: 22 us as calls of the kernel (B through registers 83, 317, 31; torch 73, 306, 18), with AVX2 72, 270, 22 (82, 328, 27);
-#: 8 x 2048 x 2048 1970 (1470), 4 x 512 x 512 69 (47), 8 x 64 x 64 6.5 (5.9).
+#: More than so many rows of float32 by a transposed matrix, of more than so many elements along k (with AVX2 of any number) and
+#: up to so many in all: tiles of scalar products, by steps of 256 to 1024 bytes. 8 x 512 x 512, 8 x 2048 x 512, 8 x 512 x 128
+#: with AVX-512 70, 261, 22 us as calls of the kernel (B through registers 83, 317, 31; torch 73, 306, 18), with AVX2 72, 270, 22
+#: (82, 328, 27); 8 x 2048 x 2048 1970 (1470), 4 x 512 x 512 69 (47), 8 x 64 x 64 by 512 bytes 6.5 (5.9), with AVX2 by 256 as
+#: whole calls 3.6 (4.1, torch 3.2), 8 x 256 x 64 7.9 (10.1, torch 6.6).
 DOT_ROWS, DOT_STEP, DOT_ELEMENTS = 4, 64, 1 << 20
 #: Blocks of columns and parts of k that a CPU's product of few rows has at least, for its cores.
 CPU_BLOCKS = 16
@@ -148,9 +149,9 @@ def _few_rows(problem: GemmProblem, target: Target) -> dict[str, KernelSpec] | N
     if not plain or problem.dtype not in ("float16", "bfloat16", "float32"):
         return None
     if problem.transpose_b:
-        if target.kind == "cpu" and _by_dots(problem):
-            tiles = Tiles(FEW_ROWS["cpu"], LEAST_COLUMNS, 512 if problem.k <= 2 * DOT_STEP else 1024, 0, 128, 0)
-            return {"product": _spec(problem, target, tiles)}
+        if target.kind == "cpu" and _by_dots(problem, target):
+            depth = next((step for step in (256, 512) if 4 * problem.k <= step), 1024)
+            return {"product": _spec(problem, target, Tiles(FEW_ROWS["cpu"], LEAST_COLUMNS, depth, 0, 128, 0))}
         return {"gemv": _gemv_spec(problem, target)}
     if target.kind != "cpu":
         return None
@@ -159,9 +160,9 @@ def _few_rows(problem: GemmProblem, target: Target) -> dict[str, KernelSpec] | N
     return {"parts": _column_parts_spec(problem), "combine": _combine_spec(problem)}
 
 
-def _by_dots(problem: GemmProblem) -> bool:
+def _by_dots(problem: GemmProblem, target: Target) -> bool:
     """Whether a CPU's products of few rows by a transposed matrix are tiles."""
-    fits = problem.k > DOT_STEP and problem.n * problem.k <= DOT_ELEMENTS
+    fits = (problem.k > DOT_STEP or target.arch == "x86-64-v3") and problem.n * problem.k <= DOT_ELEMENTS
     return problem.dtype == "float32" and problem.m > DOT_ROWS and fits
 
 

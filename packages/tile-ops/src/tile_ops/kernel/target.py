@@ -62,12 +62,15 @@ class Target:
 
 #: What `os.environ` reads, by encoded names: asking it costs a microsecond, which every call would pay.
 _ENVIRONMENT: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]
+#: Where nothing stands as long as kernels run on the device itself: a dictionary and its key.
+EXECUTION = (_ENVIRONMENT, b"TILELANG_EXECUTION")
 _ON_DEVICE = ("device", "")
 
 
 def settings() -> tuple[str, str]:
     """What the environment says about the target of a CPU's tensors: TILELANG_EXECUTION, TILELANG_DEFAULT_TARGET."""
-    if b"TILELANG_EXECUTION" not in _ENVIRONMENT:
+    environment, execution_key = EXECUTION
+    if execution_key not in environment:
         return _ON_DEVICE
     execution = os.environ["TILELANG_EXECUTION"]
     return execution, os.environ.get("TILELANG_DEFAULT_TARGET", "") if execution == "emulate" else ""

@@ -61,13 +61,18 @@ def _(x: torch.Tensor, weight: torch.Tensor, eps: float, activation: str | None)
 rms_norm_operation.register_autocast()
 
 
-LAYER_NORM = Operator(
-    "layer_norm",
-    NormProblem.of_layer_norm,
-    plan,
-    lambda x, weight=None, bias=None, **_: target_of(x, weight, bias),
-    autocast=floats,
-)
+def _layer_norm_operator() -> Operator[NormProblem]:
+    return Operator(
+        "layer_norm",
+        NormProblem.of_layer_norm,
+        plan,
+        lambda x, weight=None, bias=None, **_: target_of(x, weight, bias),
+        autocast=floats,
+    )
+
+
+#: Without and with statistics: the same kernels, but no calls in common, as those differ in a result's shape.
+LAYER_NORM, _WITH_STATISTICS = _layer_norm_operator(), _layer_norm_operator()
 
 
 @LAYER_NORM.public
@@ -83,6 +88,9 @@ def layer_norm(
 
     Source: Ba, Kiros and Hinton, Layer Normalization, 2016, eq. 4.
     """
+    recorded = x.requires_grad or (weight is not None and weight.requires_grad)
+    if (recorded or (bias is not None and bias.requires_grad)) and torch.is_grad_enabled():
+        return layer_norm_with_statistics(x, weight, bias, eps)[0]
     return layer_norm_operation(x, weight, bias, eps)
 
 
@@ -90,25 +98,53 @@ def layer_norm(
 def layer_norm_operation(
     x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float
 ) -> torch.Tensor:
-    call = LAYER_NORM.call(x, weight, bias, eps=eps)
-    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    return _layer_norm(x, weight, bias, eps, 0)[0]
+
+
+@layer_norm_operation.register_fake
+def _(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float) -> torch.Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+@operation("layer_norm_with_statistics")
+def layer_norm_with_statistics(
+    x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Also what its gradients need of the rows: float32, (2, rows), their means less their first elements, and
+    1 / sqrt(variance + eps)."""
+    return _layer_norm(x, weight, bias, eps, 2)
+
+
+@layer_norm_with_statistics.register_fake
+def _(
+    x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.empty_like(x, memory_format=torch.contiguous_format), _statistics(x, 2)
+
+
+def _layer_norm(
+    x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float, kept: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The result, and the first `kept` statistics of rows."""
+    call = (_WITH_STATISTICS if kept else LAYER_NORM).call(x, weight, bias, eps=eps)
+    out, statistics = torch.empty_like(x, memory_format=torch.contiguous_format), _statistics(x, kept)
     if out.numel():
         columns = call.problem.columns
         neutral = [constant(columns, value, x.dtype, x.device) for value in (1.0, 0.0)]  # they change nothing
         weight, bias = (n if y is None else y.contiguous() for y, n in zip((weight, bias), neutral))
 
         def views(x: torch.Tensor, *others: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            weight, bias, out = others
-            return rows_of(x), weight, bias, rows_of(out)
+            weight, bias, out, statistics = others
+            return rows_of(x), weight, bias, rows_of(out), statistics
 
-        call.run("forward", x.contiguous(), weight, bias, out, numbers=(eps,), views=views)
-        offer(out, constants=neutral)
-    return out
+        call.run("forward", x.contiguous(), weight, bias, out, statistics, numbers=(eps,), views=views)
+        offer(*(out, statistics)[: 2 if kept else 1], constants=neutral)
+    return out, statistics
 
 
-@layer_norm_operation.register_fake
-def _(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float) -> torch.Tensor:
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
+def _statistics(x: torch.Tensor, kept: int) -> torch.Tensor:
+    columns = x.shape[-1]
+    return x.new_empty((kept, x.numel() // columns if columns else 0), dtype=torch.float32)
 
 
 SOFTMAX = Operator("softmax", NormProblem.of_softmax, plan, lambda x, **_: target_of(x), autocast=floats)
@@ -148,5 +184,5 @@ def _(x: torch.Tensor, dim: int) -> torch.Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-for _operator in (layer_norm_operation, softmax_operation):
+for _operator in (layer_norm_operation, layer_norm_with_statistics, softmax_operation):
     _operator.register_autocast()

@@ -2,6 +2,8 @@
 
 X, Y: (m, n), weight, bias: (n,), all of one type; sums in float32. Extents are dynamic. Each has two kernels: rows that a
 block holds are read once, longer ones tile by tile; LayerNorm and softmax have a third one for CPUs, whose caches hold rows.
+LayerNorm leaves the statistics of rows in Rows, (2, m) or (0, m), for its gradients: the mean relative to a row's first element,
+and 1 / sqrt(variance + eps).
 
 RMSNorm: y = x / sqrt(mean(x^2) + eps) * weight, then y * sigmoid(y) if asked for. Zhang and Sennrich 2019, eq. 4.
 LayerNorm: y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight + bias. Ba, Kiros and Hinton 2016, eq. 4.
@@ -124,7 +126,7 @@ def layer_norm(dtype, block_rows, block_columns):
 
     Relative to a row's first element, so that what all of a row have in common takes no digit of the sum.
     """
-    m, n = T.dynamic("m"), T.dynamic("n")
+    m, n, kept = T.dynamic("m, n, kept")
 
     @T.prim_func
     def layer_norm(
@@ -132,6 +134,7 @@ def layer_norm(dtype, block_rows, block_columns):
         weight: T.Tensor((n,), dtype),
         bias: T.Tensor((n,), dtype),
         Y: T.Tensor((m, n), dtype),
+        Rows: T.Tensor((kept, m), "float32"),
         eps: T.float32,
     ):
         with T.Kernel(T.ceildiv(m, block_rows), threads=128) as block:
@@ -154,6 +157,9 @@ def layer_norm(dtype, block_rows, block_columns):
             T.reduce_sum(squares, scale, dim=1)
             for i in T.Parallel(block_rows):
                 scale[i] = T.rsqrt(scale[i] / n + eps)
+            if kept > 0:
+                T.copy(mean, Rows[0, block * block_rows : (block + 1) * block_rows])
+                T.copy(scale, Rows[1, block * block_rows : (block + 1) * block_rows])
             for i, j in T.Parallel(block_rows, block_columns):
                 Y[block * block_rows + i, j] = x[i, j] * scale[i] * weight[j] + bias[j]
 
@@ -162,7 +168,7 @@ def layer_norm(dtype, block_rows, block_columns):
 
 def layer_norm_long(dtype, block_rows, block_columns):
     """Rows of any length, read three times: for the mean, for the squares, for the result."""
-    m, n = T.dynamic("m"), T.dynamic("n")
+    m, n, kept = T.dynamic("m, n, kept")
 
     @T.prim_func
     def layer_norm(
@@ -170,6 +176,7 @@ def layer_norm_long(dtype, block_rows, block_columns):
         weight: T.Tensor((n,), dtype),
         bias: T.Tensor((n,), dtype),
         Y: T.Tensor((m, n), dtype),
+        Rows: T.Tensor((kept, m), "float32"),
         eps: T.float32,
     ):
         with T.Kernel(T.ceildiv(m, block_rows), threads=128) as block:
@@ -197,6 +204,9 @@ def layer_norm_long(dtype, block_rows, block_columns):
                 T.reduce_sum(x, scale, dim=1, clear=False)
             for i in T.Parallel(block_rows):
                 scale[i] = T.rsqrt(scale[i] / n + eps)
+            if kept > 0:
+                T.copy(mean, Rows[0, block * block_rows : (block + 1) * block_rows])
+                T.copy(scale, Rows[1, block * block_rows : (block + 1) * block_rows])
             for k in T.serial(T.ceildiv(n, block_columns)):
                 for i, j in T.Parallel(block_rows, block_columns):
                     column = k * block_columns + j
@@ -211,7 +221,7 @@ def layer_norm_cached(dtype, block_rows, block_columns):
 
     What a row is written with brings the next one of the block's and adds it up: memory is read while there is work.
     """
-    m, n = T.dynamic("m"), T.dynamic("n")
+    m, n, kept = T.dynamic("m, n, kept")
 
     @T.macro
     def add(X, row, column, count, origin, sums):
@@ -243,6 +253,7 @@ def layer_norm_cached(dtype, block_rows, block_columns):
         weight: T.Tensor((n,), dtype),
         bias: T.Tensor((n,), dtype),
         Y: T.Tensor((m, n), dtype),
+        Rows: T.Tensor((kept, m), "float32"),
         eps: T.float32,
     ):
         with T.Kernel(T.ceildiv(m, block_rows), threads=128) as block:
@@ -272,6 +283,9 @@ def layer_norm_cached(dtype, block_rows, block_columns):
                     add_squares(X, row, last, n - last, origin, mean, squares)
                 T.reduce_sum(squares, total)
                 scale = T.rsqrt(total[0] / n + eps)
+                if kept > 0:
+                    Rows[0, row] = mean
+                    Rows[1, row] = scale
                 if i + 1 < rows:
                     next_origin = X[row + 1, 0]
                     T.clear(sums)

@@ -11,7 +11,13 @@ from torch import Tensor
 from tile_ops.again import offer
 from tile_ops.constants import constant
 from tile_ops.kernel import target_of
-from tile_ops.normalization.api import layer_norm_operation, rms_norm_operation, rows_of, softmax_operation
+from tile_ops.normalization.api import (
+    layer_norm_operation,
+    layer_norm_with_statistics,
+    rms_norm_operation,
+    rows_of,
+    softmax_operation,
+)
 from tile_ops.operator import Call, Operator
 from tile_ops.registration import operation
 from tile_ops.scratch import scratch
@@ -57,39 +63,67 @@ LAYER_NORM_BACKWARD = Operator(
     "layer_norm_backward",
     NormBackwardProblem.of_layer_norm,
     plan,
-    lambda dy, x, weight, **_: target_of(dy, x, weight),
+    lambda dy, x, weight, statistics, **_: target_of(dy, x, weight, statistics),
 )
 
 
 @operation("layer_norm_backward")
-def layer_norm_backward(dy: Tensor, x: Tensor, weight: Tensor | None, eps: float, sums: bool) -> tuple[Tensor, Tensor]:
+def layer_norm_backward(
+    dy: Tensor, x: Tensor, weight: Tensor | None, statistics: Tensor, sums: bool
+) -> tuple[Tensor, Tensor]:
     """Gradient of x, and those of weight and bias as (2, channels), (0, channels) without `sums`. Same order of sums as
-    `rms_norm_backward`."""
-    call = LAYER_NORM_BACKWARD.call(dy, x, weight, eps=eps, sums=sums)
+    `rms_norm_backward`. `statistics`: those of `layer_norm_with_statistics`."""
+    call = LAYER_NORM_BACKWARD.call(dy, x, weight, statistics, sums=sums)
     columns = x.shape[-1]
     neutral = constant(columns, 1.0, x.dtype, x.device)
-    return _launch(
-        call, dy, x, neutral if weight is None else weight, eps, x.new_empty((2 if sums else 0, columns)), 2, neutral
-    )
+    weight, total = neutral if weight is None else weight, x.new_empty((2 if sums else 0, columns))
+    return _launch(call, dy, x, weight, 0.0, total, 2, statistics, neutral)
 
 
-def _save_layer_norm(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _save_layer_norm(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    x, weight, _, _ = inputs
+    ctx.save_for_backward(x, weight, output[1])
+    ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate_layer_norm(ctx: Any, dy: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
+    if dy is None:
+        return None, None, None, None
+    return _layer_norm_gradients(ctx.needs_input_grad, dy, *ctx.saved_tensors)
+
+
+layer_norm_with_statistics.register_autograd(_differentiate_layer_norm, setup_context=_save_layer_norm)
+
+
+def _save_without_statistics(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     x, weight, _, ctx.eps = inputs
     ctx.save_for_backward(x, weight)
 
 
-def _differentiate_layer_norm(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-    _, weight, bias, _ = ctx.needs_input_grad
-    dx, sums = layer_norm_backward(dy, *ctx.saved_tensors, ctx.eps, weight or bias)
-    dweight, dbias = sums.unbind() if weight or bias else (None, None)
-    return dx, dweight if weight else None, dbias if bias else None, None
+def _differentiate_without_statistics(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+    """Of a graph that was exported without gradients."""
+    x, weight = ctx.saved_tensors
+    with torch.no_grad():
+        _, statistics = layer_norm_with_statistics(x, None, None, ctx.eps)
+    return _layer_norm_gradients(ctx.needs_input_grad, dy, x, weight, statistics)
 
 
-layer_norm_operation.register_autograd(_differentiate_layer_norm, setup_context=_save_layer_norm)
+layer_norm_operation.register_autograd(_differentiate_without_statistics, setup_context=_save_without_statistics)
+
+
+def _layer_norm_gradients(
+    needed: tuple[bool, ...], dy: Tensor, x: Tensor, weight: Tensor | None, statistics: Tensor
+) -> tuple[Tensor | None, ...]:
+    """Those of x, weight, bias and eps."""
+    _, of_weight, of_bias, _ = needed
+    dx, sums = layer_norm_backward(dy, x, weight, statistics, of_weight or of_bias)
+    dweight, dbias = sums.unbind() if of_weight or of_bias else (None, None)
+    return dx, dweight if of_weight else None, dbias if of_bias else None, None
 
 
 @layer_norm_backward.register_fake
-def _(dy: Tensor, x: Tensor, weight: Tensor | None, eps: float, sums: bool) -> tuple[Tensor, Tensor]:
+def _(dy: Tensor, x: Tensor, weight: Tensor | None, statistics: Tensor, sums: bool) -> tuple[Tensor, Tensor]:
     return x.new_empty(x.shape), x.new_empty((2 if sums else 0, x.shape[-1]))
 
 
@@ -101,34 +135,36 @@ def _launch(
     eps: float,
     total: Tensor,
     kinds: int,
+    statistics: Tensor | None = None,
     *constants: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """dx, and the sums over rows, `kinds` of them in `total`, which is empty if they are not asked for."""
+    """dx, and the sums over rows, `kinds` of them in `total`, which is empty if they are not asked for. `statistics` are those
+    that a forward pass left, if it does."""
     sums, columns, dx = call.problem.sums, x.shape[-1], x.new_empty(x.shape)
     if not x.numel():
         return dx, total.zero_()
-    kept = call.target.kind == "cpu"  # whose kernel has no other place for its sums, asked for or not
-    shape = (kinds if sums or kept else 0, call.numbers["parts"], columns)
+    kept = call.target.kind == "cpu" and sums
+    shape = (kinds if sums else 0, call.numbers["parts"], columns)
     elements = math.prod(shape)
     partial = scratch(elements) if kept else x.new_empty(shape, dtype=torch.float32)
 
     def parts(partial: Tensor) -> Tensor:
         return partial[:elements].view(shape) if kept else partial
 
-    def tensors(x: Tensor, weight: Tensor, dy: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-        *dx, last = others
-        return rows_of(x), weight, rows_of(dy), *map(rows_of, dx), parts(last)
+    def views(x: Tensor, weight: Tensor, dy: Tensor, statistics: Tensor, *results: Tensor) -> tuple[Tensor, ...]:
+        return rows_of(x), weight, rows_of(dy), statistics, *(rows_of(y) if y is dx else parts(y) for y in results)
 
     x, weight, dy = x.contiguous(), weight.contiguous(), dy.contiguous()
     temporary = () if kept else (partial,)
+    if statistics is None:  # the long rows' are for their sums over columns
+        statistics = x.new_empty((0 if "rows" in call else 2, x.numel() // columns), dtype=torch.float32)
+        temporary += (statistics,) if statistics.numel() else ()
     if "rows" in call:
-        call.run("rows", x, weight, dy, dx, partial, numbers=(eps,), views=tensors)
+        call.run("rows", x, weight, dy, statistics, dx, partial, numbers=(eps,), views=views)
     else:
-        statistics = x.new_empty((2, x.numel() // columns), dtype=torch.float32)
-        temporary += (statistics,)
-        call.run("long_rows", x, weight, dy, dx, statistics, numbers=(eps,), views=tensors)
+        call.run("long_rows", x, weight, dy, statistics, dx, numbers=(eps,), views=views)
         if sums:
-            call.run("columns", x, weight, dy, statistics, partial, views=tensors)
+            call.run("columns", x, weight, dy, statistics, partial, views=views)
     if sums:
         call.run("sum", partial, total, views=lambda partial, total: (parts(partial), total.view(kinds, columns)))
     offer(dx, total, temporary=temporary, scratch=(partial, elements) if kept else None, constants=constants)

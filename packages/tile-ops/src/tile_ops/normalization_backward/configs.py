@@ -27,14 +27,15 @@ LEAST, THREADS, EACH = 1024, 64, 32
 STAGES, STAGED = 2, 64 << 10
 #: A block of softmax: elements of its tile at least, and those of each thread.
 SOFTMAX = (2048, 16)
-#: On a CPU: elements of a piece, whose sums registers hold; rows of up to so many elements are taken four at once. LayerNorm in
-#: float32 on AVX-512, one thread, us: 2048 rows of 160 by 1, 2, 4 rows 173, 174, 150; 512 of 1024 by pieces of 32, 64, 128
-#: elements 200, 214, 241; 4096 of 768 by 1, 2 rows 1900, 2930 (torch's kernels 127, 234, 2130).
-PIECE, NARROW, TOGETHER = 32, 320, 4
+#: On a CPU: elements of a piece, whose sums registers hold; rows of a softmax of up to NARROW elements, how many at once.
+#: LayerNorm in float32 as kernels, one thread, us: with AVX-512 512 rows of 1024 by pieces of 32, 64, 128 elements 200, 214, 241;
+#: with AVX2 by 16, 32, 64 (docs/performance/cpu.md) 2048 of 160 168, 175, 315, 64 of 4096 142, 145, 180; four rows at once 182.
+PIECE, PIECE_OF_AVX2, NARROW, TOGETHER = 32, 16, 320, 4
 #: Columns of all parts that rows are summed in, at most, and tiles of a part, at least: 132 blocks of 8192 columns, 264 of 4096,
-#: 1056 of 1024 or fewer are the fastest on an H200. Numbers of the call alone, so that sums are the same everywhere.
-SUMMED, CPU_PARTS = 132 * 8192, 64
-TILES, CPU_TILES = 4, 8
+#: 1056 of 1024 or fewer are the fastest on an H200. Numbers of the call alone, so that sums are the same everywhere. A CPU's
+#: parts, at most, and their rows and elements, at least: what a part costs is for a row of sums.
+SUMMED, TILES = 132 * 8192, 4
+CPU_PARTS, CPU_ROWS, CPU_ELEMENTS = 64, 8, 5120
 #: A tile of `column_sums`, and parts of its rows at most, as many blocks lie beside each other; a tile of `sum_parts`.
 LONG_ROWS, LONG_PARTS = 16, 16
 COLUMN_SUMS: dict[str, Scalar] = {"block_rows": LONG_ROWS, "block_columns": 128}
@@ -65,11 +66,12 @@ def plan(problem: NormBackwardProblem, target: Target) -> Plan:
     def kernel(function: str, tile: dict[str, Scalar]) -> KernelSpec:
         return KernelSpec.of(FAMILY, function, FAST if fast else None, **tile, **flags)
 
-    tiles, most = -(-norm.rows // rows), SUMMED // max(LEAST, int(tile["block_columns"] or 0))
+    tiles, least, most = -(-norm.rows // rows), TILES, SUMMED // max(LEAST, int(tile["block_columns"] or 0))
     if resident:
         kernels = {"rows": kernel("norm_backward", tile)}
     elif target.kind == "cpu":
-        kernels, most = {"rows": kernel("norm_backward_cached", tile)}, CPU_PARTS
+        kernels = {"rows": kernel("norm_backward_cached", {"block_columns": tile["block_columns"]})}
+        tiles, least, most = norm.rows, max(CPU_ROWS, CPU_ELEMENTS // max(1, norm.columns)), CPU_PARTS
     else:
         kernels = {"long_rows": kernel("norm_backward_long", tile)}
         if problem.sums:
@@ -79,7 +81,6 @@ def plan(problem: NormBackwardProblem, target: Target) -> Plan:
         kernels["sum"] = KernelSpec.of(
             FAMILY, "sum_parts", None, dtype=norm.dtype, **SUMS.get(target.kind, SUMS["gpu"])
         )
-    least = CPU_TILES if target.kind == "cpu" else TILES
     parts = min(-(-tiles // least), most) if problem.sums or target.kind == "cpu" else tiles
     return Plan.of(kernels, why, SOURCE, parts=parts)
 
@@ -88,7 +89,7 @@ def _tile(norm: NormProblem, target: Target) -> tuple[int, dict[str, Scalar]]:
     """Rows of a tile, and its kernel's arguments: rows, columns, where rows stay in registers what its block is, too."""
     if target.kind == "cpu":
         rows = TOGETHER if norm.columns <= NARROW else 1
-        return rows, {"block_rows": rows, "block_columns": PIECE}
+        return rows, {"block_rows": rows, "block_columns": PIECE_OF_AVX2 if target.arch == "x86-64-v3" else PIECE}
     if norm.columns > RESIDENT:
         return 1, {"block_rows": 1, "block_columns": 2048}
     width = next(width for width in COLUMNS if norm.columns <= width)

@@ -6,8 +6,9 @@ LayerNorm and 0 for RMSNorm, h = (x - c) r and g the gradient of h * weight:
     dx = r (g * weight - mean(g * weight * h) h - [LayerNorm] mean(g * weight))
     dweight = sum over rows of g * h, dbias = sum over rows of g
 
-and for softmax dx = y (dy - sum(dy y)). Statistics of rows are computed again: they cost no traffic, as x is read anyway. Means
-are taken relative to a row's first element, its origin, so that what all of a row have in common takes no digit of the sum.
+and for softmax dx = y (dy - sum(dy y)). LayerNorm's c and r are those of the forward pass, Rows, (2, m): c relative to a row's
+first element, its origin, which keeps what all of a row have in common out of the digits. RMSNorm's r is computed again, with
+no traffic, as x is read anyway.
 """
 
 import tilelang.language as T
@@ -17,14 +18,15 @@ def norm_backward(dtype, block_rows, block_columns, threads, stages, centered, a
     """Rows of up to `block_columns` elements: read once, kept in registers. Block p of `parts` takes tiles p, p + parts, ..., the
     next ones on their way through shared memory meanwhile (`stages`, 0 for none), and
     writes what its rows add to dweight, with `centered` (LayerNorm) also to dbias: Partial, (1 or 2, parts, n), or (0, parts, n)
-    where nobody asks."""
-    m, n, kinds, parts = T.dynamic("m, n, kinds, parts")
+    where nobody asks. Rows: (0, m) for RMSNorm."""
+    m, n, kinds, parts, kept = T.dynamic("m, n, kinds, parts, kept")
 
     @T.prim_func
     def norm_backward(
         X: T.Tensor((m, n), dtype),
         weight: T.Tensor((n,), dtype),
         DY: T.Tensor((m, n), dtype),
+        Rows: T.Tensor((kept, m), "float32"),
         DX: T.Tensor((m, n), dtype),
         Partial: T.Tensor((kinds, parts, n), "float32"),
         eps: T.float32,
@@ -59,18 +61,16 @@ def norm_backward(dtype, block_rows, block_columns, threads, stages, centered, a
                 if centered:
                     for i in T.Parallel(block_rows):
                         origin[i] = x_ahead[i, 0] if stages else X[first + i, 0]
+                        mean[i] = Rows[0, first + i]
+                        scale[i] = Rows[1, first + i]
                     for i, j in T.Parallel(block_rows, block_columns):
-                        x[i, j] = T.if_then_else(j < n, x[i, j] - origin[i], 0.0)
-                    T.reduce_sum(x, mean, dim=1)
+                        x[i, j] = x[i, j] - origin[i] - mean[i]  # past n g is 0
+                else:
+                    for i, j in T.Parallel(block_rows, block_columns):
+                        scratch[i, j] = x[i, j] * x[i, j]
+                    T.reduce_sum(scratch, scale, dim=1)
                     for i in T.Parallel(block_rows):
-                        mean[i] /= n
-                    for i, j in T.Parallel(block_rows, block_columns):
-                        x[i, j] = T.if_then_else(j < n, x[i, j] - mean[i], 0.0)
-                for i, j in T.Parallel(block_rows, block_columns):
-                    scratch[i, j] = x[i, j] * x[i, j]
-                T.reduce_sum(scratch, scale, dim=1)
-                for i in T.Parallel(block_rows):
-                    scale[i] = T.if_then_else(first + i < m, T.rsqrt(scale[i] / n + eps), 0.0)
+                        scale[i] = T.if_then_else(first + i < m, T.rsqrt(scale[i] / n + eps), 0.0)
                 for i, j in T.Parallel(block_rows, block_columns):
                     x[i, j] *= scale[i]
                     if activation == "silu":
@@ -103,12 +103,6 @@ def norm_backward(dtype, block_rows, block_columns, threads, stages, centered, a
     return norm_backward
 
 
-def _sum(terms):
-    """Of some expressions, from left to right."""
-    first, *others = terms
-    return _sum([first + others[0], *others[1:]]) if others else first
-
-
 def _normed(X, row, column, mean, scale):
     """h there."""
     return (T.cast(X[row, column], "float32") - mean) * scale
@@ -124,23 +118,20 @@ def _gradient(DY, weight, row, column, h, activation):
     return dy
 
 
-def norm_backward_cached(dtype, block_rows, block_columns, centered, activation):
-    """For CPUs: `block_rows` rows after the other, each read as often as needed while a cache holds it, in pieces whose sums stay
-    in registers. A part has neighbouring rows, and its sums lie in Partial, (1 or 2, parts, n), from the beginning; some rows
-    are added at once."""
-    m, n, kinds, parts = T.dynamic("m, n, kinds, parts")
+def norm_backward_cached(dtype, block_columns, centered, activation):
+    """For CPUs: rows one after the other, each read as often as needed while a cache holds it, in pieces whose sums stay in
+    registers. A part has neighbouring rows, and its sums lie in Partial, (1 or 2, parts, n) or (0, parts, n), from the
+    beginning. Rows: (0, m) for RMSNorm."""
+    m, n, kinds, parts, kept = T.dynamic("m, n, kinds, parts, kept")
+    last = 1 if centered else 0  # kind of sums
 
     @T.macro
-    def add_mean(X, row, column, count, origin, sums):
-        for j in T.Parallel(count):
-            sums[j] += T.cast(X[row, column + j], "float32") - origin
-
-    @T.macro
-    def add_squares(X, weight, DY, row, column, count, mean, squares, dots, sums):
-        """`dots` but for the factor r, which `squares` tell."""
+    def add(X, weight, DY, row, column, count, mean, squares, dots, sums):
+        """`dots` but for the factor r, which RMSNorm's `squares` tell."""
         for j in T.Parallel(count):
             rest = T.cast(X[row, column + j], "float32") - mean
-            squares[j] += rest * rest
+            if not centered:
+                squares[j] += rest * rest
             if activation is None:
                 g = T.cast(DY[row, column + j], "float32") * weight[column + j]
                 dots[j] += g * rest
@@ -154,26 +145,31 @@ def norm_backward_cached(dtype, block_rows, block_columns, centered, activation)
             dots[j] += _gradient(DY, weight, row, column + j, x * scale, activation) * weight[column + j] * x
 
     @T.macro
-    def finish(X, weight, DY, Partial, DX, part, first, column, count, mean, scale, along, across):
-        if kinds > 0:
-            for j in T.Parallel(count):
-                rows = [first + i for i in range(block_rows)]
-                h = [_normed(X, row, column + j, mean[i], scale[i]) for i, row in enumerate(rows)]
-                g = [_gradient(DY, weight, row, column + j, h[i], activation) for i, row in enumerate(rows)]
-                Partial[0, part, column + j] += _sum([g[i] * h[i] for i in range(block_rows)])
+    def finish(X, weight, DY, Partial, DX, part, row, column, count, mean, scale, along, across, summed):
+        for j in T.Parallel(count):
+            h = _normed(X, row, column + j, mean, scale)
+            g = _gradient(DY, weight, row, column + j, h, activation)
+            if summed:
+                Partial[0, part, column + j] += g * h
                 if centered:
-                    Partial[1, part, column + j] += _sum(g)
-        for i in T.serial(T.min(block_rows, m - first)):
-            for j in T.Parallel(count):
-                x = _normed(X, first + i, column + j, mean[i], scale[i])
-                rest = _gradient(DY, weight, first + i, column + j, x, activation) * weight[column + j] - x * along[i]
-                DX[first + i, column + j] = scale[i] * (rest - across[i] if centered else rest)
+                    Partial[last, part, column + j] += g
+            rest = g * weight[column + j] - h * along
+            DX[row, column + j] = scale * (rest - across if centered else rest)
+
+    @T.macro
+    def finish_row(X, weight, DY, Partial, DX, part, row, n, mean, scale, along, across, summed):
+        factors, end = (mean, scale, along, across), n // block_columns * block_columns
+        for k in T.serial(n // block_columns):
+            finish(X, weight, DY, Partial, DX, part, row, k * block_columns, block_columns, *factors, summed)
+        if end < n:
+            finish(X, weight, DY, Partial, DX, part, row, end, n - end, *factors, summed)
 
     @T.prim_func
     def norm_backward(
         X: T.Tensor((m, n), dtype),
         weight: T.Tensor((n,), dtype),
         DY: T.Tensor((m, n), dtype),
+        Rows: T.Tensor((kept, m), "float32"),
         DX: T.Tensor((m, n), dtype),
         Partial: T.Tensor((kinds, parts, n), "float32"),
         eps: T.float32,
@@ -183,93 +179,54 @@ def norm_backward_cached(dtype, block_rows, block_columns, centered, activation)
             squares = T.alloc_fragment((block_columns,), "float32")
             dots = T.alloc_fragment((block_columns,), "float32")
             total = T.alloc_fragment((1,), "float32")
-            mean = T.alloc_fragment((block_rows,), "float32")
-            scale = T.alloc_fragment((block_rows,), "float32")
-            along = T.alloc_fragment((block_rows,), "float32")
-            across = T.alloc_fragment((block_rows,), "float32")
+            mean = T.alloc_var("float32", init=0.0)
+            scale = T.alloc_var("float32", init=0.0)
+            along = T.alloc_var("float32", init=0.0)
+            across = T.alloc_var("float32", init=0.0)
 
-            for j in T.Parallel(n):
-                Partial[0, part, j] = 0
-                if centered:
-                    Partial[1, part, j] = 0
-            pieces, tiles = n // block_columns, T.ceildiv(m, block_rows)
-            over = n % block_columns
-            each = T.ceildiv(tiles, parts)
-            for turn in T.serial(T.min(each, tiles - part * each)):
-                first = (part * each + turn) * block_rows
-                T.clear(mean)
-                T.clear(scale)
-                T.clear(along)
-                T.clear(across)
-                # Rows one after the other in loops of their own: what a row's sums wait for hides behind the next row.
-                if centered:
-                    for i in T.serial(T.min(block_rows, m - first)):
-                        T.clear(sums)
-                        origin = T.alloc_var("float32", init=X[first + i, 0])
-                        for k in T.serial(pieces):
-                            add_mean(X, first + i, k * block_columns, block_columns, origin, sums)
-                        if over > 0:
-                            add_mean(X, first + i, n - over, over, origin, sums)
-                        T.reduce_sum(sums, total)
-                        mean[i] = total[0] / n + origin
-                for i in T.serial(T.min(block_rows, m - first)):
+            if kinds > last:
+                for j in T.Parallel(n):
+                    Partial[0, part, j] = 0
                     if centered:
-                        T.clear(sums)
-                    T.clear(squares)
-                    T.clear(dots)
-                    for k in T.serial(pieces):
-                        add_squares(
-                            X, weight, DY, first + i, k * block_columns, block_columns, mean[i], squares, dots, sums
-                        )
-                    if over > 0:
-                        add_squares(X, weight, DY, first + i, n - over, over, mean[i], squares, dots, sums)
-                    T.reduce_sum(squares, total)
-                    scale[i] = total[0]
-                    if activation is None:
-                        T.reduce_sum(dots, total)
-                        along[i] = total[0]
-                    if centered:
-                        T.reduce_sum(sums, total)
-                        across[i] = total[0]
-                for i in T.Parallel(block_rows):
-                    scale[i] = T.rsqrt(scale[i] / n + eps)
-                if activation == "silu":
-                    for i in T.serial(T.min(block_rows, m - first)):
-                        T.clear(dots)
-                        for k in T.serial(pieces):
-                            add_dots(X, weight, DY, first + i, k * block_columns, block_columns, scale[i], dots)
-                        if over > 0:
-                            add_dots(X, weight, DY, first + i, n - over, over, scale[i], dots)
-                        T.reduce_sum(dots, total)
-                        along[i] = total[0]
-                for i in T.Parallel(block_rows):
-                    along[i] *= scale[i] / n
-                    across[i] /= n
+                        Partial[last, part, j] = 0
+            pieces, end = n // block_columns, n // block_columns * block_columns
+            each = T.ceildiv(m, parts)
+            for turn in T.serial(T.min(each, m - part * each)):
+                row = part * each + turn
+                if centered:
+                    mean = Rows[0, row] + X[row, 0]
+                    scale = Rows[1, row]
+                T.clear(sums)
+                T.clear(squares)
+                T.clear(dots)
                 for k in T.serial(pieces):
-                    finish(
-                        X,
-                        weight,
-                        DY,
-                        Partial,
-                        DX,
-                        part,
-                        first,
-                        k * block_columns,
-                        block_columns,
-                        mean,
-                        scale,
-                        along,
-                        across,
-                    )
-                if over > 0:
-                    finish(X, weight, DY, Partial, DX, part, first, n - over, over, mean, scale, along, across)
+                    add(X, weight, DY, row, k * block_columns, block_columns, mean, squares, dots, sums)
+                if end < n:
+                    add(X, weight, DY, row, end, n - end, mean, squares, dots, sums)
+                if centered:
+                    T.reduce_sum(sums, total)
+                    across = total[0] / n
+                else:
+                    T.reduce_sum(squares, total)
+                    scale = T.rsqrt(total[0] / n + eps)
+                if activation == "silu":
+                    for k in T.serial(pieces):
+                        add_dots(X, weight, DY, row, k * block_columns, block_columns, scale, dots)
+                    if end < n:
+                        add_dots(X, weight, DY, row, end, n - end, scale, dots)
+                T.reduce_sum(dots, total)
+                along = total[0] * scale / n
+                if kinds > last:
+                    finish_row(X, weight, DY, Partial, DX, part, row, n, mean, scale, along, across, True)
+                else:
+                    finish_row(X, weight, DY, Partial, DX, part, row, n, mean, scale, along, across, False)
 
     return norm_backward
 
 
 def norm_backward_long(dtype, block_rows, block_columns, centered, activation):
-    """Rows of any length, tile by tile: statistics, the means of gradients, the result. Rows: (2, m), their c and r for
-    `column_sums`."""
+    """Rows of any length, tile by tile: RMSNorm's r, which it leaves in Rows for `column_sums`; the means of gradients; the
+    result."""
     m, n = T.dynamic("m, n")
 
     @T.prim_func
@@ -277,39 +234,33 @@ def norm_backward_long(dtype, block_rows, block_columns, centered, activation):
         X: T.Tensor((m, n), dtype),
         weight: T.Tensor((n,), dtype),
         DY: T.Tensor((m, n), dtype),
-        DX: T.Tensor((m, n), dtype),
         Rows: T.Tensor((2, m), "float32"),
+        DX: T.Tensor((m, n), dtype),
         eps: T.float32,
     ):
         with T.Kernel(T.ceildiv(m, block_rows), threads=128) as block:
             x = T.alloc_fragment((block_rows, block_columns), "float32")
             g = T.alloc_fragment((block_rows, block_columns), "float32")
-            origin = T.alloc_fragment((block_rows,), "float32")
             mean = T.alloc_fragment((block_rows,), "float32")
             scale = T.alloc_fragment((block_rows,), "float32")
             along = T.alloc_fragment((block_rows,), "float32")
             across = T.alloc_fragment((block_rows,), "float32")
 
-            T.clear(mean)
             if centered:
                 for i in T.Parallel(block_rows):
-                    origin[i] = X[block * block_rows + i, 0]
+                    mean[i] = Rows[0, block * block_rows + i] + X[block * block_rows + i, 0]
+                    scale[i] = Rows[1, block * block_rows + i]
+            else:
+                T.clear(mean)
+                T.clear(scale)
                 for k in T.serial(T.ceildiv(n, block_columns)):
+                    T.copy(X[block * block_rows, k * block_columns], x)
                     for i, j in T.Parallel(block_rows, block_columns):
-                        value = T.cast(X[block * block_rows + i, k * block_columns + j], "float32")
-                        x[i, j] = T.if_then_else(k * block_columns + j < n, value - origin[i], 0.0)
-                    T.reduce_sum(x, mean, dim=1, clear=False)
+                        x[i, j] *= x[i, j]
+                    T.reduce_sum(x, scale, dim=1, clear=False)
                 for i in T.Parallel(block_rows):
-                    mean[i] = mean[i] / n + origin[i]
-            T.clear(scale)
-            for k in T.serial(T.ceildiv(n, block_columns)):
-                T.copy(X[block * block_rows, k * block_columns], x)
-                for i, j in T.Parallel(block_rows, block_columns):
-                    rest = T.if_then_else(k * block_columns + j < n, x[i, j] - mean[i], 0.0)
-                    x[i, j] = rest * rest
-                T.reduce_sum(x, scale, dim=1, clear=False)
-            for i in T.Parallel(block_rows):
-                scale[i] = T.rsqrt(scale[i] / n + eps)
+                    scale[i] = T.rsqrt(scale[i] / n + eps)
+                T.copy(scale, Rows[1, block * block_rows : (block + 1) * block_rows])
             T.clear(along)
             T.clear(across)
             for k in T.serial(T.ceildiv(n, block_columns)):
@@ -339,8 +290,6 @@ def norm_backward_long(dtype, block_rows, block_columns, centered, activation):
                     slope = gate * (1 + y * (1 - gate)) if activation == "silu" else 1.0
                     rest = T.cast(DY[row, column], "float32") * slope * weight[column] - h * along[i]
                     DX[row, column] = scale[i] * (rest - across[i] if centered else rest)
-            T.copy(mean, Rows[0, block * block_rows : (block + 1) * block_rows])
-            T.copy(scale, Rows[1, block * block_rows : (block + 1) * block_rows])
 
     return norm_backward
 
@@ -366,7 +315,8 @@ def column_sums(dtype, block_rows, block_columns, centered, activation):
             for turn in T.serial(T.ceildiv(T.ceildiv(m, block_rows) - part, parts)):
                 for i, j in T.Parallel(block_rows, block_columns):
                     row, column = (part + turn * parts) * block_rows + i, block * block_columns + j
-                    h = (T.cast(X[row, column], "float32") - Rows[0, row]) * Rows[1, row]
+                    x = T.cast(X[row, column], "float32")
+                    h = (x - (Rows[0, row] + X[row, 0]) if centered else x) * Rows[1, row]
                     y = h * weight[column]
                     gate = T.sigmoid(y)
                     slope = gate * (1 + y * (1 - gate)) if activation == "silu" else 1.0

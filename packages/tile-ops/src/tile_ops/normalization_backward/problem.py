@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tile_ops.errors import WrongDtype, WrongShape
+from tile_ops.errors import WrongDtype, WrongShape, WrongStride
 from tile_ops.normalization.problem import NormProblem
 
 
@@ -34,11 +34,19 @@ class NormBackwardProblem:
 
     @classmethod
     def of_layer_norm(
-        cls, dy: torch.Tensor, x: torch.Tensor, weight: torch.Tensor | None, *, eps: float, sums: bool
+        cls, dy: torch.Tensor, x: torch.Tensor, weight: torch.Tensor | None, statistics: torch.Tensor, *, sums: bool
     ) -> NormBackwardProblem:
-        """Raises WrongShape, WrongDtype, WrongValue."""
-        _like("layer_norm_backward", dy, x)
-        return cls(NormProblem.of_layer_norm(x, weight, eps=eps), sums)
+        """Raises WrongShape, WrongDtype, WrongStride."""
+        name = "layer_norm_backward"
+        _like(name, dy, x)
+        norm = NormProblem.of_layer_norm(x, weight)
+        if statistics.shape != (2, norm.rows):
+            raise WrongShape(f"{name}: statistics have shape {tuple(statistics.shape)}; expected (2, {norm.rows})")
+        if statistics.dtype != torch.float32:
+            raise WrongDtype(f"{name}: statistics are {statistics.dtype}; expected those of layer_norm_with_statistics")
+        if not statistics.is_contiguous():
+            raise WrongStride(f"{name}: statistics are not contiguous; expected those of layer_norm_with_statistics")
+        return cls(norm, sums)
 
     @classmethod
     def of_softmax(cls, dy: torch.Tensor, y: torch.Tensor, *, dim: int) -> NormBackwardProblem:
