@@ -104,12 +104,16 @@ SHIPPED_FLOAT8 = {"sm_89": "float8_e4m3fn", "sm_90a": "float8_e4m3fn", "gfx942":
 #: rows of 4096 x 4096, float32 and bfloat16, on a shared Sapphire Rapids: 8.6 to 13.9 GB/s, 8 rows of 1024 7.6 to 10.8 (22
 #: November 2026). Narrower ones are for narrower matrices (cpu.md).
 COLUMNS, COLUMNS_STEP = (64, 256, 512, 1024, 2048, 4096), 8
-#: More than so many rows of float32 by a transposed matrix, of more than so many elements along k (with AVX2 of any number) and
-#: up to so many in all: tiles of scalar products, by steps of 256 to 1024 bytes. 8 x 512 x 512, 8 x 2048 x 512, 8 x 512 x 128
-#: with AVX-512 70, 261, 22 us as calls of the kernel (B through registers 83, 317, 31; torch 73, 306, 18), with AVX2 72, 270, 22
-#: (82, 328, 27); 8 x 2048 x 2048 1970 (1470), 4 x 512 x 512 69 (47), 8 x 64 x 64 by 512 bytes 6.5 (5.9), with AVX2 by 256 as
-#: whole calls 3.6 (4.1, torch 3.2), 8 x 256 x 64 7.9 (10.1, torch 6.6).
-DOT_ROWS, DOT_STEP, DOT_ELEMENTS = 4, 64, 1 << 20
+#: With AVX2 more than so many rows of float32 by a transposed matrix of up to so many elements are tiles of scalar products, by
+#: steps of one, two or four times so many: 8 x 512 x 512, 8 x 2048 x 512, 8 x 512 x 128 72, 270, 22 us as calls of the kernel (B through
+#: registers 82, 328, 27), 8 x 64 x 64 as whole calls 3.6 (4.1, torch 3.2), 8 x 256 x 64 7.9 (10.1, torch 6.6).
+DOT_ROWS, DOT_ELEMENTS, DOT_STEP = 4, 1 << 20, 64
+#: With AVX-512 so many read more of B's rows at once: elements of a step, and rows of a transposed B. A Sapphire Rapids, one
+#: thread, of torch's time: 8 x 512 x 512 1.3 (8 rows by 64 elements 1.5, tiles 1.8), 8 x 2048 x 512 0.46 (0.52, 0.78).
+LONG_STEP, LONG_ROWS = 128, 16
+#: And such products by row-major matrices of up to so many columns read so many rows at once: 8 x 512 x 512 1.35 of torch's time
+#: (8 at once 1.8), 16 x 1024 x 1024 1.1 (1.25).
+WIDE, WIDE_STEP = 1024, 4
 #: Blocks of columns and parts of k that a CPU's product of few rows has at least, for its cores.
 CPU_BLOCKS = 16
 #: Bytes of B that a part along k of a CPU's product has at least: fewer, and starting costs more than it brings.
@@ -150,19 +154,19 @@ def _few_rows(problem: GemmProblem, target: Target) -> dict[str, KernelSpec] | N
         return None
     if problem.transpose_b:
         if target.kind == "cpu" and _by_dots(problem, target):
-            depth = next((step for step in (256, 512) if 4 * problem.k <= step), 1024)
-            return {"product": _spec(problem, target, Tiles(FEW_ROWS["cpu"], LEAST_COLUMNS, depth, 0, 128, 0))}
+            depth = next((step for step in (DOT_STEP, 2 * DOT_STEP) if problem.k <= step), 4 * DOT_STEP)
+            return {"product": _spec(problem, target, Tiles(FEW_ROWS["cpu"], LEAST_COLUMNS, 4 * depth, 0, 128, 0))}
         return {"gemv": _gemv_spec(problem, target)}
     if target.kind != "cpu":
         return None
     if _cpu_parts(problem) == 1:
-        return {"gemv": _columns_spec(problem)}
+        return {"gemv": _columns_spec(problem, target)}
     return {"parts": _column_parts_spec(problem), "combine": _combine_spec(problem)}
 
 
 def _by_dots(problem: GemmProblem, target: Target) -> bool:
     """Whether a CPU's products of few rows by a transposed matrix are tiles."""
-    fits = (problem.k > DOT_STEP or target.arch == "x86-64-v3") and problem.n * problem.k <= DOT_ELEMENTS
+    fits = target.arch == "x86-64-v3" and problem.n * problem.k <= DOT_ELEMENTS
     return problem.dtype == "float32" and problem.m > DOT_ROWS and fits
 
 
@@ -470,6 +474,9 @@ def _gemv_spec(problem: GemmProblem, target: Target) -> KernelSpec:
     vector = 16 // ITEMSIZE[problem.dtype]
     gpu = {"block_n": 2, "block_k": 256 * vector, "lanes": 256, "vector": vector, "threads": 128}
     lanes = 8 if target.arch == "x86-64-v3" else 16  # of a register
+    cpu = {"block_n": 8, "block_k": 4 * lanes, "lanes": lanes}
+    if lanes == 16 and problem.dtype == "float32" and problem.m > DOT_ROWS:
+        cpu |= {"block_n": LONG_ROWS, "block_k": LONG_STEP if problem.k >= LONG_STEP else 4 * lanes}
     return KernelSpec.of(
         "gemm",
         "gemv_rows" if target.kind == "cpu" else "gemv",
@@ -478,13 +485,15 @@ def _gemv_spec(problem: GemmProblem, target: Target) -> KernelSpec:
         out_dtype=problem.out_dtype,
         bias=_bias(problem),
         rows=rows,
-        **({"block_n": 8, "block_k": 4 * lanes, "lanes": lanes} if target.kind == "cpu" else gpu),
+        **(cpu if target.kind == "cpu" else gpu),
     )
 
 
-def _columns_spec(problem: GemmProblem) -> KernelSpec:
+def _columns_spec(problem: GemmProblem, target: Target) -> KernelSpec:
     ends = {"dtype": problem.dtype, "out_dtype": problem.out_dtype, "bias": _bias(problem)}
-    return KernelSpec.of("gemm", "gemv_columns", None, **ends, **_columns(problem))
+    few = target.arch != "x86-64-v3" and problem.dtype == "float32" and problem.m > DOT_ROWS and problem.n <= WIDE
+    step = {"block_k": WIDE_STEP} if few else {}
+    return KernelSpec.of("gemm", "gemv_columns", None, **ends, **(_columns(problem) | step))
 
 
 def _column_parts_spec(problem: GemmProblem) -> KernelSpec:

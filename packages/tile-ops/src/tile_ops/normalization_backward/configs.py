@@ -27,10 +27,11 @@ LEAST, THREADS, EACH = 1024, 64, 32
 STAGES, STAGED = 2, 64 << 10
 #: A block of softmax: elements of its tile at least, and those of each thread.
 SOFTMAX = (2048, 16)
-#: On a CPU: elements of a piece, whose sums registers hold; rows of a softmax of up to NARROW elements, how many at once.
-#: LayerNorm in float32 as kernels, one thread, us: with AVX-512 512 rows of 1024 by pieces of 32, 64, 128 elements 200, 214, 241;
-#: with AVX2 by 16, 32, 64 (docs/performance/cpu.md) 2048 of 160 168, 175, 315, 64 of 4096 142, 145, 180; four rows at once 182.
-PIECE, PIECE_OF_AVX2, NARROW, TOGETHER = 32, 16, 320, 4
+#: On a CPU: elements of a piece, whose sums registers hold, for rows of up to NARROW elements and for longer ones; how many rows
+#: of a softmax that are no longer are taken at once. LayerNorm in float32 as kernels, one thread, us, with AVX2 (EPYC) by 16, 32, 64
+#: elements 2048 rows of 160 168, 175, 315, 64 of 4096 142, 145, 180; with AVX-512 (Sapphire Rapids) 8192 of 64 382, 433, 453,
+#: 64 of 4096 328, 338, 322, 4096 of 1024 5455, 6169, 4866 (docs/performance/cpu.md).
+NARROW, TOGETHER, PIECE, LONG_PIECE = 320, 4, 16, 64
 #: Columns of all parts that rows are summed in, at most, and tiles of a part, at least: 132 blocks of 8192 columns, 264 of 4096,
 #: 1056 of 1024 or fewer are the fastest on an H200. Numbers of the call alone, so that sums are the same everywhere. A CPU's
 #: parts, at most, and their rows and elements, at least: what a part costs is for a row of sums.
@@ -88,8 +89,10 @@ def plan(problem: NormBackwardProblem, target: Target) -> Plan:
 def _tile(norm: NormProblem, target: Target) -> tuple[int, dict[str, Scalar]]:
     """Rows of a tile, and its kernel's arguments: rows, columns, where rows stay in registers what its block is, too."""
     if target.kind == "cpu":
-        rows = TOGETHER if norm.columns <= NARROW else 1
-        return rows, {"block_rows": rows, "block_columns": PIECE_OF_AVX2 if target.arch == "x86-64-v3" else PIECE}
+        narrow = norm.columns <= NARROW
+        rows = TOGETHER if narrow else 1
+        piece = PIECE if narrow or target.arch == "x86-64-v3" else LONG_PIECE
+        return rows, {"block_rows": rows, "block_columns": piece}
     if norm.columns > RESIDENT:
         return 1, {"block_rows": 1, "block_columns": 2048}
     width = next(width for width in COLUMNS if norm.columns <= width)
