@@ -296,8 +296,9 @@ V3, V4, AMX = (Target("cpu", f"x86-64-{level}") for level in ("v3", "v4", "v4+bf
         (V4, 16, 600, 600, True, (16, 64, 128)),
         (V4, 64, 600, 70, True, (64, 64, 128)),
         (V4, 64, 600, 220, True, (64, 64, 256)),
-        (V4, 6, 600, 300, True, (8, 64, 256)),
+        (V3, 6, 600, 300, True, (8, 64, 256)),
         (V3, 8, 60, 70, True, (8, 64, 128)),
+        (V3, 8, 60, 60, True, (8, 64, 64)),
         (V4, 5000, 5000, 70, False, (256, 256, 128)),
         (V3, 9, 600, 70, False, (16, 128, 64)),
         (V3, 33, 60, 70, False, (64, 64, 64)),
@@ -314,6 +315,20 @@ def test_tiles_of_a_cpu(target, m, n, k, turned, tile):
     ((_, spec),) = plan(problem, target).kernels
     assert tuple(dict(spec.arguments)[name] for name in ("block_m", "block_n", "block_k")) == tile
     assert spec in set(shipped(target))
+
+
+@pytest.mark.cpu("tiles for its vectors and caches")
+@pytest.mark.parametrize(
+    ("m", "n", "k", "turned", "tile"),
+    [(6, 600, 300, True, (16, 128)), (8, 60, 70, True, (16, 64)), (4, 600, 300, True, (8, 64)),
+     (8, 600, 300, False, (1024, 4)), (8, 60, 60, False, (64, 4)), (8, 3000, 300, False, (4096, 8)),
+     (4, 600, 300, False, (1024, 8))],
+)  # fmt: skip
+def test_few_rows_with_avx512(m, n, k, turned, tile):
+    problem = GemmProblem(1, m, n, k, "float32", "float32", False, turned, "each", "each", None, None, False)
+    ((_, spec),) = plan(problem, V4).kernels
+    assert tuple(dict(spec.arguments)[name] for name in ("block_n", "block_k")) == tile
+    assert spec in set(shipped(V4))
 
 
 @pytest.mark.cpu("tiles for its vectors and caches")

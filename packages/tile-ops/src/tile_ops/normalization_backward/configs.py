@@ -27,10 +27,10 @@ LEAST, THREADS, EACH = 1024, 64, 32
 STAGES, STAGED = 2, 64 << 10
 #: A block of softmax: elements of its tile at least, and those of each thread.
 SOFTMAX = (2048, 16)
-#: On a CPU: elements of a piece, whose sums registers hold, for rows of up to NARROW elements and for longer ones; how many rows
-#: of a softmax that are no longer are taken at once. LayerNorm in float32 as kernels, one thread, us, with AVX2 (EPYC) by 16, 32, 64
-#: elements 2048 rows of 160 168, 175, 315, 64 of 4096 142, 145, 180; with AVX-512 (Sapphire Rapids) 8192 of 64 382, 433, 453,
-#: 64 of 4096 328, 338, 322, 4096 of 1024 5455, 6169, 4866 (docs/performance/cpu.md).
+#: On a CPU: elements of a piece, whose sums registers hold, for rows of up to NARROW elements and for longer ones (with AVX2 as
+#: for those); how many rows of a softmax that are no longer are taken at once. LayerNorm in float32 as kernels, one thread, us,
+#: with AVX2 (EPYC) by 16, 32, 64 elements 2048 rows of 160 168, 175, 315, 64 of 4096 142, 145, 180; with AVX-512 (Sapphire
+#: Rapids) 8192 of 64 382, 433, 453, 64 of 4096 328, 338, 322, 4096 of 1024 5455, 6169, 4866 (docs/performance/cpu.md).
 NARROW, TOGETHER, PIECE, LONG_PIECE = 320, 4, 16, 64
 #: Columns of all parts that rows are summed in, at most, and tiles of a part, at least: 132 blocks of 8192 columns, 264 of 4096,
 #: 1056 of 1024 or fewer are the fastest on an H200. Numbers of the call alone, so that sums are the same everywhere. A CPU's
