@@ -105,8 +105,8 @@ SHIPPED_FLOAT8 = {"sm_89": "float8_e4m3fn", "sm_90a": "float8_e4m3fn", "gfx942":
 #: November 2026). Narrower ones are for narrower matrices (cpu.md).
 COLUMNS, COLUMNS_STEP = (64, 256, 512, 1024, 2048, 4096), 8
 #: With AVX2 more than so many rows of float32 by a transposed matrix of up to so many elements are tiles of scalar products, by
-#: steps of one, two or four times so many: 8 x 512 x 512, 8 x 2048 x 512, 8 x 512 x 128 72, 270, 22 us as calls of the kernel (B through
-#: registers 82, 328, 27), 8 x 64 x 64 as whole calls 3.6 (4.1, torch 3.2), 8 x 256 x 64 7.9 (10.1, torch 6.6).
+#: steps of one, two or four times so many: 8 x 512 x 512, 8 x 2048 x 512, 8 x 512 x 128 72, 270, 22 us as calls of the kernel
+#: (B through registers 82, 328, 27), 8 x 64 x 64 as whole calls 3.6 (4.1, torch 3.2), 8 x 256 x 64 7.9 (10.1, torch 6.6).
 DOT_ROWS, DOT_ELEMENTS, DOT_STEP = 4, 1 << 20, 64
 #: With AVX-512 so many read more of B's rows at once: elements of a step, and rows of a transposed B. A Sapphire Rapids, one
 #: thread, of torch's time: 8 x 512 x 512 1.3 (8 rows by 64 elements 1.5, tiles 1.8), 8 x 2048 x 512 0.46 (0.52, 0.78).

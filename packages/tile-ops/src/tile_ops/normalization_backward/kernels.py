@@ -35,8 +35,6 @@ def norm_backward(dtype, block_rows, block_columns, threads, stages, centered, a
             if stages:
                 x_ahead = T.alloc_shared((block_rows, block_columns), dtype)
                 dy_ahead = T.alloc_shared((block_rows, block_columns), dtype)
-                if centered:
-                    rows_ahead = T.alloc_shared((2, block_rows), "float32")
             x = T.alloc_fragment((block_rows, block_columns), "float32")
             g = T.alloc_fragment((block_rows, block_columns), "float32")
             scratch = T.alloc_fragment((block_rows, block_columns), "float32")
@@ -51,22 +49,29 @@ def norm_backward(dtype, block_rows, block_columns, threads, stages, centered, a
             if centered:
                 dbias = T.alloc_fragment((block_rows, block_columns), "float32")
                 T.clear(dbias)
+                next_mean = T.alloc_fragment((block_rows,), "float32")
+                next_scale = T.alloc_fragment((block_rows,), "float32")
+                for i in T.Parallel(block_rows):
+                    next_mean[i] = Rows[0, part * block_rows + i]
+                    next_scale[i] = Rows[1, part * block_rows + i]
 
             for turn in T.Pipelined(T.ceildiv(T.ceildiv(m, block_rows) - part, parts), num_stages=stages):
                 first = (part + turn * parts) * block_rows
+                if centered:  # those of the next tile have a turn's time to come
+                    for i in T.Parallel(block_rows):
+                        mean[i] = next_mean[i]
+                        scale[i] = next_scale[i]
+                        next_mean[i] = Rows[0, first + parts * block_rows + i]
+                        next_scale[i] = Rows[1, first + parts * block_rows + i]
                 if stages:
                     T.copy(X[first, 0], x_ahead)
                     T.copy(DY[first, 0], dy_ahead)
-                    if centered:
-                        T.copy(Rows[0, first], rows_ahead)
                 # columns past n read 0 and add nothing, and so do rows past m
                 T.copy(x_ahead if stages else X[first, 0], x)
                 T.copy(dy_ahead if stages else DY[first, 0], g)
                 if centered:
                     for i in T.Parallel(block_rows):
                         origin[i] = x_ahead[i, 0] if stages else X[first + i, 0]
-                        mean[i] = rows_ahead[0, i] if stages else Rows[0, first + i]
-                        scale[i] = rows_ahead[1, i] if stages else Rows[1, first + i]
                     for i, j in T.Parallel(block_rows, block_columns):
                         x[i, j] = x[i, j] - origin[i] - mean[i]  # past n g is 0
                 else:
