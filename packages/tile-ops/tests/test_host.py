@@ -320,7 +320,8 @@ def test_a_setting_between_makes_another_call(monkeypatch):
     assert tile_ops.explain(tile_ops.softmax, X).launches == before + 1
 
 
-def test_a_known_call_is_seen_by_modes():
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_known_call_is_seen_by_modes(recorded):
     class Seen(TorchDispatchMode):
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
             seen.append(function)
@@ -331,14 +332,63 @@ def test_a_known_call_is_seen_by_modes():
             seen.append(function)
             return function(*args, **(kwargs or {}))
 
+    x = X.clone().requires_grad_(recorded)
     for _ in range(4):
-        expected = tile_ops.rms_norm(X, WEIGHT)
+        expected = tile_ops.rms_norm(x, WEIGHT)
     for mode in (Seen, Called):
         seen: list[object] = []
         with mode():
-            found = tile_ops.rms_norm(X, WEIGHT)
+            found = tile_ops.rms_norm(x, WEIGHT)
         assert torch.equal(found, expected)
         assert seen == [torch.ops.tile_ops.rms_norm.default]
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_known_call_is_seen_by_the_profiler(recorded):
+    """Python's entry and torch's flag: the first is set by `torch.profiler` only."""
+    x = X.clone().requires_grad_(recorded)
+    for _ in range(4):
+        expected = tile_ops.rms_norm(x, WEIGHT)
+    with torch.profiler.profile() as profiled:
+        found = tile_ops.rms_norm(x, WEIGHT)
+    assert torch.equal(found, expected)
+    assert [event.count for event in profiled.key_averages() if event.key == "tile_ops::rms_norm"] == [1]
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_known_call_is_converted_by_autocast(recorded):
+    x = X.clone().requires_grad_(recorded)
+    for _ in range(4):
+        assert tile_ops.rms_norm(x, WEIGHT).dtype == torch.float32
+    with torch.autocast("cpu", torch.bfloat16):
+        found = tile_ops.rms_norm(x, WEIGHT)
+    assert torch.equal(found, tile_ops.rms_norm(X.bfloat16(), WEIGHT.bfloat16()))
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_a_known_call_is_seen_by_transforms(recorded):
+    x, dy = X.clone().requires_grad_(recorded), torch.randn(4, 1, 64)
+    for _ in range(4):
+        expected = tile_ops.rms_norm(x, WEIGHT)
+    found = torch.vmap(lambda one: tile_ops.rms_norm(one[None], WEIGHT))(x)
+    assert torch.equal(found[:, 0], expected)
+    if recorded:
+        (gradient,) = torch.autograd.grad(found, x, dy)
+        torch.testing.assert_close(gradient, torch.autograd.grad(expected, x, dy[:, 0])[0])
+
+
+def test_what_a_mode_puts_in_the_place_of_an_operand_may_require_gradients():
+    weight = WEIGHT.clone().requires_grad_()
+
+    class Replaced(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            return function(*(weight if x is WEIGHT else x for x in args), **(kwargs or {}))
+
+    with Replaced():
+        found = tile_ops.rms_norm(X, WEIGHT)
+    (gradient,) = torch.autograd.grad(found.sum(), weight)
+    assert torch.equal(gradient, torch.autograd.grad(tile_ops.rms_norm(X, weight).sum(), weight)[0])
 
 
 def test_a_call_that_autograd_records_goes_by_torch_s_dispatcher(monkeypatch):
@@ -411,6 +461,8 @@ def test_calls_by_the_dispatcher_come_again(recorded, monkeypatch):
         expected = operator(x, WEIGHT, 1e-6, None)
     monkeypatch.setattr(Again, "run", lambda *_: pytest.fail("the implementation was asked"))
     assert torch.equal(operator(x, WEIGHT, 1e-6, None), expected)
+    with torch.profiler.profile():  # native code refuses it
+        assert torch.equal(operator(x, WEIGHT, 1e-6, None), expected)
     monkeypatch.undo()
     assert torch.equal(operator(X, WEIGHT, 1e-6, None), expected)
 

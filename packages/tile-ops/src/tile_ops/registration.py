@@ -80,12 +80,16 @@ class Operation:
             return known
         if _alone(arguments):
             return self._function(*arguments) if self._mutates else self.again.run(self._function, arguments)
+        if _transforms() or torch._C._len_torch_function_stack() or not all(map(_plain, arguments)):
+            return self._overload(*arguments)  # what comes of these operands may require gradients
         with torch._C._AutoDispatchBelowAutograd():
             return self._overload(*arguments)
 
     def _implementation(self, *arguments: Any) -> Any:
         """What torch's dispatcher calls."""
         known = self._dispatched.call(*arguments)
+        if known is None:  # as under the profiler, which native code refuses
+            known = self._dispatched.replay(arguments)
         return self._dispatched.run(self._function, arguments) if known is None else known
 
     def register_fake(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -197,6 +201,11 @@ def _alone(arguments: tuple[Any, ...]) -> bool:
         elif isinstance(x, (list, tuple)):
             return False
     return True
+
+
+def _plain(argument: Any) -> bool:
+    """Whether an argument is no tensor of a subclass, and no sequence that may hold one."""
+    return type(argument) in _TENSORS or not isinstance(argument, (_Tensor, list, tuple))
 
 
 def _counting(function: Callable[..., Any], written: Sequence[int]) -> Callable[..., Any]:

@@ -144,12 +144,39 @@ def test_what_is_shipped_serves_rows_of_any_length(target):
 
 
 def test_empty():
-    for shape in ((0, 8), (3, 0)):
-        x, weight = torch.empty(shape, requires_grad=True), torch.ones(shape[1], requires_grad=True)
+    for shape in ((0, 8), (3, 0), (2, 0, 8)):
+        x, weight = torch.empty(shape, requires_grad=True), torch.ones(shape[-1], requires_grad=True)
+        bias = torch.ones(shape[-1], requires_grad=True)
         tile_ops.rms_norm(x, weight).sum().backward()
         assert x.grad.shape == shape
-        assert torch.equal(weight.grad, torch.zeros(shape[1]))
+        assert torch.equal(weight.grad, torch.zeros(shape[-1]))
+        weight.grad = None
+        tile_ops.layer_norm(x, weight, bias).sum().backward()
+        assert torch.equal(weight.grad, torch.zeros(shape[-1]))
+        assert torch.equal(bias.grad, torch.zeros(shape[-1]))
         tile_ops.softmax(x).sum().backward()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: tile_ops.rms_norm(x, torch.ones(64)), tile_ops.layer_norm, tile_ops.softmax],
+    ids=["rms_norm", "layer_norm", "softmax"],
+)
+def test_a_result_that_nothing_depends_on(function):
+    """Autograd then gives no gradient, or zeros, for it."""
+
+    class Unused(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, dy):
+            return None
+
+    x = normal(4, 64).requires_grad_()
+    (found,) = torch.autograd.grad(Unused.apply(function(x)).sum(), x, allow_unused=True)
+    assert found is None or torch.equal(found, torch.zeros(4, 64))
 
 
 def test_are_torch_operators(close):
