@@ -467,6 +467,64 @@ def test_calls_by_the_dispatcher_come_again(recorded, monkeypatch):
     assert torch.equal(operator(X, WEIGHT, 1e-6, None), expected)
 
 
+def rms_norm(x, weight):
+    return torch.nn.functional.rms_norm(x, x.shape[-1:], weight, 1e-6)
+
+
+def attention(q):
+    return torch.nn.functional.scaled_dot_product_attention(*[x.movedim(1, 2) for x in (q, q, q)]).movedim(1, 2)
+
+
+FUNCTIONS = {
+    "rms_norm": (lambda x: tile_ops.rms_norm(x, WEIGHT), lambda x: rms_norm(x, WEIGHT), X),
+    "layer_norm": (lambda x: tile_ops.layer_norm(x, WEIGHT), lambda x: torch.layer_norm(x, (64,), WEIGHT), X),
+    "softmax": (tile_ops.softmax, lambda x: x.softmax(-1), X),
+    "matmul": (
+        lambda x: tile_ops.matmul(x, X.T, bias=WEIGHT[:4], activation="silu"),
+        lambda x: torch.nn.functional.silu(x @ X.T + WEIGHT[:4]),
+        X,
+    ),
+    "flash_attention": (lambda q: tile_ops.flash_attention(q, q, q), attention, HEADS),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_transforms_of_functions(name):
+    """`torch.func`, which refuses the functions that `torch.library.register_autograd` makes."""
+    ours, torchs, x = FUNCTIONS[name]
+    for function in (
+        lambda f: torch.func.grad(lambda x: f(x).square().sum())(x),
+        lambda f: torch.func.vjp(f, x)[1](torch.ones_like(f(x)))[0],
+        lambda f: torch.vmap(lambda one: f(one[None])[0])(x),
+        lambda f: torch.vmap(torch.func.grad(lambda one: f(one[None]).square().sum()))(x),
+        lambda f: torch.func.jacrev(f)(x[:1]),
+        lambda f: torch.func.grad(lambda x: torch.vmap(lambda one: f(one[None])[0])(x).square().sum())(x),
+    ):
+        torch.testing.assert_close(function(ours), function(torchs), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_gradients_of_each_sample():
+    weight, x = WEIGHT.clone().requires_grad_(), torch.randn(5, 64)
+    each = torch.func.vmap(torch.func.grad(lambda w, one: tile_ops.rms_norm(one[None], w).square().sum()), (None, 0))
+    one_by_one = [torch.autograd.grad(rms_norm(row[None], weight).square().sum(), weight)[0] for row in x]
+    torch.testing.assert_close(each(weight.detach(), x), torch.stack(one_by_one), rtol=1e-4, atol=1e-5)
+
+
+def test_transforms_of_functions_under_autocast_and_twice():
+    def loss(x):
+        return tile_ops.matmul(x, X.T).float().square().sum()
+
+    x = X.clone().requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = torch.func.grad(loss)(X)
+        (expected,) = torch.autograd.grad(loss(x), x)
+    assert torch.equal(found, expected)
+    with pytest.raises(RuntimeError, match="softmax_backward has no backward"):
+        torch.func.grad(lambda x: torch.func.grad(lambda x: tile_ops.softmax(x).square().sum())(x).sum())(X)
+
+
 @SCRIPT
 def test_forward_derivatives_are_refused():
     """torch gives a result that does not depend on the operand."""
@@ -474,6 +532,8 @@ def test_forward_derivatives_are_refused():
         tile_ops.rms_norm(X, WEIGHT)
     with pytest.raises(RuntimeError, match="rms_norm has no forward derivative"):
         torch.func.jvp(lambda x: tile_ops.rms_norm(x, WEIGHT), (X,), (X,))
+    with pytest.raises(RuntimeError, match="rms_norm(_backward)? has no forward derivative"):
+        torch.func.hessian(lambda x: tile_ops.rms_norm(x, WEIGHT).square().sum())(X)
     with forward_ad.dual_level(), pytest.raises(RuntimeError, match="rms_norm has no forward derivative"):
         tile_ops.rms_norm(forward_ad.make_dual(X, X), WEIGHT)
     _, tangent = torch.func.jvp(lambda x: x * tile_ops.rms_norm(X, WEIGHT), (X,), (X,))

@@ -8,11 +8,13 @@ calls the implementation itself, and where nothing would come between, an eager 
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.autograd.forward_ad as forward_ad
+from torch._functorch.utils import enable_single_level_autograd_function
 
 from .again import WATCHERS, Again
 from .autocast import KEYS, Rule, converted, floats
@@ -24,8 +26,18 @@ _AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | tor
     torch._C.DispatchKey.AutocastCUDA
 )
 
+_BELOW_AUTOGRAD = torch._C._after_autograd_keyset
 #: Where torch notes which tensors are views.
 _VIEWS = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
+
+
+class _Dispatching(threading.local):
+    """The keys of the call that torch's dispatcher makes now, for the function that records it."""
+
+    keys: Any = None
+
+
+_dispatching = _Dispatching()
 
 
 class Operation:
@@ -51,14 +63,9 @@ class Operation:
         # For all devices: which ones there are kernels for is for the target to say (WrongDevice).
         _LIBRARY.impl(name, function if mutates else self._implementation, "CompositeExplicitAutograd")
         self._overload: Any = getattr(torch.ops.tile_ops, name).default
-        self.register_autograd(self._refuse, setup_context=_keep_nothing)
         if not mutates:
-            torch.library.register_autograd(
-                self._name,
-                lambda ctx, *gradients: self._backward(ctx, *gradients),
-                setup_context=lambda ctx, inputs, output: self._setup_context(ctx, inputs, output),
-                lib=_LIBRARY,
-            )
+            self.register_autograd(self._refuse, setup_context=_keep_nothing)
+            _LIBRARY.impl(name, self._differentiated, "Autograd", with_keyset=True)
 
     def __call__(self, *arguments: Any) -> Any:
         if traced():
@@ -92,6 +99,15 @@ class Operation:
             known = self._dispatched.replay(arguments)
         return self._dispatched.run(self._function, arguments) if known is None else known
 
+    def _differentiated(self, keys: Any, *arguments: Any) -> Any:
+        """What torch's dispatcher calls for autograd, under transforms of torch.func for each of their levels."""
+        if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments):
+            _dispatching.keys = keys
+            with enable_single_level_autograd_function():
+                return self._redispatched(*arguments)
+        with torch._C._AutoDispatchBelowAutograd():
+            return self._overload.redispatch(keys & _BELOW_AUTOGRAD, *arguments)
+
     def register_fake(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """`function` gives empty results of the right shapes, types and strides. Operands on several devices are refused:
         torch sends a call on a tensor of the CPU and one of "meta" here, and would return memory that nothing wrote."""
@@ -123,32 +139,41 @@ class Operation:
         return convert
 
     def register_autograd(self, backward: Callable[..., Any], *, setup_context: Callable[..., None]) -> None:
-        """As `torch.library.register_autograd`."""
-        self._backward, self._setup_context = backward, setup_context
-        self._recorded = self._recording(backward, setup_context)
+        """As `torch.library.register_autograd`, whose function torch.func's transforms refuse."""
 
-    def _recording(self, backward: Callable[..., Any], setup_context: Callable[..., None]) -> Callable[..., Any]:
-        """A call that autograd records, where nothing else would come between (`_alone`): what `torch.library.register_autograd`
-        makes of it, without the dispatcher's way there."""
+        def known(*arguments: Any) -> Any:
+            found = self.again.call(*arguments)
+            return _unattached(self.again.run(self._function, arguments)) if found is None else found
 
-        def forward(*arguments: Any) -> Any:
-            known = self.again.call(*arguments)
-            return _unattached(self.again.run(self._function, arguments)) if known is None else known
+        def redispatched(*arguments: Any) -> Any:
+            keys = _dispatching.keys & _BELOW_AUTOGRAD
+            # Of nested transforms the next one records, too: an `autograd.Function` has switched that off.
+            with torch._C._AutoDispatchBelowAutograd(), torch.set_grad_enabled(_transforms() is not None):
+                return _unattached(self._overload.redispatch(keys, *arguments))
 
+        #: A call where nothing else would come between (`_alone`), without the dispatcher's way there.
+        self._recorded = self._recording(known, backward, setup_context)
+        self._redispatched = self._recording(redispatched, backward, setup_context)
+
+    def _recording(
+        self, forward: Callable[..., Any], backward: Callable[..., Any], setup_context: Callable[..., None]
+    ) -> Callable[..., Any]:
+        """`forward`, as autograd records it."""
         members = {"forward": forward, "setup_context": setup_context, "backward": backward}
         function = type(
             self._name.replace("::", "_"),
             (torch.autograd.Function,),
             {name: staticmethod(member) for name, member in members.items()},
         )
-        # `function.apply` asks whether a transform of torch.func is active (28 us), which `_alone` has asked.
+        # `function.apply` asks whether a transform of torch.func is active (28 us): `_alone` has asked, and torch's dispatcher
+        # calls for each level.
         apply: Any = vars(torch._C._FunctionBase)["apply"]
         bound: Callable[..., Any] = apply.__get__(None, function)
         return bound
 
     def _refuse_tangents(self, arguments: tuple[Any, ...]) -> None:
         """torch would give a result without a tangent, as if it did not depend on the operand."""
-        if any(isinstance(x, torch.Tensor) and forward_ad.unpack_dual(x).tangent is not None for x in arguments):
+        if any(isinstance(x, torch.Tensor) and _has_tangent(x) for x in arguments):
             raise RuntimeError(
                 f"{self._name} has no forward derivative (torch.func.jvp, jacfwd, forward_ad); call it on tensors without a "
                 "tangent: x.detach(), or where it has a backward, use torch.autograd.grad"
@@ -156,6 +181,13 @@ class Operation:
 
     def _refuse(self, *_: Any) -> Any:
         raise RuntimeError(f"{self._name} has no backward; call it on tensors that require no gradient: x.detach()")
+
+
+def _has_tangent(x: torch.Tensor) -> bool:
+    try:
+        return forward_ad.unpack_dual(x).tangent is not None
+    except RuntimeError:  # within vmap torch cannot tell: torch.func.hessian is such a call
+        return True
 
 
 def _keep_nothing(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -177,6 +209,7 @@ def _unattached(result: Any) -> Any:
 _TENSORS = {torch.Tensor, torch.nn.Parameter}
 #: What else stands between a call and its implementation (beside `again.WATCHERS`), each false where it does not.
 _autocast, _transforms = torch._C._is_any_autocast_enabled, torch._C._functorch.peek_interpreter_stack
+_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 _tracing = torch._C._get_tracing_state
 _Tensor = torch.Tensor
 #: Whether torch.compile reads this code instead of running it.
@@ -190,13 +223,13 @@ def _watched() -> bool:
 
 def _alone(arguments: tuple[Any, ...]) -> bool:
     """Whether torch's dispatcher would do nothing but call the implementation, with these very operands: no mode is active (those
-    of torch.export and FakeTensor are modes), no autocast, vmap, tracing or profiler, and no operand is a subclass, on "meta", or
-    a view that stands for other numbers than memory holds."""
+    of torch.export and FakeTensor are modes), no autocast, vmap, tracing or profiler, and no operand is a subclass, what a
+    transform of torch.func left behind, on "meta", or a view that stands for other numbers than memory holds."""
     if _watched() or _autocast() or _transforms() or _tracing():
         return False
     for x in arguments:
         if isinstance(x, _Tensor):
-            if type(x) not in _TENSORS or x.is_meta or x.is_neg() or x._is_zerotensor():
+            if type(x) not in _TENSORS or _wrapped(x) or x.is_meta or x.is_neg() or x._is_zerotensor():
                 return False
         elif isinstance(x, (list, tuple)):
             return False
@@ -204,8 +237,10 @@ def _alone(arguments: tuple[Any, ...]) -> bool:
 
 
 def _plain(argument: Any) -> bool:
-    """Whether an argument is no tensor of a subclass, and no sequence that may hold one."""
-    return type(argument) in _TENSORS or not isinstance(argument, (_Tensor, list, tuple))
+    """Whether an argument holds no other tensor: as a subclass may, or one that torch.func wraps, or a sequence."""
+    if isinstance(argument, _Tensor):
+        return type(argument) in _TENSORS and not _wrapped(argument)
+    return not isinstance(argument, (list, tuple))
 
 
 def _counting(function: Callable[..., Any], written: Sequence[int]) -> Callable[..., Any]:
