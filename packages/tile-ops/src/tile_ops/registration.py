@@ -18,7 +18,7 @@ from torch._functorch.utils import enable_single_level_autograd_function
 
 from .again import WATCHERS, Again
 from .autocast import KEYS, Rule, converted, floats
-from .errors import WrongDevice
+from .errors import WrongDevice, WrongShape
 from .kernel.target import device_of
 
 _LIBRARY = torch.library.Library("tile_ops", "FRAGMENT")
@@ -66,6 +66,7 @@ class Operation:
         if not mutates:
             self.register_autograd(self._refuse, setup_context=_keep_nothing)
             _LIBRARY.impl(name, self._differentiated, "Autograd", with_keyset=True)
+            torch.library.register_vmap(self._name, self._one_by_one, lib=_LIBRARY)
 
     def __call__(self, *arguments: Any) -> Any:
         if traced():
@@ -107,6 +108,18 @@ class Operation:
                 return self._redispatched(*arguments)
         with torch._C._AutoDispatchBelowAutograd():
             return self._overload.redispatch(keys & _BELOW_AUTOGRAD, *arguments)
+
+    def _one_by_one(self, info: Any, places: tuple[int | None, ...], *arguments: Any) -> tuple[Any, Any]:
+        """What torch.vmap calls: `places` are the dimensions of samples; those of the results come first."""
+        if not info.batch_size:
+            raise WrongShape(f"{self._name.removeprefix('tile_ops::')}: torch.vmap over a dimension of size 0")
+        results = [
+            self(*(x if place is None else x.select(place, i) for x, place in zip(arguments, places)))
+            for i in range(info.batch_size)
+        ]
+        if isinstance(results[0], tuple):
+            return tuple(map(torch.stack, zip(*results))), (0,) * len(results[0])
+        return torch.stack(results), 0
 
     def register_fake(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """`function` gives empty results of the right shapes, types and strides. Operands on several devices are refused:
