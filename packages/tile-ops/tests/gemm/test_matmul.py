@@ -288,30 +288,31 @@ V3, V4, AMX = (Target("cpu", f"x86-64-{level}") for level in ("v3", "v4", "v4+bf
 
 
 @pytest.mark.parametrize(
-    ("target", "m", "n", "k", "turned", "tile"),
+    ("target", "m", "n", "k", "turned", "tile", "dtype"),
     [
-        (V4, 9, 600, 70, False, (16, 512, 128)),
-        (V4, 20, 600, 70, False, (32, 512, 128)),
-        (V4, 16, 600, 2000, True, (16, 64, 512)),
-        (V4, 16, 600, 600, True, (16, 64, 128)),
-        (V4, 64, 600, 70, True, (64, 64, 128)),
-        (V4, 64, 600, 220, True, (64, 64, 256)),
-        (V3, 6, 600, 300, True, (8, 64, 256)),
-        (V3, 8, 60, 70, True, (8, 64, 128)),
-        (V3, 8, 60, 60, True, (8, 64, 64)),
-        (V4, 5000, 5000, 70, False, (256, 256, 128)),
-        (V3, 9, 600, 70, False, (16, 128, 64)),
-        (V3, 33, 60, 70, False, (64, 64, 64)),
-        (V3, 100, 100, 64, True, (128, 128, 64)),
-        (V3, 130, 600, 30, True, (128, 128, 64)),
-        (V3, 300, 600, 30, False, (128, 128, 64)),
-        (AMX, 20, 600, 70, False, (32, 512, 128)),
-        (AMX, 36, 600, 70, False, (16, 512, 128)),
+        (V4, 9, 600, 70, False, (16, 512, 128), "float32"),
+        (V4, 20, 600, 70, False, (32, 512, 128), "float32"),
+        (V4, 16, 600, 2000, True, (16, 64, 512), "float32"),
+        (V4, 16, 600, 600, True, (16, 64, 128), "float32"),
+        (V4, 64, 600, 70, True, (64, 64, 128), "float32"),
+        (V4, 64, 600, 220, True, (64, 64, 256), "float32"),
+        (V3, 6, 600, 300, True, (8, 64, 256), "float32"),
+        (V3, 8, 60, 70, True, (8, 64, 128), "float32"),
+        (V3, 8, 60, 60, True, (8, 64, 64), "float32"),
+        (V4, 5000, 5000, 70, False, (256, 256, 128), "float16"),
+        (V3, 9, 600, 70, False, (16, 128, 64), "float32"),
+        (V3, 33, 60, 70, False, (64, 64, 64), "float32"),
+        (V3, 100, 100, 64, True, (128, 128, 64), "float32"),
+        (V3, 130, 600, 30, True, (128, 128, 64), "float32"),
+        (V3, 300, 600, 30, False, (128, 128, 64), "float32"),
+        (AMX, 20, 600, 70, False, (32, 512, 128), "float32"),
+        (AMX, 36, 600, 70, False, (64, 512, 128), "float32"),
+        (AMX, 36, 600, 70, False, (16, 512, 128), "bfloat16"),
     ],
 )
-def test_tiles_of_a_cpu(target, m, n, k, turned, tile):
+def test_tiles_of_a_cpu(target, m, n, k, turned, tile, dtype):
     """As few tiles as there can be; where what is past C is computed too, little of that."""
-    problem = GemmProblem(1, m, n, k, "float32", "float32", False, turned, "each", "each", None, None, False)
+    problem = GemmProblem(1, m, n, k, dtype, dtype, False, turned, "each", "each", None, None, False)
     ((_, spec),) = plan(problem, target).kernels
     assert tuple(dict(spec.arguments)[name] for name in ("block_m", "block_n", "block_k")) == tile
     assert spec in set(shipped(target))

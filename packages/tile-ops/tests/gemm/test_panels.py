@@ -129,8 +129,9 @@ def test_others_go_another_way(m, n, k, dtype):
     assert "pack" not in roles(a.to(dtype), b.to(dtype))
 
 
-def test_smaller_products_take_panels_where_that_was_measured():
-    target = Target("cpu", "x86-64-v3")
+@pytest.mark.parametrize(("level", "columns"), [("v3", 16), ("v4", 32), ("v4+bf16+vnni+amx", 64)])
+def test_smaller_products_take_panels_where_that_was_measured(level, columns):
+    target = Target("cpu", f"x86-64-{level}")
     found = [
         configs.blocks(target, "float32", *shape)
         for shape in (
@@ -144,9 +145,10 @@ def test_smaller_products_take_panels_where_that_was_measured():
         )
     ]
     assert [b.block_k for b in found] == [512, 256, 64, 128, 256, 256, 512]
+    assert {b.block_n for b in found} == {columns}
     assert configs.blocks(target, "float32", 64, 2048, 2048) is None
     assert configs.blocks(target, "float32", 2048, 2048, 31) is None
-    assert configs.blocks(Target("cpu", "x86-64-v4"), "float32", 256, 256, 256) is None
+    assert configs.blocks(target, "float16", 256, 256, 256) is None
 
 
 @pytest.mark.cpu("its kernels")

@@ -140,7 +140,7 @@ def _on_cpu(problem: GemmProblem, target: Target) -> Plan:
         numbers = panels.numbers(blocks, problem.n, problem.k, problem.batch)
         return Plan.of(_panel_kernels(problem, blocks), why, "rule: gemm_panels/configs.py", **numbers)
     m, n, k_bytes = problem.m, problem.n, problem.k * ITEMSIZE[problem.dtype]
-    tiles = tiles_of_a_cpu(target, m, n, k_bytes, problem.transpose_b, problem.gradient)
+    tiles = tiles_of_a_cpu(target, problem.dtype, m, n, k_bytes, problem.transpose_b, problem.gradient)
     why = f"{m} x {n} by tiles of {tiles.block_m} x {tiles.block_n}"
     return Plan.of({"product": _spec(problem, target, tiles)}, why, "measured: LIMITS in gemm/tiles.py")
 

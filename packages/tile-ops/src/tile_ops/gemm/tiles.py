@@ -51,21 +51,21 @@ LIMITS: dict[str, dict[bool, dict[int, tuple[int, int]]]] = {
 LEAST_COLUMNS, LEAST_STEP, SHORT_STEP = 64, 256, 512
 #: Rows that a tile costs beside its own: what it copies is for all of them.
 REPEATED = 4
-#: Levels whose products all leave out the rows past m; the others have AMX, and VNNI for bytes.
-LEAVING_OUT = ("x86-64-v3", "x86-64-v4")
 #: Tiles of 256 x 256 that a product has at least where such are taken: fewer, and cores are without one.
 TALL, ENOUGH = 256, 16
 #: Rows of the tiles that an activation's gradient is made of: few, as they are kernels of their own.
 SLOPES = (64, 256)
 
 
-def tiles_of_a_cpu(target: Target, m: int, n: int, k_bytes: int, transpose_b: bool, gradient: bool = False) -> Tiles:
+def tiles_of_a_cpu(
+    target: Target, dtype: str, m: int, n: int, k_bytes: int, transpose_b: bool, gradient: bool = False
+) -> Tiles:
     """Rows by what they cost, columns and steps that hold n and k, as far as LIMITS goes."""
     limits = LIMITS.get(target.arch, LIMITS["cpu"])[transpose_b]
     heights = [rows for rows in limits if rows < TALL or m * n >= ENOUGH * TALL * TALL]
     if gradient:
         heights = [rows for rows in heights if rows in SLOPES]
-    rows = min(heights, key=lambda rows: _cost(target, m, rows))
+    rows = min(heights, key=lambda rows: _cost(_leaves_out(target, dtype), m, rows))
     columns, step = limits[rows]
     return _tiles(rows, _holding(n, LEAST_COLUMNS, columns), _step(k_bytes, step))
 
@@ -85,10 +85,15 @@ def _step(k_bytes: int, longest: int) -> int:
     return SHORT_STEP if longest > SHORT_STEP and 8 * by_longest > 9 * by_short else longest
 
 
-def _cost(target: Target, m: int, rows: int) -> int:
+def _leaves_out(target: Target, dtype: str) -> bool:
+    """Whether products leave out the rows past m: all but those of AMX, and of bytes by VNNI, which correct sums of all rows."""
+    return {"bfloat16": "amx", "int8": "vnni"}.get(dtype, "-") not in target.arch.split("+")
+
+
+def _cost(leaves_out: bool, m: int, rows: int) -> int:
     """Of m rows by tiles of so many, in rows."""
     tiles = -(-m // rows)
-    return (m if target.arch in LEAVING_OUT else tiles * rows) + tiles * REPEATED
+    return (m if leaves_out else tiles * rows) + tiles * REPEATED
 
 
 def all_tiles_of_a_cpu(target: Target, transpose_b: bool, gradient: bool = False) -> Iterator[Tiles]:

@@ -24,27 +24,24 @@ class Blocks:
     at_once: int = 16 * 2**20
 
 
-#: By level, the deepest first; a last step that k does not fill costs zeros in the panels, but no products. 256 KB of A, which
-#: with two panels of B leave half of a second cache of 1 MB to C: on a Sapphire Rapids 256 x 256 and 256 x 512 were the best, 128
-#: and 512 rows and 128 steps behind. On a Zen with AVX2 128 x 512 is 5 to 10 % faster, and rows of A that do not lie a power of
-#: two apart; shorter steps serve a k that is no deeper: 2048x64x2048 and 1024x128x1024 in 0.57 to 0.72 of the time by tiles,
-#: 128 x 256 as fast as 256 x 256 or faster (cpu.md).
+def _blocks(block_n: int, pad: int, at_once: int) -> tuple[Blocks, ...]:
+    """128 rows, by steps for any k, the deepest first."""
+    return tuple(Blocks(128, depth, block_n, pad, at_once) for depth in (512, 256, 128, 64))
+
+
+#: By level; a last step that k does not fill costs zeros in the panels, but no products. Blocks of 128 x 512 and rows of A that
+#: do not lie a power of two apart are 5 to 10 % faster than 256 x 256 on a Zen with AVX2, on a Sapphire Rapids as fast or faster;
+#: shorter steps serve a k that is no deeper: 2048x64x2048 and 1024x128x1024 in 0.57 to 0.72 of the time by tiles (cpu.md).
 BLOCKS = {
-    "x86-64-v3": (
-        Blocks(128, 512, 16, pad=8, at_once=4 * 2**20),
-        Blocks(128, 256, 16, pad=8, at_once=4 * 2**20),
-        Blocks(128, 128, 16, pad=8, at_once=4 * 2**20),
-        Blocks(128, 64, 16, pad=8, at_once=4 * 2**20),
-    ),
-    "x86-64-v4": (Blocks(256, 256, 32),),
-    "x86-64-v4+bf16+vnni": (Blocks(256, 256, 32),),
-    "x86-64-v4+bf16+vnni+amx": (Blocks(256, 256, 64),),
+    "x86-64-v3": _blocks(16, pad=8, at_once=4 * 2**20),
+    "x86-64-v4": _blocks(32, pad=16, at_once=16 * 2**20),
+    "x86-64-v4+bf16+vnni": _blocks(32, pad=16, at_once=16 * 2**20),
+    "x86-64-v4+bf16+vnni+amx": _blocks(64, pad=16, at_once=16 * 2**20),
 }
 #: Rows of C, columns of it, and multiplications, from which on panels are worth their copies. With AVX2 256x256x256 by them takes
 #: 0.7 of the time by tiles, 128x1024x1024 0.77 to 0.9, 128x128x128 0.95, 2048x2048x64 and 4096x512x64 0.83, fewer rows 1.03 to
-#: 1.2 (cpu.md); elsewhere it was not measured for smaller ones.
-LEAST = {"x86-64-v3": (128, 64, 2**21)}
-LEAST_ELSEWHERE = (256, 256, 2**25)
+#: 1.2; on a Sapphire Rapids 256x256x256 0.8, 128x128x128 0.95, 64x512x512 1.04, 100x4096x100 1.1 (cpu.md).
+LEAST = (128, 64, 2**21)
 #: Rows of panels by those of B, zeros included: good, and at most.
 PADDING, MOST_PADDING = 1.3, 2.0
 #: Panels that a block has at least, where there are so many: it copies its piece of A for them.
@@ -53,7 +50,7 @@ PANELS = 4
 
 def blocks(target: Target, dtype: str, m: int, n: int, k: int, batch: int = 1) -> Blocks | None:
     """Those that hold all of k, or the deepest whose steps it nearly fills; None where a product goes another way."""
-    rows, columns, work = LEAST.get(target.arch, LEAST_ELSEWHERE)
+    rows, columns, work = LEAST
     if dtype != "float32" or m < rows or n < columns or batch * m * n * k < work:
         return None
     known = BLOCKS.get(target.arch, ())

@@ -140,8 +140,19 @@ class Vectors(Emitter):
                 start, first = start + high * count, first + count
             return tile_ir.sequence(parts)
 
+        def held(panel: Any, cols: int) -> Stmt:
+            """Of the last panel as many vectors as begin below the limit."""
+            vectors, body = -(-cols // self.lanes), all_rows(panel, cols)
+            if n_limit is None:
+                return body
+            left = n_limit - panel * self.width
+            for count in range(vectors - 1, 0, -1):
+                some = count * self.lanes
+                body = tir.IfThenElse(left <= index(some), all_rows(panel, some), body)
+            return body
+
         def all_panels(first: int, count: int, cols: int) -> Stmt:
-            return loop_within(count, n_limit, first * self.width, cols, lambda p: all_rows(p + index(first), cols))
+            return loop_within(count, n_limit, first * self.width, cols, lambda p: held(p + index(first), cols))
 
         return [all_panels(*part) for part in self.panels]
 
