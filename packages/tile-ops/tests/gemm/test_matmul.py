@@ -322,14 +322,33 @@ def test_tiles_of_a_cpu(target, m, n, k, turned, tile, dtype):
 @pytest.mark.parametrize(
     ("m", "n", "k", "turned", "tile"),
     [(6, 600, 300, True, (16, 128)), (8, 60, 70, True, (16, 64)), (4, 600, 300, True, (8, 64)),
-     (8, 600, 300, False, (1024, 4)), (8, 60, 60, False, (64, 4)), (8, 2000, 60, False, (2048, 8)),
-     (4, 600, 300, False, (1024, 8))],
+     (8, 600, 300, False, (64, 128)), (8, 60, 60, False, (64, 64)), (3, 2000, 60, False, (64, 64)),
+     (2, 600, 300, False, (1024, 8)), (8, 1000, 400, False, (1024, 4)), (8, 2000, 200, False, (2048, 8)),
+     (4, 1000, 400, False, (1024, 8)), (8, 200, 2000, False, (256, 4))],
 )  # fmt: skip
 def test_few_rows_with_avx512(m, n, k, turned, tile):
     problem = GemmProblem(1, m, n, k, "float32", "float32", False, turned, "each", "each", None, None, False)
     ((_, spec),) = plan(problem, V4).kernels
     assert tuple(dict(spec.arguments)[name] for name in ("block_n", "block_k")) == tile
     assert spec in set(shipped(V4))
+
+
+@pytest.mark.cpu("tiles that are not copied")
+@pytest.mark.parametrize("columns", [64, 128, 150, 200])
+@pytest.mark.parametrize("m", [3, 8, 30, 70])
+def test_small_matrices_are_read_where_they_lie(ran, close, m, columns):
+    """Rows apart by more than they have; tiles that end at the matrix and that leave it; several matrices; a transposed A."""
+    wide = torch.randn(130, columns + 70)
+    a, b = torch.randn(m, 128), wide[:128, :columns]
+    assert dict(tile_ops.explain(tile_ops.matmul, a, b).kernels[0].spec.arguments)["in_place"]
+    close(ran(tile_ops.matmul, a, b), reference.matmul(a, b), 1e-4)
+    a, b = torch.randn(2, 100, m).mT, torch.randn(2, 100, columns)
+    close(ran(tile_ops.matmul, a, b), reference.matmul(a, b), 1e-4)
+    last = torch.full((128 * columns + 64,), torch.nan)  # what follows B in memory
+    b = last[: 128 * columns].view(128, columns)
+    b[:] = wide[:128, :columns]
+    a = torch.randn(m, 128)
+    close(ran(tile_ops.matmul, a, b), reference.matmul(a, b), 1e-4)
 
 
 @pytest.mark.cpu("tiles for its vectors and caches")

@@ -35,7 +35,7 @@ def lower_gemm(op: Gemm, site: Site) -> Any:
     if not usable(a, True) or site.share_storage(a, c):
         loads, a = stage_in(a, site, f"{a.source.name}_tile")
         before.append(loads)
-    if not usable(b, True) or site.share_storage(b, c):
+    if not usable(b, op.transpose_b) or site.share_storage(b, c):
         loads, b = stage_in(b, site, f"{b.source.name}_tile")
         before.append(loads)
     if not usable(c, False):

@@ -25,9 +25,9 @@ COLUMNS = forward.COLUMNS["cuda"]
 #: rows 85, 193 (200, 48).
 LEAST, THREADS, EACH = 1024, 64, 32
 STAGES, STAGED = 2, 64 << 10
-#: Tiles of such a block where nothing is summed: 1, 2, 4, 8 of a LayerNorm's x in bfloat16 on an H100, us: 32768 rows of 1024 80.6,
-#: 73.2, 72.5, 75.4 (torch 78.7), 16384 of 4096 142.5, 137.4, 138.4, 142.9, 2048 of 8192 52.7, 45.2, 42.5, 41.1, 131072 of 256 89.7,
-#: 85.4, 84.4, 83.6; in float32 135.4, 137.0, 138.8, 140.5 (25 November 2026).
+#: Tiles of such a block where nothing is summed: 1, 2, 4, 8 of a LayerNorm's x in bfloat16 on an H100, us: 32768 rows of 1024
+#: 80.6, 73.2, 72.5, 75.4 (torch 78.7), 16384 of 4096 142.5, 137.4, 138.4, 142.9, 2048 of 8192 52.7, 45.2, 42.5, 41.1, 131072 of
+#: 256 89.7, 85.4, 84.4, 83.6; in float32 135.4, 137.0, 138.8, 140.5 (25 November 2026).
 TILES_ALONE = 2
 #: A block of softmax: elements of its tile at least, and those of each thread.
 SOFTMAX = (2048, 16)

@@ -191,6 +191,8 @@ class Vectors(Emitter):
         if given.sums is not None:
             args.append(tir.address_of(tir.BufferLoad(given.sums, [row])))
         args += [self.depth, given.clear]
+        b_k = given.b_k if isinstance(given.b_k, int) else 0
+        args += [] if b_k else [given.b_k]
         ahead = [share.lines for share in shares]
         if c.in_tensor:  # its lines come from far, for the stores and the loads before them
             c_row = c.any_stride(c.row_dim) * unit
@@ -199,7 +201,7 @@ class Vectors(Emitter):
         args += [x for share in shares for x in (share.address(number), share.tile.stride)]
         shape = KernelShape(
             self.op.name, rows, -(-cols // self.lanes), self.lanes, cols, a.row_stride * element,
-            a.col_stride * unit, given.b_k, 0 if c.in_tensor else c.row_stride * unit, given.b_padded,
+            a.col_stride * unit, b_k, 0 if c.in_tensor else c.row_stride * unit, given.b_padded,
             given.sums is not None, tuple(ahead),
         )  # fmt: skip
         return tir.Evaluate(tir.call_extern("void", shape.name, *args))

@@ -10,7 +10,7 @@ static (in the name), so that each row of A is one base register with a constant
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .ahead import FetchedLines
@@ -29,7 +29,7 @@ class KernelShape:
 
     `cols` valid columns of `nv * lanes`: the rest of the last vector is masked in C (and in B unless `b_padded`).
     `correction`: the accumulators of row i start at `correction[i]` (int32), see `gemm.py` on int8. `c_row` 0: C lies in a
-    tensor, the stride is an argument. `ahead`: of each matrix that is fetched into the caches meanwhile.
+    tensor, the stride is an argument, and so with `b_k`. `ahead`: of each matrix that is fetched into the caches meanwhile.
     """
 
     instruction: str
@@ -64,40 +64,41 @@ def _kernel(name: str, instruction: str, numbers: str, flags: str) -> Function:
 
 
 def write_kernel(name: str, shape: KernelShape) -> Function:
-    """`void name(a, b, c, [correction], i64 k, i32 clear, [i64 c_row], [next, i64 stride]...)`
+    """`void name(a, b, c, [correction], i64 k, i32 clear, [i64 b_row], [i64 c_row], [next, i64 stride]...)`
 
     `next` and `stride` (bytes between rows) for each of `ahead`.
     """
     op = ALL[shape.instruction]
     pointers = [("a", "ptr"), ("b", "ptr"), ("c", "ptr"), *([("correction", "ptr")] if shape.correction else [])]
-    pitch = [] if shape.c_row else [("c_row", "i64")]
+    pitch = [(name, "i64") for name, known in (("b_row", shape.b_k), ("c_row", shape.c_row)) if not known]
     ahead = [arg for i in range(len(shape.ahead)) for arg in ((f"next{i}", "ptr"), (f"stride{i}", "i64"))]
     arguments = [*pointers, ("k", "i64"), ("clear", "i32"), *pitch, *ahead]
     f = Function(name, "void", arguments, inline=False, arg_attrs="noalias nocapture")
     c = f.args[2]
     k, clear, *more = f.args[len(pointers) :]
-    fetched = more[len(pitch) :]
+    given, fetched = dict(zip((name for name, _ in pitch), more)), more[len(pitch) :]
     type_ = vector(op.acc_type, shape.lanes)
     tiles = [(i, v) for i in range(shape.mr) for v in range(shape.nv)]
     start: dict[tuple[int, int], Value] = {}
     f.block("entry")
+    rows_of_b = [given["b_row"] * i if "b_row" in given else shape.b_k * i for i in range(UNROLLED + 1)]
     for i in range(shape.mr):
         first = f.const(type_, 0)
         if shape.correction:
             first = f.splat(f.load("i32", f.at(f.args[3], 4 * i), 4), shape.lanes)
         start.update({(i, v): first for v in range(shape.nv)})
     state = _State(f.args[0], f.args[1], start)
-    rest, left = _rounds(f, op, shape, state, k, fetched)
+    rest, left = _rounds(f, op, shape, state, rows_of_b, k, fetched)
     some = left.compare("ne", 0)
     f.line(f"br i1 {some.text}, label %loop, label %finish")
-    last = _steps(f, op, shape, "loop", "rest", rest, left, "finish")
+    last = _steps(f, op, shape, "loop", "rest", rest, rows_of_b, left, "finish")
     f.block("finish")
     done = rest.join(f, "finish", ("rest", rest), ("loop", last)).sums
     fresh = clear.compare("ne", 0)
     f.line(f"br i1 {fresh.text}, label %write, label %update")
     for label in ("write", "update"):
         f.block(label)
-        starts = [f.at(c, more[0] * i if pitch else i * shape.c_row) for i in range(shape.mr)]
+        starts = [f.at(c, given["c_row"] * i if "c_row" in given else i * shape.c_row) for i in range(shape.mr)]
         for i, v in tiles:
             at = f.at(starts[i], v * shape.lanes * op.unit_bytes)
             mask = _mask(f, shape, v)
@@ -143,18 +144,20 @@ def _steps(
     label: str,
     before: str,
     start: _State,
+    rows_of_b: Sequence[Value | int],
     turns: Value,
     end: str,
     unrolled: int = 1,
 ) -> _State:
-    """The block `label`, a loop of `turns` times `unrolled` steps along K from `before` to `end`: its last state."""
+    """The block `label`, a loop of `turns` times `unrolled` steps along K from `before` to `end`: its last state. `rows_of_b`:
+    bytes that so many groups along K take in B."""
     f.block(label)
     last = start.named(f, label)
     f.line(f"%{label}.turn = phi i64 [ 0, %{before} ], [ %{label}.turn.next, %{label} ]")
     now = start.join(f, label, (before, start), (label, last))
     sums = dict(now.sums)
     for step in range(unrolled):
-        b = f.at(now.b, step * shape.b_k)
+        b = f.at(now.b, rows_of_b[step]) if step else now.b
         columns = [_load_b(f, op, shape, f.at(b, v * shape.lanes * op.unit_bytes), v) for v in range(shape.nv)]
         for i in range(shape.mr):
             at = f.at(now.a, i * shape.a_row + step * shape.a_k)
@@ -165,7 +168,10 @@ def _steps(
     for t, value in sums.items():
         f.line(f"{last.sums[t].text} = freeze {value.typed()}")
     f.line(f"{last.a.text} = getelementptr inbounds i8, ptr {now.a.text}, i64 {shape.a_k * unrolled}")
-    f.line(f"{last.b.text} = getelementptr inbounds i8, ptr {now.b.text}, i64 {shape.b_k * unrolled}")
+    turn = rows_of_b[unrolled]
+    f.line(
+        f"{last.b.text} = getelementptr inbounds i8, ptr {now.b.text}, i64 {turn if isinstance(turn, int) else turn.text}"
+    )
     f.line(f"%{label}.turn.next = add nuw nsw i64 %{label}.turn, 1")
     f.line(f"%{label}.more = icmp ult i64 %{label}.turn.next, {turns.text}")
     f.line(f"br i1 %{label}.more, label %{label}, label %{end}")
@@ -173,7 +179,13 @@ def _steps(
 
 
 def _rounds(
-    f: Function, op: MultiplyAccumulate, shape: KernelShape, start: _State, k: Value, fetched: list[Value]
+    f: Function,
+    op: MultiplyAccumulate,
+    shape: KernelShape,
+    start: _State,
+    rows_of_b: Sequence[Value | int],
+    k: Value,
+    fetched: list[Value],
 ) -> tuple[_State, Value]:
     """All whole rounds, each of which fetches its lines and makes `ROUND` steps: the state in the block `rest` after them, and
     the steps that are left."""
@@ -188,7 +200,8 @@ def _rounds(
         for at in lines.addresses(f, f.raw("i64", "%round.number"), *fetched[2 * i :][:2]):
             f.fetch(at, stored=True) if not i and not shape.c_row else f.fetch(at, level=2)
     f.line("br label %inner")
-    _steps(f, op, shape, "inner", "round", now, f.const("i64", ROUND // UNROLLED), "round.end", UNROLLED)
+    turns = f.const("i64", ROUND // UNROLLED)
+    _steps(f, op, shape, "inner", "round", now, rows_of_b, turns, "round.end", UNROLLED)
     f.block("round.end")
     f.line("%round.number.next = add nuw nsw i64 %round.number, 1")
     f.line(f"%round.more = icmp ult i64 %round.number.next, {rounds.text}")

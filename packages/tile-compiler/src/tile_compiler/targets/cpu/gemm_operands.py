@@ -76,6 +76,11 @@ class Operand:
             stride *= int(extent)
         return stride
 
+    def knows_stride(self, dim: int) -> bool:
+        given = self.buffer.ty.strides
+        parts = given[dim : dim + 1] if len(given) else self.buffer.ty.shape[dim + 1 :]
+        return all(tile_ir.static(part) is not None for part in parts)
+
     @property
     def row_stride(self) -> int:
         return self.stride(self.row_dim)
@@ -114,12 +119,13 @@ class GemmSpec:
 @dataclass(frozen=True)
 class Prepared:
     """What the kernels read and write: A; `panel(p, group)`, the address of a group along K in a panel of B; the bytes
-    between groups; whether a panel's rows are padded to whole vectors; C; what the sums of each row of C start at (a
-    buffer [M]; None: zero); and whether C is overwritten (int32)."""
+    between groups, an expression of int64 where B lies in a tensor whose rows' distance is not known; whether a panel's
+    rows are padded to whole vectors; C; what the sums of each row of C start at (a buffer [M]; None: zero); and whether C is
+    overwritten (int32)."""
 
     a: Operand
     panel: Callable[[Any, Any], Any]
-    b_k: int
+    b_k: Any
     b_padded: bool
     c: Operand
     sums: Any
@@ -194,11 +200,13 @@ class Emitter:
             stmts.append(loop(rows, lambda i: loop(padded - k, lambda j: copy.store(i, j + k, zero))))
         return stmts, copy
 
-    def prepare_b(self) -> tuple[list[Stmt], Callable[[Any, Any], Any], int, bool]:
+    def prepare_b(self) -> tuple[list[Stmt], Callable[[Any, Any], Any], Any, bool]:
         """Statements, and `panel`, `b_k`, `b_padded` of `Prepared`."""
         spec, op, width = self.spec, self.op, self.width
         b, unit = spec.b, op.unit_bytes
         same = holds(b.dtype, op.b) or (self.flips and dtype_facts(b.dtype).bits <= 8)
+        if b.in_tensor and not b.knows_stride(b.row_dim):  # read in place
+            return [], lambda p, group: b.address(group, p * width), b.any_stride(b.row_dim) * index(unit), False
         along_k = b.row_stride == 1 and b.col_stride != 1
         stmts: list[Stmt] = []
         if not same or 1 not in (b.row_stride, b.col_stride) or (along_k and spec.k % op.group):
