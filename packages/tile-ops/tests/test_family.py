@@ -14,7 +14,11 @@ from tile_ops.prebuild import ARCHS
 
 TARGETS = [Target(kind, arch) for kind, archs in ARCHS.items() for arch in archs]
 #: Kinds of targets on which a family's calls take the kernels of other products.
-SERVED_BY_PRODUCTS = {"gemm_panels": {"cuda", "hip"}, "grouped_gemm_backward": {"cpu"}}
+SERVED_BY_PRODUCTS = {
+    "gemm_in_place": {"cuda", "hip"},
+    "gemm_panels": {"cuda", "hip"},
+    "grouped_gemm_backward": {"cpu"},
+}
 
 
 def test_every_folder_with_kernels_is_a_family():

@@ -69,11 +69,11 @@ class Ahead:
 
 @dataclass(frozen=True)
 class TileProduct:
-    """C (m, n) = (0 if clear else C) + A (m, k) @ B (k, n) over in-bounds tiles, on chip or as `in_place` of the context
-    has it.
+    """C (m, n) = (0 if clear else C) + A (m, k) @ B (k, n) over tiles on chip or as `in_place` of the context has it.
 
     `temporary(shape, dtype, name)` gives a new on-chip buffer. `ahead`: what the operands' next tiles are made from. `limits` for
-    m, n and k, or None: rows and columns of C from there on may be left as they are, and all products are zero.
+    m, n and k, or None: rows and columns of C from there on may be left as they are, and all products are zero. `leaves`: tiles
+    of tensors end there; what lies beyond is neither read nor written.
     """
 
     m: int
@@ -87,6 +87,7 @@ class TileProduct:
     span: Any = None
     ahead: tuple[Ahead, ...] = ()
     limits: tuple[Any, Any, Any] = (None, None, None)
+    leaves: tuple[bool, bool, bool] = (False, False, False)
 
 
 @dataclass
@@ -94,8 +95,8 @@ class CompileContext:
     """One compilation: the target's features (its own type, e.g. `CpuFeatures`), the options, the growing report.
 
     `tile_product` is the target's own lowering of a tile product; it may return None to decline. `in_place`: whether,
-    for element types of A, B and C, it takes tiles of tensors too: of A and B with strides that are known, all three with
-    rows in one piece. `turned_copy` is its lowering of a copy that turns a matrix, which may decline as well.
+    for element types of A, B and C, it takes tiles of tensors too, with rows in one piece, which may leave their tensors.
+    `turned_copy` is its lowering of a copy that turns a matrix, which may decline as well.
     `prints` and `errors` are filled by the lowering of `T.print` and `T.device_assert`: one list of entries for
     each kernel index (see docs/internals/runtime.md, launches). `tiles`: where the elements of the user's tile are, for
     the buffer that holds them in the final form: a Layout (shared memory), a Fragment (registers), or None (a thread's

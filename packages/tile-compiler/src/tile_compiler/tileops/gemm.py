@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx as tir
@@ -18,27 +19,29 @@ from tilelang.ops import Gemm
 def lower_gemm(op: Gemm, site: Site) -> Any:
     """`tl.gemm(a, b, c, clear)` -> the target's tile product, or plain loops where the target offers none.
 
-    Operands in global memory, unless the target takes them in place, operands that may leave their buffer, and a C that
+    Operands in global memory, unless the target takes them in place, on-chip operands that may leave their buffer, and a C that
     shares storage with A or B are copied to on-chip tiles first; C is copied back.
     """
     before: list[Any] = []
     after: list[Any] = []
     a, b, c = op.a, op.b, op.c
     types = element_type(a), element_type(b), element_type(c)
-    in_place = site.ctx.in_place is not None and site.ctx.in_place(*types)
+    takes = site.ctx.in_place is not None and site.ctx.in_place(*types)
+    ends = _Ends.of(op, site)
 
-    def usable(region: Any, strides_known: bool) -> bool:
-        fits = site.on_chip(region) or (in_place and _plain(region, strides_known))
-        return fits and site.ranges.inside(region)
+    def usable(region: Any, bounded: bool = True) -> bool:
+        """A tensor's tile may leave it where the product is `bounded` there."""
+        if site.on_chip(region):
+            return site.ranges.inside(region)
+        return takes and bounded and _plain(region) and _may_leave(region, site)
 
-    limits = _limits(op, site, not usable(c, False))
-    if not usable(a, True) or site.share_storage(a, c):
+    if not usable(a, ends.bound_a) or site.share_storage(a, c):
         loads, a = stage_in(a, site, f"{a.source.name}_tile")
         before.append(loads)
-    if not usable(b, op.transpose_b) or site.share_storage(b, c):
+    if not usable(b, ends.bound_b) or site.share_storage(b, c):
         loads, b = stage_in(b, site, f"{b.source.name}_tile")
         before.append(loads)
-    if not usable(c, False):
+    if not usable(c):
         target = c
         loads, c = stage_in(c, site, f"{c.source.name}_tile")
         before += [] if tile_ir.static(op.clear_accum) == 1 else [loads]
@@ -56,7 +59,8 @@ def lower_gemm(op: Gemm, site: Site) -> Any:
         temporary=site.temporary,
         span=site.span,
         ahead=tuple(site.ahead[r.source] for r in (op.a, op.b) if r.source in site.ahead),
-        limits=limits,
+        limits=ends.limits,
+        leaves=ends.leaves(*(not site.on_chip(region) for region in (a, b, c))),
     )
     body = None if site.ctx.tile_product is None else site.ctx.tile_product(product)
     if body is None:
@@ -64,16 +68,47 @@ def lower_gemm(op: Gemm, site: Site) -> Any:
     return tile_ir.sequence([*before, body, *after])
 
 
-def _limits(op: Gemm, site: Site, staged: bool) -> tuple[Any, Any, Any]:
-    """`TileProduct.limits`. Zeros of A and B add nothing to C, which `clear` would have to overwrite; rows and columns of a
-    `staged` C that are outside of its tensor are not copied back."""
-    a, b = site.limits(op.a), site.limits(op.b)
-    rows, depth_a = a[-1 if op.transpose_a else -2], a[-2 if op.transpose_a else -1]
-    depth_b, columns = b[-1 if op.transpose_b else -2], b[-2 if op.transpose_b else -1]
-    kept = tile_ir.static(op.clear_accum) == 0
-    outside = site.limits(op.c)[-2:] if staged and not site.on_chip(op.c) else (None, None)
-    m, n = (_least(zeros if kept else None, end) for zeros, end in zip((rows, columns), outside))
-    return m, n, _least(depth_a, depth_b)
+@dataclass(frozen=True)
+class _Ends:
+    """From where on rows and columns of A, B and C, as the product has them, are zeros or outside of a tensor (None: nowhere);
+    `kept`: C is added to."""
+
+    a: tuple[Any, Any]
+    b: tuple[Any, Any]
+    c: tuple[Any, Any]
+    kept: bool
+
+    @classmethod
+    def of(cls, op: Gemm, site: Site) -> _Ends:
+        a, b = site.limits(op.a)[-2:], site.limits(op.b)[-2:]
+        c = (None, None) if site.on_chip(op.c) else site.limits(op.c)[-2:]
+        a, b = (part[::-1] if turned else part for part, turned in ((a, op.transpose_a), (b, op.transpose_b)))
+        return cls(a, b, c, tile_ir.static(op.clear_accum) == 0)
+
+    @property
+    def limits(self) -> tuple[Any, Any, Any]:
+        """`TileProduct.limits`. Zeros of A and B add nothing to C, which `clear` would have to overwrite."""
+        m, n = (_least(zeros if self.kept else None, end) for zeros, end in zip((self.a[0], self.b[1]), self.c))
+        return m, n, _least(self.a[1], self.b[0])
+
+    @property
+    def bound_a(self) -> bool:
+        """Whether the limits keep a product inside of A's rows."""
+        return self._bound(self.a[0], self.c[0])
+
+    @property
+    def bound_b(self) -> bool:
+        return self._bound(self.b[1], self.c[1])
+
+    def _bound(self, end: Any, of_c: Any) -> bool:
+        return end is None or self.kept or (of_c is not None and same(end, of_c))
+
+    def leaves(self, a: bool, b: bool, c: bool) -> tuple[bool, bool, bool]:
+        """`TileProduct.leaves`, where the operands named lie in tensors."""
+        m, k_of_a = (a and end is not None for end in self.a)
+        k_of_b, n = (b and end is not None for end in self.b)
+        of_c = [c and end is not None for end in self.c]
+        return m or of_c[0], n or of_c[1], k_of_a or k_of_b
 
 
 def _least(a: Any, b: Any) -> Any:
@@ -82,13 +117,19 @@ def _least(a: Any, b: Any) -> Any:
     return a if same(a, b) else tir.min(a, b)
 
 
-def _plain(region: Any, strides_known: bool) -> bool:
-    """Whether a tensor's tile, its last two dimensions, has rows in one piece, and a known stride between them."""
-    buffer = region.source
-    if not len(buffer.ty.strides):
-        return not strides_known or tile_ir.static(buffer.ty.shape[-1]) is not None
-    apart, along = (tile_ir.static(stride) for stride in buffer.ty.strides[-2:])
-    return along == 1 and (apart is not None or not strides_known)
+def _plain(region: Any) -> bool:
+    """Whether a tensor's tile, its last two dimensions, has rows in one piece."""
+    strides = region.source.ty.strides
+    return not len(strides) or tile_ir.static(strides[-1]) == 1
+
+
+def _may_leave(region: Any, site: Site) -> bool:
+    """Whether a tensor's tile begins inside of it and leaves it at the ends of its last two dimensions at most, where zeros are
+    read."""
+    sizes = region.source.ty.shape
+    begins = all(site.ranges.proves(r.min >= 0) for r in region.region)
+    alone = all(site.ranges.below(r.min + r.extent - 1, size) for r, size in zip(region.region[:-2], sizes))
+    return begins and alone and region.source not in site.safe
 
 
 def _operand(region: Any, row: int, col: int) -> tuple[Any, tuple[Any, ...], int, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import re
 
 import numpy as np
@@ -94,3 +96,135 @@ def test_the_next_panel_and_the_lines_of_c_are_fetched(inside):
 
 def test_operands_that_are_interleaved_are_copied():
     assert all("T.address_of(C[" not in args for what, args in calls("bfloat16") if what == "tiles")
+
+
+TILE_M, TILE_N, TILE_K = 20, 40, 48
+TURNED = [(False, False), (False, True), (True, False), (True, True)]
+LEAVING = [(20, 40, 48), (1, 1, 1), (21, 41, 49), (33, 75, 100), (40, 17, 7), (5, 90, 96)]
+
+
+def tiles_of_tensors(dtype: str, turn_a: bool, turn_b: bool, clear: str, on_chip: bool = False):
+    """C = A @ B, or C += A @ B, by tiles that nothing copies, or of which C's is `on_chip`; strides of rows are free."""
+    m, n, k = T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
+    pitch_a, pitch_b, pitch_c = T.dynamic("pitch_a"), T.dynamic("pitch_b"), T.dynamic("pitch_c")
+
+    @T.prim_func
+    def main(
+        A: T.StridedTensor((k, m) if turn_a else (m, k), (pitch_a, 1), dtype),
+        B: T.StridedTensor((n, k) if turn_b else (k, n), (pitch_b, 1), dtype),
+        C: T.StridedTensor((m, n), (pitch_c, 1), dtype),
+    ):
+        with T.Kernel(T.ceildiv(n, TILE_N), T.ceildiv(m, TILE_M)) as (x, y):
+            rows, columns = slice(y * TILE_M, y * TILE_M + TILE_M), slice(x * TILE_N, x * TILE_N + TILE_N)
+            if on_chip:
+                sums = T.alloc_fragment((TILE_M, TILE_N), dtype)
+                T.copy(C[y * TILE_M, x * TILE_N], sums)
+            for step in T.serial(T.ceildiv(k, TILE_K)):
+                at = slice(step * TILE_K, step * TILE_K + TILE_K)
+                T.gemm(
+                    A[at, rows] if turn_a else A[rows, at],
+                    B[columns, at] if turn_b else B[at, columns],
+                    sums if on_chip else C[rows, columns],
+                    transpose_A=turn_a,
+                    transpose_B=turn_b,
+                    clear_accum=step == 0 if clear == "step" else False,
+                )
+            if on_chip:
+                T.copy(sums, C[y * TILE_M, x * TILE_N])
+
+    return main
+
+
+def guarded(rng: np.random.Generator, rows: int, columns: int, dtype: str) -> np.ndarray:
+    """A matrix whose last element is the last of readable memory, rows apart by NaN, or by the largest number."""
+    item, page = np.dtype(dtype).itemsize, mmap.PAGESIZE
+    pitch = columns + 3
+    size = (rows * pitch - 3) * item
+    pages = -(-size // page)
+    memory = mmap.mmap(-1, (pages + 1) * page)
+    MEMORY.append(memory)  # as long as the test runs
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mprotect(ctypes.c_void_p(start + pages * page), ctypes.c_size_t(page), 0) == 0
+    flat = np.frombuffer(memory, dtype, rows * pitch - 3, offset=pages * page - size)
+    flat[:] = np.nan if np.dtype(dtype).kind == "f" else np.iinfo(dtype).max
+    matrix = np.lib.stride_tricks.as_strided(flat, (rows, columns), (pitch * item, item))
+    matrix[:] = (
+        rng.integers(-8, 8, (rows, columns)) if np.dtype(dtype).kind == "i" else rng.standard_normal((rows, columns))
+    )
+    return matrix
+
+
+MEMORY: list[mmap.mmap] = []
+
+
+@pytest.fixture(autouse=True)
+def _forgets_memory():
+    yield
+    MEMORY.clear()
+
+
+@pytest.mark.parametrize("on_chip", [False, True])
+@pytest.mark.parametrize("clear", ["step", "never"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+@pytest.mark.parametrize("turned", TURNED)
+def test_tiles_that_leave_their_tensors(turned, dtype, clear, on_chip):
+    """Nothing behind a tensor is read, nothing beside its rows used or written."""
+    kernel = tilelang.compile(tiles_of_tensors(dtype, *turned, clear, on_chip), target="cpu")
+    for m, n, k in LEAVING:
+        rng = np.random.default_rng(m + n + k)
+        a, b = (guarded(rng, *shape[:: -1 if turn else 1], dtype) for shape, turn in zip(((m, k), (k, n)), turned))
+        c = guarded(rng, m, n, dtype)
+        apart = np.lib.stride_tricks.as_strided(c, (m - 1, n + 3), c.strides)[:, n:]  # what lies between rows
+        before, kept = c.astype("float64"), apart.copy()
+        kernel(a, b, c)
+        exact = (a.T if turned[0] else a).astype("float64") @ (b.T if turned[1] else b).astype("float64")
+        exact += 0 if clear == "step" else before
+        np.testing.assert_allclose(c, exact, rtol=0, atol={"float32": 1e-5, "float64": 1e-13, "int32": 0}[dtype] * k)
+        np.testing.assert_array_equal(apart, kept)
+
+
+def staged(func) -> list[str]:
+    """Names of the buffers that a kernel copies to."""
+    return sorted(set(re.findall(r"\w+_tile\b", lower(func, Target("cpu", "x86-64-v3")).trace.text())))
+
+
+@pytest.mark.parametrize("turned", TURNED)
+def test_tiles_that_leave_are_not_copied(turned):
+    assert staged(tiles_of_tensors("float32", *turned, "step")) == []
+
+
+def odd(what: str):
+    """Tiles that cannot be read where they lie: A begins before its tensor or has a safe value, or C ends elsewhere than A."""
+    m, n, k = T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
+
+    @T.prim_func
+    def main(A: T.Tensor((m, k), "float32"), B: T.Tensor((k, n), "float32"), C: T.Tensor((TILE_M, n), "float32")):
+        with T.Kernel(1):
+            if what == "safe value":
+                T.annotate_safe_value({A: 2.0})
+            for x in T.serial(T.ceildiv(n, TILE_N)):
+                first = x - 3 if what == "before" else 0
+                columns = slice(x * TILE_N, x * TILE_N + TILE_N)
+                T.gemm(A[first : first + TILE_M, 0:TILE_K], B[0:TILE_K, columns], C[:, columns], clear_accum=True)
+
+    return main
+
+
+@pytest.mark.parametrize("what", ["before", "safe value", "ends elsewhere"])
+def test_other_tiles_are_copied(what):
+    func = odd(what)
+    assert "A_tile" in staged(func)
+    kernel = tilelang.compile(func, target="cpu")
+    for m, n, k in [(7, 41, 5), (20, 40, 48), (60, 90, 60)]:
+        rng = np.random.default_rng(m)
+        a, b = rng.standard_normal((m, k), "float32"), rng.standard_normal((k, n), "float32")
+        c = np.full((TILE_M, n), 7, "float32")
+        kernel(a, b, c)
+        depth = min(k, TILE_K)
+        held = np.full((3 + max(m, TILE_M) + 9, depth), 2.0 if what == "safe value" else 0.0)  # from row -3 on
+        held[3 : 3 + m] = a[:, :depth]
+        for x in range(-(-n // TILE_N)):
+            columns, first = slice(x * TILE_N, (x + 1) * TILE_N), x if what == "before" else 3
+            exact = held[first : first + TILE_M] @ b[:depth, columns].astype("float64")
+            np.testing.assert_allclose(c[:, columns], exact, rtol=0, atol=1e-4)

@@ -262,6 +262,8 @@ def _multiply(
         multiply_by_panels(call, a, b, sums)
         if "combine" in call:
             call["combine"](sums, bias, c, activation)
+    elif "direct" in call:
+        call["direct"](a, b, bias, c, repeat, activation)
     elif "gemv" in call:
         call["gemv"](a, b, bias, c, activation)
     elif "staying" in call:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
+from tile_ops.gemm_in_place import configs as in_place
 from tile_ops.gemm_panels import configs as panels
 from tile_ops.kernel import KernelSpec, Target
 from tile_ops.kernel.spec import Scalar
@@ -18,7 +19,6 @@ from .tiles import (
     LEAST_COLUMNS,
     Tiles,
     all_tiles_of_a_cpu,
-    few_rows_of_a_cpu,
     padding_of_a_cpu,
     tiles_of_a_cpu,
 )
@@ -119,15 +119,8 @@ DOT_ROWS, DOT_ELEMENTS, DOT_STEP = 4, 1 << 20, 64
 #: With AVX-512 so many read more of B's rows at once: elements of a step, and rows of a transposed B. A Sapphire Rapids, one
 #: thread, of torch's time: 8 x 512 x 512 1.3 (8 rows by 64 elements 1.5, tiles 1.8), 8 x 2048 x 512 0.46 (0.52, 0.78).
 LONG_STEP, LONG_ROWS = 128, 16
-#: And such products by row-major matrices of up to so many columns read so many rows at once: 8 x 512 x 512 1.35 of torch's time
-#: (8 at once 1.8), 16 x 1024 x 1024 1.1 (1.25).
-WIDE, WIDE_STEP = 1024, 4
 #: Blocks of columns and parts of k that a CPU's product of few rows has at least, for its cores.
 CPU_BLOCKS = 16
-#: Bytes of a float32 B up to which a CPU's tiles are read where they lie: with AVX2 64x64x64 8.9 to 8.5 us (torch 8.4),
-#: 64x512x512 1.02 of the speed, but 64x2048x2048 0.75 and 16x1024x1024 0.7, whose rows are fetched without foresight. From so
-#: many rows on few ones are such tiles, too: 3x512x512 1.79 to 2.7 of torch's speed, 8x512x512 1.5 to 1.95, 2x64x64 0.97 to 0.89.
-IN_PLACE, IN_PLACE_ROWS = 1 << 20, 3
 #: Bytes of B that a part along k of a CPU's product has at least: fewer, and starting costs more than it brings.
 PART_BYTES = 1 << 20
 
@@ -138,9 +131,12 @@ def plan(problem: GemmProblem, target: Target) -> Plan:
     if problem.scales == "blocks":
         product = _spec(problem, target, _tiles(target, "blocks"))
         return Plan.of({"product": product}, f"scales of {BLOCK} x {BLOCK} blocks", "table: TILES in gemm/configs.py")
+    if (tile := _tile_in_place(problem, target)) is not None:
+        turned, batches = (problem.transpose_a, problem.transpose_b), (problem.batch_a, problem.batch_b)
+        why = f"{problem.m} x {problem.n} by register tiles of a and b where they lie"
+        return Plan.of({"direct": in_place.kernel(tile, *turned, *batches)}, why, "rule: gemm_in_place/configs.py")
     if kernels := _few_rows(problem, target):
-        by_tiles = "scalar products" if problem.transpose_b else "register tiles of B where it lies"
-        why = f"{problem.m} rows: " + (by_tiles if "product" in kernels else "B streams through registers")
+        why = f"{problem.m} rows: " + ("scalar products" if "product" in kernels else "B streams through registers")
         steps = max(1, -(-problem.k // COLUMNS_STEP))
         each = -(-steps // _cpu_parts(problem))
         return Plan.of(kernels, why, "measured: FEW_ROWS in gemm/configs.py", splits=-(-steps // each), steps=each)
@@ -154,15 +150,16 @@ def _on_cpu(problem: GemmProblem, target: Target) -> Plan:
         return Plan.of(_panel_kernels(problem, blocks), why, "rule: gemm_panels/configs.py", **numbers)
     m, n, k_bytes = problem.m, problem.n, problem.k * ITEMSIZE[problem.dtype]
     tiles = tiles_of_a_cpu(target, problem.dtype, m, n, k_bytes, problem.transpose_b, problem.gradient)
-    in_place = _in_place(problem)
-    why = f"{m} x {n} by tiles of {tiles.block_m} x {tiles.block_n}" + (" of b where it lies" if in_place else "")
-    return Plan.of({"product": _spec(problem, target, tiles, in_place)}, why, "measured: LIMITS in gemm/tiles.py")
+    why = f"{m} x {n} by tiles of {tiles.block_m} x {tiles.block_n}"
+    return Plan.of({"product": _spec(problem, target, tiles)}, why, "measured: LIMITS in gemm/tiles.py")
 
 
-def _in_place(problem: GemmProblem) -> bool:
-    """Whether a CPU's tiles of B are read where they lie: kernels take them row by row."""
-    plain = problem.dtype == "float32" and not (problem.transpose_b or problem.gradient)
-    return plain and problem.n * problem.k * ITEMSIZE[problem.dtype] <= IN_PLACE
+def _tile_in_place(problem: GemmProblem, target: Target) -> in_place.Tile | None:
+    plain = problem.dtype == problem.out_dtype == "float32" and not problem.gradient
+    if target.kind != "cpu" or not plain:
+        return None
+    by_panels = _panel_blocks(problem, target) is not None
+    return in_place.tile(target, problem.m, problem.n, problem.k, problem.transpose_b, by_panels)
 
 
 def _few_rows(problem: GemmProblem, target: Target) -> dict[str, KernelSpec] | None:
@@ -179,8 +176,6 @@ def _few_rows(problem: GemmProblem, target: Target) -> dict[str, KernelSpec] | N
         return {"gemv": _gemv_spec(problem, target)}
     if target.kind != "cpu":
         return None
-    if problem.m >= IN_PLACE_ROWS and _in_place(problem):
-        return {"product": _spec(problem, target, few_rows_of_a_cpu(problem.k * ITEMSIZE[problem.dtype]), True)}
     if _cpu_parts(problem) == 1:
         return {"gemv": _columns_spec(problem, target)}
     return {"parts": _column_parts_spec(problem), "combine": _combine_spec(problem)}
@@ -354,18 +349,17 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
         yield from _shipped(replace(scaled, scales="rows"), target)
         yield _spec(replace(scaled, scales="blocks"), target, _tiles(target, "blocks"))
     yield from panels.shipped(target)
+    yield from in_place.shipped(target)
 
 
 def _shipped(problem: GemmProblem, target: Target) -> Iterator[KernelSpec]:
     """All kernels that products of such types and orders may take."""
     depths = (1, DOT_STEP + 1, 2 * DOT_STEP + 1)
-    shapes = [(n, k) for n in COLUMNS for k in (*depths, IN_PLACE // (4 * n) + 1, PART_BYTES)]
+    shapes = [(n, k) for n in COLUMNS for k in (*depths, PART_BYTES)]
     for rows, (n, k) in product(GEMV_ROWS, shapes):
         yield from (_few_rows(replace(problem, m=rows, n=n, k=k), target) or {}).values()
     for tiles in all_tiles_of_a_cpu(target, problem.transpose_b) if target.kind == "cpu" else ():
         yield _spec(problem, target, tiles)
-        if _in_place(problem):
-            yield _spec(problem, target, tiles, in_place=True)
     for size in _sizes(target):
         tiles = _tiles(target, size)
         if _suits(problem, target, size):
@@ -409,7 +403,7 @@ def _held(tiles: Tiles, problem: GemmProblem, target: Target) -> Tiles:
     return replace(tiles, stages=min(tiles.stages, (target.shared_memory - 1024) // stage))
 
 
-def _spec(problem: GemmProblem, target: Target, tiles: Tiles, in_place: bool = False) -> KernelSpec:
+def _spec(problem: GemmProblem, target: Target, tiles: Tiles) -> KernelSpec:
     return KernelSpec.of(
         "gemm",
         "matmul",
@@ -425,7 +419,6 @@ def _spec(problem: GemmProblem, target: Target, tiles: Tiles, in_place: bool = F
         gradient=problem.gradient,
         **_held(tiles, problem, target).arguments(ITEMSIZE[problem.dtype]),
         **padding_of_a_cpu(target, problem.dtype, problem.transpose_b),
-        **({"in_place": True} if in_place else {}),
     )
 
 
@@ -516,9 +509,7 @@ def _gemv_spec(problem: GemmProblem, target: Target) -> KernelSpec:
 
 def _columns_spec(problem: GemmProblem, target: Target) -> KernelSpec:
     ends = {"dtype": problem.dtype, "out_dtype": problem.out_dtype, "bias": _bias(problem)}
-    few = target.arch != "x86-64-v3" and problem.dtype == "float32" and problem.m > DOT_ROWS and problem.n <= WIDE
-    step = {"block_k": WIDE_STEP} if few else {}
-    return KernelSpec.of("gemm", "gemv_columns", None, **ends, **(_columns(problem) | step))
+    return KernelSpec.of("gemm", "gemv_columns", None, **ends, **_columns(problem))
 
 
 def _column_parts_spec(problem: GemmProblem) -> KernelSpec:

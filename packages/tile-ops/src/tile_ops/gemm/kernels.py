@@ -129,19 +129,6 @@ def _padded(shape, dtype, pad):
     return tile[0:rows, 0:columns] if pad else tile
 
 
-@T.macro
-def _multiply_in_place(A_tile, B, z, row, column, transpose_a, B_tile, acc):
-    """acc += op(A_tile) @ the tile of matrix z of B that begins at (row, column), which is copied where it leaves B."""
-    T.assume((z >= 0) & (z < B.shape[0]))
-    if (row + B_tile.shape[0] <= B.shape[1]) & (column + B_tile.shape[1] <= B.shape[2]):
-        T.gemm(
-            A_tile, B[z, row : row + B_tile.shape[0], column : column + B_tile.shape[1]], acc, transpose_A=transpose_a
-        )
-    else:
-        T.copy(B[z, row, column], B_tile)
-        T.gemm(A_tile, B_tile, acc, transpose_A=transpose_a)
-
-
 def matmul(
     dtype,
     out_dtype,
@@ -159,14 +146,13 @@ def matmul(
     threads,
     panel,
     pad=0,
-    in_place=False,
 ):
     """One block for each tile of C.
 
     `scales` None, "rows" (scale_a (m,), scale_b (n,)) or "blocks" (scale_a (m, k / 128), scale_b (k / 128, n / 128); sums
     of 128 products are scaled and added); `bias` the type of the vector, None for integers, which have neither bias nor
     activation. With `gradient` C is G * the slope of the activation at A @ B + bias. `pad` elements lie between the rows of the
-    block's copy of B; `in_place`: tiles inside of B are read where they lie.
+    block's copy of B.
     """
     batch, m, n, k = T.dynamic("batch"), T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
     deep, wide = T.dynamic("deep"), T.dynamic("wide")
@@ -197,20 +183,8 @@ def matmul(
             T.clear(acc)
             for step in T.Pipelined(T.ceildiv(k, block_k), num_stages=stages):
                 _load(A, _matrix(A, batch_a, z, repeat), bm * block_m, step * block_k, transpose_a, A_tile)
-                if not in_place:
-                    _load(B, _matrix(B, batch_b, z, repeat), step * block_k, bn * block_n, transpose_b, B_tile)
-                if in_place:
-                    _multiply_in_place(
-                        A_tile,
-                        B,
-                        _matrix(B, batch_b, z, repeat),
-                        step * block_k,
-                        bn * block_n,
-                        transpose_a,
-                        B_tile,
-                        acc,
-                    )
-                elif parts:
+                _load(B, _matrix(B, batch_b, z, repeat), step * block_k, bn * block_n, transpose_b, B_tile)
+                if parts:
                     T.gemm(A_tile, B_tile, part, transpose_A=transpose_a, transpose_B=transpose_b, clear_accum=True)
                     for i, j in T.Parallel(block_m, block_n):
                         across = scale_b[step, (bn * block_n + j) // 128]

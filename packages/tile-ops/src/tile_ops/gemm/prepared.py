@@ -16,7 +16,7 @@ from .problem import ACTIVATIONS, GemmProblem, allows_tf32
 #: Bytes: what addresses must be multiples of, so that the kernel's variant is the one of the first call.
 ALIGNMENT = 16
 #: Roles of kernels that are all of a plan, with what their tensors are beside a, b, the bias and the result.
-_TENSORS = {"product": (2, 1), "staying": (2, 0), "gemv": (0, 0)}
+_TENSORS = {"product": (2, 1), "staying": (2, 0), "gemv": (0, 0), "direct": (0, 0)}
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Prepared:
             kernel = call["parts"].prepared(a, b, parts, call.numbers["steps"])
             return cls(kernel, (), (), no_bias, call["combine"].prepared(parts, bias, c, activation), shape, still)
         before, after = ((None,) * count for count in _TENSORS[role])
-        numbers = (*([repeat] if role == "product" else []), activation)
+        numbers = (*([repeat] if role in ("product", "direct") else []), activation)
         return cls(call[role].prepared(a, b, *before, bias, *after, c, *numbers), before, after, no_bias, still=still)
 
     def run(self, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, c: torch.Tensor) -> bool:

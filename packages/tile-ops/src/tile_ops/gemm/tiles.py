@@ -70,12 +70,6 @@ def tiles_of_a_cpu(
     return _tiles(rows, _holding(n, LEAST_COLUMNS, columns), _step(k_bytes, step))
 
 
-def few_rows_of_a_cpu(k_bytes: int) -> Tiles:
-    """Of up to eight rows by a matrix that is read where it lies: register tiles of four rows. With AVX2 8 x 512 x 512 takes
-    50 us, by 64 columns and 2048 bytes, 256 and 512 columns 56, 53, 76 (torch 97)."""
-    return _tiles(8, LEAST_COLUMNS, _step(k_bytes, SHORT_STEP))
-
-
 def padding_of_a_cpu(target: Target, dtype: str, transpose_b: bool) -> dict[str, int]:
     """Elements between the rows of a block's copy of B, where they bring anything: kernels read float32 row by row there, and
     rows 512 bytes apart share lines of the first cache. 32x512x512 in 0.91, 96x2048x1024 in 0.96 of the time."""

@@ -14,8 +14,9 @@
 | 8-bit integers -> int32 without | vpmaddwd | both widened to int16, B in pairs |
 | other floats | f32 (f64 if one is) fma | converted to it |
 
-Of operands of one type and no groups, tiles of tensors are read in place, and written (`in_place`): the lines of C that a
-kernel will need, and those that the next round of the loop around reads of A and B, are fetched while it multiplies.
+Of operands of one type and no groups, tiles of tensors are read in place, and written (`in_place`), as far as they are inside;
+a transposed B is turned into panels from there. The lines of C that a kernel will need, and those that the next round of the
+loop around reads of A and B, are fetched while it multiplies.
 
 C of another type than the accumulator is converted before and rounded after, once per call. The kernels for the first two
 are in `tile_kernels.py`, the others in `gemm_kernels.py`; those of few rows of floats by a transposed B in `gemm_dots.py`.
@@ -23,6 +24,7 @@ are in `tile_kernels.py`, the others in `gemm_kernels.py`; those of few rows of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tvm import tirx as tir
@@ -81,15 +83,18 @@ def in_place(a: str, b: str, c: str, features: CpuFeatures) -> bool:
     return op.group == 1 and holds(a, op.a) and holds(b, op.b) and holds(c, op.acc)
 
 
-def register_tile(op: MultiplyAccumulate, features: CpuFeatures, m: int, n: int) -> tuple[int, int]:
+def register_tile(
+    op: MultiplyAccumulate, features: CpuFeatures, m: int, n: int, in_tensor: bool = False
+) -> tuple[int, int]:
     """(rows, column vectors) of the accumulator tile.
 
     14 x 2 of 32 registers and 6 x 2 of 16 leave room for B and the broadcast A and were the fastest on Zen 4 and 5, and
     6 x 4 on Sapphire Rapids (0.62 of the loads; float32 68 GFLOP/s against 62), where the level has AMX
-    (benchmarks/cpu_microkernel.py). Few rows take more columns, so that eight or more accumulators hide the latency of
+    (benchmarks/cpu_microkernel.py), or where A lies in a tensor: addresses of more rows fit no registers (96x96x96 0.94 of torch
+    against 0.61 on Sapphire Rapids). Few rows take more columns, so that eight or more accumulators hide the latency of
     the multiply-add.
     """
-    rows = 14 if features.registers == 32 and not features.amx else 6
+    rows = 14 if features.registers == 32 and not (features.amx or in_tensor) else 6
     columns = -(-n // op.lanes(features))
     rows = min(m, rows)
     budget = 28 if features.registers == 32 else 12
@@ -115,7 +120,7 @@ class Vectors(Emitter):
     def __init__(self, spec: GemmSpec, op: MultiplyAccumulate) -> None:
         super().__init__(spec)
         self.op, self.lanes = op, op.lanes(spec.features)
-        rows, nv = register_tile(op, spec.features, spec.m, spec.n)
+        rows, nv = register_tile(op, spec.features, spec.m, spec.n, spec.a.in_tensor)
         self.width, self.row_blocks = nv * self.lanes, balanced(spec.m, rows)
 
     def products(self, given: Prepared) -> list[Stmt]:
@@ -125,36 +130,65 @@ class Vectors(Emitter):
         ]
 
         m_limit, n_limit, _ = self.limits
+        n_leaves = self.spec.leaves[1]
 
-        def rows(panel: Any, cols: int, first: int, start: int, high: int, count: int) -> Stmt:
+        def rows(panel: Any, cols: int, first: int, start: int, high: int, count: int, ends: Any) -> Stmt:
             def one(t: Any) -> Stmt:
                 number = panel * blocks + (t + index(first))
-                return self.kernel(given, panel, cols, index(start) + t * high, high, shares, number)
+                return self.kernel(given, panel, cols, index(start) + t * high, high, shares, number, ends)
 
             return loop_within(count, m_limit, start, high, one)
 
-        def all_rows(panel: Any, cols: int) -> Stmt:
+        def all_rows(panel: Any, cols: int, ends: Any = None) -> Stmt:
             parts, start, first = [], 0, 0
             for high, count in self.row_blocks:
-                parts.append(rows(panel, cols, first, start, high, count))
+                parts.append(rows(panel, cols, first, start, high, count, ends))
                 start, first = start + high * count, first + count
             return tile_ir.sequence(parts)
 
         def held(panel: Any, cols: int) -> Stmt:
-            """Of the last panel as many vectors as begin below the limit."""
+            """Of the last panel as many vectors as begin below the limit; what `leaves` ends there."""
             vectors, body = -(-cols // self.lanes), all_rows(panel, cols)
             if n_limit is None:
                 return body
             left = n_limit - panel * self.width
-            for count in range(vectors - 1, 0, -1):
-                some = count * self.lanes
-                body = tir.IfThenElse(left <= index(some), all_rows(panel, some), body)
+            ends = left if n_leaves else None
+            for count in range(vectors if n_leaves else vectors - 1, 0, -1):
+                some = min(cols, count * self.lanes)
+                within = left < index(some) if count == vectors else left <= index(some)
+                body = tir.IfThenElse(within, all_rows(panel, some, ends), body)
             return body
 
         def all_panels(first: int, count: int, cols: int) -> Stmt:
             return loop_within(count, n_limit, first * self.width, cols, lambda p: held(p + index(first), cols))
 
         return [all_panels(*part) for part in self.panels]
+
+    def prepare_b(self) -> tuple[list[Stmt], Callable[[Any, Any], Any], Any, bool]:
+        """A transposed B in a tensor is turned into panels from there."""
+        spec, b, unit = self.spec, self.spec.b, self.op.unit_bytes
+        if not b.in_tensor or b.row_dim != len(b.origin) - 1:
+            return super().prepare_b()
+        packed = spec.scratch(
+            self.op.acc, (-(-spec.n // self.width), whole_blocks(self.groups, self.lanes), self.width)
+        )
+        limit, pitch = self.limits[1] if spec.leaves[1] else None, b.any_stride(b.col_dim) * index(unit)
+
+        def panel(p: Any, group: Any) -> Any:
+            return tir.address_of(tir.BufferLoad(packed, [p, group, index(0)]))
+
+        def turned(first: int, count: int, cols: int) -> Stmt:
+            name = f"tl.turn.{8 * unit}.{self.lanes}_{cols}_{self.width * unit}.n"
+
+            def one(t: Any) -> Stmt:
+                p = t + index(first)
+                there = index(cols) if limit is None else tir.min(limit - p * self.width, index(cols))
+                args = b.address(index(0), p * self.width), panel(p, index(0)), self.depth, pitch, there
+                return tir.Evaluate(tir.call_extern("void", name, *args))
+
+            return loop_within(count, limit, first * self.width, cols, one)
+
+        return [turned(*part) for part in self.panels], panel, self.width * unit, True
 
     @property
     def limits(self) -> tuple[Any, Any, Any]:
@@ -163,13 +197,14 @@ class Vectors(Emitter):
 
     @property
     def depth(self) -> Any:
-        """Groups along K that are not all zeros, one at least: C may have to be cleared."""
+        """Groups along K that are not all zeros, one at least where it is there to read."""
         limit = self.limits[2]
         if limit is None:
             return index(self.groups)
         size = self.op.group
         groups = tir.floordiv(limit + index(size - 1), index(size))
-        return tir.min(tir.max(groups, index(1)), index(self.groups))
+        least = index(0 if self.spec.leaves[2] else 1)
+        return tir.min(tir.max(groups, least), index(self.groups))
 
     @property
     def rounds(self) -> int:
@@ -181,28 +216,35 @@ class Vectors(Emitter):
         return [tile for tile in self.spec.ahead if tile.in_place and c.in_tensor]
 
     def kernel(
-        self, given: Prepared, panel: Any, cols: int, row: Any, rows: int, shares: list[Share], number: Any
+        self, given: Prepared, panel: Any, cols: int, row: Any, rows: int, shares: list[Share], number: Any, ends: Any
     ) -> Stmt:
-        """Block `number` of the product: `rows` from `row` on by a panel's `cols`."""
+        """Block `number` of the product: `rows` from `row` on by a panel's `cols`, of which `ends` are there (None: all)."""
         a, c, unit = given.a, given.c, self.op.unit_bytes
         element, zero = unit // self.op.group, index(0)
         first = c.address(row, panel * self.width)
+        steps = (a.row_dim, element), (a.col_dim, unit)
+        a_row, a_k = (a.stride(dim) * size if a.knows_stride(dim) else 0 for dim, size in steps)
         args = [a.address(row, zero), given.panel(panel, zero), first]
         if given.sums is not None:
             args.append(tir.address_of(tir.BufferLoad(given.sums, [row])))
         args += [self.depth, given.clear]
+        args += [a.any_stride(dim) * size for known, (dim, size) in zip((a_row, a_k), steps) if not known]
         b_k = given.b_k if isinstance(given.b_k, int) else 0
         args += [] if b_k else [given.b_k]
         ahead = [share.lines for share in shares]
         if c.in_tensor:  # its lines come from far, for the stores and the loads before them
             c_row = c.any_stride(c.row_dim) * unit
             ahead.insert(0, FetchedLines.of(rows, cols * unit, self.rounds))
-            args += [c_row, first, c_row]
+            args.append(c_row)
+        m_leaves, m_limit = self.spec.leaves[0], self.limits[0]
+        args += [tir.min(m_limit - row, index(rows))] if m_leaves else []
+        args += [] if ends is None else [ends]
+        args += [first, c_row] if c.in_tensor else []
         args += [x for share in shares for x in (share.address(number), share.tile.stride)]
         shape = KernelShape(
-            self.op.name, rows, -(-cols // self.lanes), self.lanes, cols, a.row_stride * element,
-            a.col_stride * unit, b_k, 0 if c.in_tensor else c.row_stride * unit, given.b_padded,
-            given.sums is not None, tuple(ahead),
+            self.op.name, rows, -(-cols // self.lanes), self.lanes, cols, a_row, a_k, b_k,
+            0 if c.in_tensor else c.row_stride * unit, given.b_padded, given.sums is not None,
+            m_leaves, ends is not None, tuple(ahead),
         )  # fmt: skip
         return tir.Evaluate(tir.call_extern("void", shape.name, *args))
 
@@ -225,6 +267,11 @@ class Vectors(Emitter):
         target = tir.address_of(tir.BufferLoad(sums, [zero]))
         rows = tir.const(spec.m, "int64")
         return [tir.Evaluate(tir.call_extern("void", name, a.address(zero, zero), target, rows))], sums
+
+
+def whole_blocks(count: int, size: int) -> int:
+    """`count`, or the next multiple of `size`."""
+    return -(-count // size) * size
 
 
 def balanced(total: int, most: int) -> list[tuple[int, int]]:

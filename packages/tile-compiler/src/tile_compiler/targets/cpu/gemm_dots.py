@@ -31,6 +31,9 @@ _WITHIN = 128
 
 def by_dots(spec: GemmSpec, op: MultiplyAccumulate) -> bool:
     """Whether `Dots` computes the product."""
+    operands = (spec.a, spec.b, spec.c)
+    if any(spec.leaves) or not all(x.knows_stride(dim) for x in operands for dim in (x.row_dim, x.col_dim)):
+        return False  # strides are in the kernels' names, and nothing ends
     along_k = spec.b.col_stride != 1 and spec.b.row_stride == 1
     rows = spec.a.col_stride == 1 or not holds(spec.a.dtype, op.a)
     return op in (FMA_F32, FMA_F64) and along_k and rows and spec.m <= min(FEW_ROWS, spec.k // op.lanes(spec.features))

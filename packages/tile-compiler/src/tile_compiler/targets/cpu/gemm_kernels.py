@@ -10,8 +10,9 @@ static (in the name), so that each row of A is one base register with a constant
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from .ahead import FetchedLines
 from .instructions.multiply_accumulate import ALL, MultiplyAccumulate
@@ -29,7 +30,8 @@ class KernelShape:
 
     `cols` valid columns of `nv * lanes`: the rest of the last vector is masked in C (and in B unless `b_padded`).
     `correction`: the accumulators of row i start at `correction[i]` (int32), see `gemm.py` on int8. `c_row` 0: C lies in a
-    tensor, the stride is an argument, and so with `b_k`. `ahead`: of each matrix that is fetched into the caches meanwhile.
+    tensor, the stride is an argument, and so with `a_row`, `a_k` and `b_k`. `some_rows`, `some_columns`: how many there are is an
+    argument; the others are neither read nor written. `ahead`: of each matrix that is fetched into the caches meanwhile.
     """
 
     instruction: str
@@ -43,20 +45,24 @@ class KernelShape:
     c_row: int
     b_padded: bool
     correction: bool
+    some_rows: bool = False
+    some_columns: bool = False
     ahead: tuple[FetchedLines, ...] = ()
 
     @property
     def name(self) -> str:
         numbers = [self.mr, self.nv, self.lanes, self.cols, self.a_row, self.a_k, self.b_k, self.c_row]
         numbers += [n for lines in self.ahead for n in (lines.each, lines.row)]
-        flags = "p" * self.b_padded + "c" * self.correction
+        flags = "p" * self.b_padded + "c" * self.correction + "r" * self.some_rows + "s" * self.some_columns
         return f"tl.gemm.{self.instruction}.{'_'.join(map(str, numbers))}.{flags or 'n'}"
 
     @classmethod
     def parse(cls, instruction: str, numbers: str, flags: str) -> KernelShape:
         mr, nv, lanes, cols, a_row, a_k, b_k, c_row, *ahead = (int(n) for n in numbers.split("_"))
         fetched = tuple(FetchedLines(*pair) for pair in zip(ahead[::2], ahead[1::2]))
-        return cls(instruction, mr, nv, lanes, cols, a_row, a_k, b_k, c_row, "p" in flags, "c" in flags, fetched)
+        padded, correction, rows, columns = (flag in flags for flag in "pcrs")
+        sizes = mr, nv, lanes, cols, a_row, a_k, b_k, c_row
+        return cls(instruction, *sizes, padded, correction, rows, columns, fetched)
 
 
 def _kernel(name: str, instruction: str, numbers: str, flags: str) -> Function:
@@ -64,50 +70,83 @@ def _kernel(name: str, instruction: str, numbers: str, flags: str) -> Function:
 
 
 def write_kernel(name: str, shape: KernelShape) -> Function:
-    """`void name(a, b, c, [correction], i64 k, i32 clear, [i64 b_row], [i64 c_row], [next, i64 stride]...)`
+    """`void name(a, b, c, [correction], k, i32 clear, [a_row], [a_k], [b_row], [c_row], [rows], [columns], [next, stride]...)`
 
-    `next` and `stride` (bytes between rows) for each of `ahead`.
+    Numbers are i64, strides in bytes; `next` and `stride` for each of `ahead`.
     """
     op = ALL[shape.instruction]
     pointers = [("a", "ptr"), ("b", "ptr"), ("c", "ptr"), *([("correction", "ptr")] if shape.correction else [])]
-    pitch = [(name, "i64") for name, known in (("b_row", shape.b_k), ("c_row", shape.c_row)) if not known]
+    known: dict[str, Any] = {"a_row": shape.a_row, "a_k": shape.a_k, "b_row": shape.b_k, "c_row": shape.c_row}
+    wanted = [name for name, value in known.items() if not value]
+    wanted += ["rows"] * shape.some_rows + ["columns"] * shape.some_columns
     ahead = [arg for i in range(len(shape.ahead)) for arg in ((f"next{i}", "ptr"), (f"stride{i}", "i64"))]
-    arguments = [*pointers, ("k", "i64"), ("clear", "i32"), *pitch, *ahead]
+    arguments = [*pointers, ("k", "i64"), ("clear", "i32"), *((name, "i64") for name in wanted), *ahead]
     f = Function(name, "void", arguments, inline=False, arg_attrs="noalias nocapture")
     c = f.args[2]
     k, clear, *more = f.args[len(pointers) :]
-    given, fetched = dict(zip((name for name, _ in pitch), more)), more[len(pitch) :]
+    given, fetched = {**known, **dict(zip(wanted, more))}, more[len(wanted) :]
     type_ = vector(op.acc_type, shape.lanes)
-    tiles = [(i, v) for i in range(shape.mr) for v in range(shape.nv)]
     start: dict[tuple[int, int], Value] = {}
     f.block("entry")
-    rows_of_b = [given["b_row"] * i if "b_row" in given else shape.b_k * i for i in range(UNROLLED + 1)]
+    walk = _Walk.of(f, shape, given)
     for i in range(shape.mr):
         first = f.const(type_, 0)
         if shape.correction:
             first = f.splat(f.load("i32", f.at(f.args[3], 4 * i), 4), shape.lanes)
         start.update({(i, v): first for v in range(shape.nv)})
     state = _State(f.args[0], f.args[1], start)
-    rest, left = _rounds(f, op, shape, state, rows_of_b, k, fetched)
+    rest, left = _rounds(f, op, shape, state, walk, k, fetched)
     some = left.compare("ne", 0)
     f.line(f"br i1 {some.text}, label %loop, label %finish")
-    last = _steps(f, op, shape, "loop", "rest", rest, rows_of_b, left, "finish")
+    last = _steps(f, op, shape, "loop", "rest", rest, walk, left, "finish")
     f.block("finish")
     done = rest.join(f, "finish", ("rest", rest), ("loop", last)).sums
     fresh = clear.compare("ne", 0)
     f.line(f"br i1 {fresh.text}, label %write, label %update")
     for label in ("write", "update"):
         f.block(label)
-        starts = [f.at(c, given["c_row"] * i if "c_row" in given else i * shape.c_row) for i in range(shape.mr)]
-        for i, v in tiles:
-            at = f.at(starts[i], v * shape.lanes * op.unit_bytes)
-            mask = _mask(f, shape, v)
-            total = done[i, v]
-            if label == "update":
-                total = total + load_masked(f, type_, at, op.unit_bytes, mask)
-            store_masked(f, total, at, op.unit_bytes, mask)
+        for i in range(shape.mr):
+            if shape.some_rows and i:
+                there = given["rows"].compare("ugt", i)
+                f.line(f"br i1 {there.text}, label %{label}.{i}, label %done")
+                f.block(f"{label}.{i}")
+            row = f.at(c, given["c_row"] * i)
+            for v in range(shape.nv):
+                at = f.at(row, v * shape.lanes * op.unit_bytes)
+                total = done[i, v]
+                if label == "update":
+                    total = total + load_masked(f, type_, at, op.unit_bytes, walk.masks[v])
+                store_masked(f, total, at, op.unit_bytes, walk.masks[v])
+        f.ret()
+    if shape.some_rows and shape.mr > 1:
+        f.block("done")
         f.ret()
     return f
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """Where the operands of a step lie, in bytes from its begin: rows of A, and so many steps on in A and in B; and the lanes of
+    each vector of columns that are there (None: all)."""
+
+    rows_of_a: Sequence[Value | int]
+    steps_of_a: Sequence[Value | int]
+    steps_of_b: Sequence[Value | int]
+    masks: Sequence[Value | None]
+
+    @classmethod
+    def of(cls, f: Function, shape: KernelShape, given: Mapping[str, Any]) -> _Walk:
+        rows: list[Value | int] = [0]
+        for i in range(1, shape.mr):
+            row = given["a_row"] * i
+            if shape.some_rows:  # those that are not there: the first one again
+                row = given["rows"].compare("ugt", i).select(f.const("i64", row) if shape.a_row else row, 0)
+            rows.append(row)
+        steps_of_a, steps_of_b = ([given[name] * i for i in range(UNROLLED + 1)] for name in ("a_k", "b_row"))
+        masks = [_mask(f, shape, v) for v in range(shape.nv)]
+        if shape.some_columns:
+            masks[-1] = _some_lanes(f, shape.lanes, given["columns"] - (shape.nv - 1) * shape.lanes)
+        return cls(rows, steps_of_a, steps_of_b, masks)
 
 
 @dataclass(frozen=True)
@@ -144,34 +183,34 @@ def _steps(
     label: str,
     before: str,
     start: _State,
-    rows_of_b: Sequence[Value | int],
+    walk: _Walk,
     turns: Value,
     end: str,
     unrolled: int = 1,
 ) -> _State:
-    """The block `label`, a loop of `turns` times `unrolled` steps along K from `before` to `end`: its last state. `rows_of_b`:
-    bytes that so many groups along K take in B."""
+    """The block `label`, a loop of `turns` times `unrolled` steps along K from `before` to `end`: its last state."""
     f.block(label)
     last = start.named(f, label)
     f.line(f"%{label}.turn = phi i64 [ 0, %{before} ], [ %{label}.turn.next, %{label} ]")
     now = start.join(f, label, (before, start), (label, last))
     sums = dict(now.sums)
     for step in range(unrolled):
-        b = f.at(now.b, rows_of_b[step]) if step else now.b
-        columns = [_load_b(f, op, shape, f.at(b, v * shape.lanes * op.unit_bytes), v) for v in range(shape.nv)]
+        b = f.at(now.b, walk.steps_of_b[step]) if step else now.b
+        columns = [_load_b(f, op, shape, f.at(b, v * shape.lanes * op.unit_bytes), walk, v) for v in range(shape.nv)]
         for i in range(shape.mr):
-            at = f.at(now.a, i * shape.a_row + step * shape.a_k)
+            at = f.at(f.at(now.a, walk.rows_of_a[i]), walk.steps_of_a[step])
             wide = f.splat(f.load(op.unit_type, at, max(1, op.unit_bytes // op.group)), shape.lanes)
             for v in range(shape.nv):
                 new = op.write(f, sums[i, v], wide, columns[v])
                 sums[i, v] = f.emit(new.type, f"freeze {new.typed()}")
     for t, value in sums.items():
         f.line(f"{last.sums[t].text} = freeze {value.typed()}")
-    f.line(f"{last.a.text} = getelementptr inbounds i8, ptr {now.a.text}, i64 {shape.a_k * unrolled}")
-    turn = rows_of_b[unrolled]
-    f.line(
-        f"{last.b.text} = getelementptr inbounds i8, ptr {now.b.text}, i64 {turn if isinstance(turn, int) else turn.text}"
-    )
+    for next_, pointer, turn in (
+        (last.a, now.a, walk.steps_of_a[unrolled]),
+        (last.b, now.b, walk.steps_of_b[unrolled]),
+    ):
+        size = turn if isinstance(turn, int) else turn.text
+        f.line(f"{next_.text} = getelementptr inbounds i8, ptr {pointer.text}, i64 {size}")
     f.line(f"%{label}.turn.next = add nuw nsw i64 %{label}.turn, 1")
     f.line(f"%{label}.more = icmp ult i64 %{label}.turn.next, {turns.text}")
     f.line(f"br i1 %{label}.more, label %{label}, label %{end}")
@@ -183,7 +222,7 @@ def _rounds(
     op: MultiplyAccumulate,
     shape: KernelShape,
     start: _State,
-    rows_of_b: Sequence[Value | int],
+    walk: _Walk,
     k: Value,
     fetched: list[Value],
 ) -> tuple[_State, Value]:
@@ -201,7 +240,7 @@ def _rounds(
             f.fetch(at, stored=True) if not i and not shape.c_row else f.fetch(at, level=2)
     f.line("br label %inner")
     turns = f.const("i64", ROUND // UNROLLED)
-    _steps(f, op, shape, "inner", "round", now, rows_of_b, turns, "round.end", UNROLLED)
+    _steps(f, op, shape, "inner", "round", now, walk, turns, "round.end", UNROLLED)
     f.block("round.end")
     f.line("%round.number.next = add nuw nsw i64 %round.number, 1")
     f.line(f"%round.more = icmp ult i64 %round.number.next, {rounds.text}")
@@ -211,8 +250,8 @@ def _rounds(
     return state, k & (ROUND - 1)
 
 
-def _load_b(f: Function, op: MultiplyAccumulate, shape: KernelShape, at: Value, v: int) -> Value:
-    mask = None if shape.b_padded else _mask(f, shape, v)
+def _load_b(f: Function, op: MultiplyAccumulate, shape: KernelShape, at: Value, walk: _Walk, v: int) -> Value:
+    mask = None if shape.b_padded else walk.masks[v]
     return load_masked(f, vector(op.unit_type, shape.lanes), at, max(1, op.unit_bytes // op.group), mask)
 
 
@@ -223,6 +262,12 @@ def _mask(f: Function, shape: KernelShape, v: int) -> Value | None:
         return None
     lanes = ", ".join(f"i1 {'true' if lane < valid else 'false'}" for lane in range(shape.lanes))
     return f.raw(vector("i1", shape.lanes), f"<{lanes}>")
+
+
+def _some_lanes(f: Function, lanes: int, count: Value) -> Value:
+    """The mask of the first `count`."""
+    numbers = ", ".join(f"i32 {lane}" for lane in range(lanes))
+    return f.raw(vector("i32", lanes), f"<{numbers}>").compare("slt", f.splat(count.convert("trunc", "i32"), lanes))
 
 
 def load_masked(f: Function, type_: str, at: Value, align: int, mask: Value | None) -> Value:
@@ -356,6 +401,58 @@ def _transpose(name: str, bits: str, numbers: str, flags: str) -> Function:
     return f
 
 
+def _turn(name: str, bits: str, numbers: str, flags: str) -> Function:
+    """`void name(ptr source, ptr panel, i64 units, i64 pitch, i64 rows)`: the same of so many units of so many rows, `pitch`
+    bytes apart. What lies beyond is not read; of the last square of each way the panel holds any numbers there.
+
+    numbers: lanes, most rows, panel row bytes.
+    """
+    lanes, most, panel_row = (int(n) for n in numbers.split("_"))
+    unit = int(bits) // 8
+    args = [("s", "ptr"), ("d", "ptr"), ("units", "i64"), ("pitch", "i64"), ("rows", "i64")]
+    f = Function(name, "void", args, inline=False, arg_attrs="noalias nocapture")
+    source, panel, units, pitch, rows = f.args
+    type_ = vector(f"i{bits}", lanes)
+
+    def write(block: Value, mask: Value | None, label: str) -> None:
+        start = f.at(source, block * (lanes * unit))
+        into = f.at(panel, block * (lanes * panel_row))
+        for first in range(0, most, lanes):
+            if first:
+                f.line(f"br i1 {rows.compare('ugt', first).text}, label %{label}.{first}, label %{label}.done")
+                f.block(f"{label}.{first}")
+            read = []
+            for j in range(first, min(first + lanes, most)):
+                row = rows.compare("ugt", j).select(pitch * j, 0)  # of a row that is not there the first one
+                read.append(load_masked(f, type_, f.at(start, row), unit, mask))
+            read += [f.const(type_, 0)] * (lanes - len(read))
+            for i, value in enumerate(_transpose_square(f, read)):
+                valid = _lane_mask(f, lanes, min(lanes, most - first))
+                store_masked(f, value, f.at(into, i * panel_row + first * unit), unit, valid)
+        f.line(f"br label %{label}.done")
+        f.block(f"{label}.done")
+
+    f.block("entry")
+    full, left = units >> (lanes.bit_length() - 1), units & (lanes - 1)
+    f.line(f"br i1 {full.compare('ne', 0).text}, label %pre, label %rest")
+    f.block("pre")
+    f.line("br label %k")
+    f.block("k")
+    f.line("%k.i = phi i64 [ 0, %pre ], [ %k.next, %whole.done ]")
+    write(f.raw("i64", "%k.i"), None, "whole")
+    f.line("%k.next = add nuw nsw i64 %k.i, 1")
+    f.line(f"%k.more = icmp ult i64 %k.next, {full.text}")
+    f.line("br i1 %k.more, label %k, label %rest")
+    f.block("rest")
+    f.line(f"br i1 {left.compare('ne', 0).text}, label %part, label %end")
+    f.block("part")
+    write(full, _some_lanes(f, lanes, left), "last")
+    f.line("br label %end")
+    f.block("end")
+    f.ret()
+    return f
+
+
 def _transpose_square(f: Function, rows: list[Value]) -> list[Value]:
     """lanes x lanes elements, by log2(lanes) rounds that swap blocks of 1, 2, 4, ... across pairs of rows."""
     lanes = len(rows)
@@ -405,5 +502,6 @@ WRITERS: dict[str, Callable[..., Function]] = {
     "gemm": _kernel,
     "interleave": _interleave,
     "transpose": _transpose,
+    "turn": _turn,
     "row_sums": _row_sums,
 }

@@ -100,7 +100,7 @@ class GemmSpec:
 
     `clear_accum`: C is overwritten instead of added to (an expression or a bool). `scratch(dtype, shape)` makes an
     on-chip buffer for the time of the GEMM. `ahead`: what may be fetched into the caches meanwhile. `limits` of m, n and k:
-    what lies beyond may be left out (`TileProduct`).
+    what lies beyond may be left out, and must be where an operand `leaves` its tensor there (`TileProduct`).
     """
 
     m: int
@@ -114,6 +114,7 @@ class GemmSpec:
     clear_accum: Any = False
     ahead: tuple[Ahead, ...] = ()
     limits: tuple[Any, Any, Any] = (None, None, None)
+    leaves: tuple[bool, bool, bool] = (False, False, False)
 
 
 @dataclass(frozen=True)

@@ -126,6 +126,7 @@ def tile_product(problem: TileProduct, features: CpuFeatures) -> Any:
         clear_accum=problem.clear,
         ahead=problem.ahead,
         limits=problem.limits,
+        leaves=problem.leaves,
     )
     return gemm.emit_gemm(spec)
 

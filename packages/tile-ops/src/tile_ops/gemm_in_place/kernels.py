@@ -1,0 +1,54 @@
+"""Products of float32 matrices in tile language that copy nothing: C = activation(A @ B + bias), all where they lie.
+
+A: (batch_a, m, k), B: (batch_b, k, n), C: (batch, m, n) with rows of any pitch; a transposed operand is stored with its last
+two dimensions exchanged. The parameters are those of `tile_ops.gemm.kernels.matmul` that these types need. All extents and
+pitches are dynamic.
+"""
+
+import tilelang.language as T
+from tile_ops.gemm.kernels import _activate, _add, _matrix, _operand, _result
+
+
+@T.macro
+def _product(A, B, C, of_a, of_b, z, row, column, at, turned, sizes):
+    """The tile of matrix z of C from (row, column) on (+)= op(A) @ op(B) over the steps from `at` on."""
+    (transpose_a, transpose_b), (block_m, block_n, block_k) = turned, sizes
+    rows, steps, columns = slice(row, row + block_m), slice(at, at + block_k), slice(column, column + block_n)
+    T.gemm(
+        A[of_a, steps, rows] if transpose_a else A[of_a, rows, steps],
+        B[of_b, columns, steps] if transpose_b else B[of_b, steps, columns],
+        C[z, rows, columns],
+        transpose_A=transpose_a,
+        transpose_B=transpose_b,
+        clear_accum=at == 0,
+    )
+
+
+def multiply(transpose_a, transpose_b, batch_a, batch_b, block_m, block_n, block_k):
+    """One block for each tile of C; sums in float32 in the order of k, by `block_k` at a time."""
+    turned, sizes = (transpose_a, transpose_b), (block_m, block_n, block_k)
+    batch, m, n, k = T.dynamic("batch"), T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
+
+    @T.prim_func
+    def multiply(
+        A: _operand(m, k, transpose_a, "float32", "a"),
+        B: _operand(k, n, transpose_b, "float32", "b"),
+        added: T.Tensor((T.dynamic("added_n"),), "float32"),
+        C: _result(batch, m, n, "float32"),
+        repeat: T.int32,
+        activation: T.int32,
+    ):
+        with T.Kernel(T.ceildiv(n, block_n), T.ceildiv(m, block_m), batch, threads=128) as (bn, bm, z):
+            row, column = bm * block_m, bn * block_n
+            of_a, of_b = _matrix(A, batch_a, z, repeat), _matrix(B, batch_b, z, repeat)
+            T.assume((of_a >= 0) & (of_a < A.shape[0]) & (of_b >= 0) & (of_b < B.shape[0]))
+            for step in T.serial(T.max(T.ceildiv(k, block_k), 1)):
+                _product(A, B, C, of_a, of_b, z, row, column, step * block_k, turned, sizes)
+            if (added.shape[0] > 0) | (activation != 0):
+                total = T.alloc_fragment((block_m, block_n), "float32")
+                T.copy(C[z, row, column], total)
+                _add(total, added, column)
+                _activate(total, activation)
+                T.copy(total, C[z, row, column])
+
+    return multiply
