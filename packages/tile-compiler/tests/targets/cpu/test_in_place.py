@@ -228,3 +228,46 @@ def test_other_tiles_are_copied(what):
             columns, first = slice(x * TILE_N, (x + 1) * TILE_N), x if what == "before" else 3
             exact = held[first : first + TILE_M] @ b[:depth, columns].astype("float64")
             np.testing.assert_allclose(c[:, columns], exact, rtol=0, atol=1e-4)
+
+
+def test_a_matrix_that_is_not_there_is_zeros():
+    """The leading index of a tile may leave its tensor as well: such a tile is copied."""
+    batch, k = T.dynamic("batch"), T.dynamic("k")
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((batch, TILE_M, k), "float32"),
+        B: T.Tensor((k, TILE_N), "float32"),
+        C: T.Tensor((3, TILE_M, TILE_N), "float32"),
+    ):
+        with T.Kernel(3) as z:
+            T.gemm(A[z, :, 0:TILE_K], B[0:TILE_K, :], C[z, :, :], clear_accum=True)
+
+    assert "A_tile" in staged(main)
+    rng = np.random.default_rng(0)
+    a, b = guarded(rng, 2 * TILE_M, 30, "float32"), rng.standard_normal((30, TILE_N), "float32")
+    a = np.ascontiguousarray(a).reshape(2, TILE_M, 30)
+    c = np.full((3, TILE_M, TILE_N), 7, "float32")
+    tilelang.compile(main, target="cpu")(a, b, c)
+    np.testing.assert_allclose(c[:2], a.astype("float64") @ b, rtol=0, atol=1e-4)
+    assert (c[2] == 0).all()
+
+
+def test_few_rows_by_a_transposed_matrix_that_ends():
+    """Scalar products know their strides and sizes: a tile that leaves its tensor is none of theirs."""
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((4, 64), "float32"), B: T.StridedTensor((n, 64), (67, 1), "float32"), C: T.Tensor((4, n), "float32")
+    ):
+        with T.Kernel(T.ceildiv(n, TILE_N)) as x:
+            columns = slice(x * TILE_N, x * TILE_N + TILE_N)
+            T.gemm(A[:, :], B[columns, :], C[:, columns], transpose_B=True, clear_accum=True)
+
+    kernel = tilelang.compile(main, target="cpu")
+    for n in (1, 40, 41, 75):
+        rng = np.random.default_rng(n)
+        a, b, c = rng.standard_normal((4, 64), "float32"), guarded(rng, n, 64, "float32"), np.empty((4, n), "float32")
+        kernel(a, b, c)
+        np.testing.assert_allclose(c, a.astype("float64") @ b.T, rtol=0, atol=1e-4)

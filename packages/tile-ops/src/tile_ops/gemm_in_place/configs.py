@@ -24,8 +24,8 @@ FEW, MANY, TURNED = Tile(8, 64, 512), Tile(96, 64, 512), Tile(128, 64, 256)
 #: The same where B is larger: longer pieces of fewer rows at a time. With AVX-512 16x1024x1024 runs at 1.09 of torch's speed so
 #: (0.59 as above, 0.64 by copied tiles), 64x1024x1024 at 1.18 (0.45, 0.75), 8x1024x1024 at 0.94 (0.70, 0.74).
 WIDE_FEW, WIDE_MANY = Tile(8, 256, 128), Tile(96, 512, 64)
-#: Bytes from which on B is larger.
-LARGE = (1 << 20) + 1
+#: Bytes above which B is larger.
+LARGE = 1 << 20
 #: Bytes of B up to which products are multiplied so, by level: the rows of a larger one are fetched without foresight. Measured
 #: with AVX2, of the speed by copied tiles: 96x96x96 1.23, 64x64x64 1.13, 50x300x300 1.1, 64x512x512 1.05, but 64x2048x2048 0.8;
 #: with AVX-512 64x64x64 1.35, 96x96x96 1.5, 50x300x300 1.5, transposed ones of these alike, 64x2048x2048 0.9.
@@ -50,7 +50,7 @@ def tile(target: Target, m: int, n: int, k: int, transpose_b: bool, panels: bool
         return None  # few rows by a transposed B are scalar products
     if transpose_b:
         return TURNED
-    if bytes_of_b >= LARGE:
+    if bytes_of_b > LARGE:
         return WIDE_FEW if few else WIDE_MANY
     return FEW if few else MANY
 
@@ -73,6 +73,6 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
     """Of one matrix, or of as many on both sides, and of a transposed a, on CPUs."""
     if target.kind == "cpu":
         yield kernel(TURNED, False, True, "each", "each")
-        wide = () if BYTES.get(target.arch, OTHER_BYTES) < LARGE else (WIDE_FEW, WIDE_MANY)
+        wide = () if BYTES.get(target.arch, OTHER_BYTES) <= LARGE else (WIDE_FEW, WIDE_MANY)
         for chosen, transpose_a in product((FEW, MANY, *wide), (False, True)):
             yield kernel(chosen, transpose_a, False, "each", "each")
