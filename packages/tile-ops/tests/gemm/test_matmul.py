@@ -359,6 +359,16 @@ def test_small_matrices_are_read_where_they_lie(ran, close, m, columns, turned):
             close(out, expected, 1e-4)
 
 
+@pytest.mark.cpu("tiles that are not copied")
+@pytest.mark.parametrize("turn_a", [False, True])
+@pytest.mark.parametrize("turn_b", [False, True])
+def test_of_no_products_nothing_is_read(ran, turn_a, turn_b):
+    a, b = torch.full((20, 20), torch.nan)[:, :0], torch.full((20, 30), torch.nan)[:0]
+    a = torch.full((20, 20), torch.nan)[:0].T if turn_a else a
+    b = torch.full((30, 20), torch.nan)[:, :0].T if turn_b else b
+    assert (ran(tile_ops.matmul, a, b, bias=torch.ones(30)) == 1).all()
+
+
 @pytest.mark.cpu("tiles for its vectors and caches")
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("m", [6, 9, 20, 50, 120])
