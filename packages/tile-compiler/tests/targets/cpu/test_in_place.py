@@ -277,3 +277,31 @@ def test_few_rows_by_a_transposed_matrix_that_ends():
         )
         kernel(a, b, c)
         np.testing.assert_allclose(c, a.astype("float64") @ b.T, rtol=0, atol=1e-4)
+
+
+def test_steps_past_the_end_add_nothing():
+    k, n = T.dynamic("k"), T.dynamic("n")
+    pitch_a, pitch_b = T.dynamic("pitch_a"), T.dynamic("pitch_b")
+
+    @T.prim_func
+    def main(
+        A: T.StridedTensor((TILE_M, k), (pitch_a, 1), "float32"),
+        B: T.StridedTensor((k, n), (pitch_b, 1), "float32"),
+        C: T.Tensor((TILE_M, n), "float32"),
+    ):
+        with T.Kernel(1):
+            for step in T.serial(3):
+                at = slice(step * TILE_K, step * TILE_K + TILE_K)
+                T.gemm(A[:, at], B[at, 0:TILE_N], C[:, 0:TILE_N], clear_accum=step == 0)
+
+    kernel = tilelang.compile(main, target="cpu")
+    assert staged(main) == []
+    for k in (1, 48, 50, 144):
+        rng = np.random.default_rng(k)
+        a, b, c = (
+            guarded(rng, TILE_M, k, "float32"),
+            guarded(rng, k, TILE_N, "float32"),
+            np.empty((TILE_M, TILE_N), "float32"),
+        )
+        kernel(a, b, c)
+        np.testing.assert_allclose(c, a.astype("float64") @ b, rtol=0, atol=1e-4)
