@@ -6,6 +6,7 @@ nothing but the wheels and torch is installed. An operator that is public and ha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
@@ -18,7 +19,7 @@ from tile_ops.attention import reference as attention
 from tile_ops.attention_backward import reference as attention_backward
 from tile_ops.attention_decode import reference as attention_decode
 from tile_ops.dequantize import reference as dequantize
-from tile_ops.dtypes import name_of
+from tile_ops.dtypes import SHIPPED_DTYPES, name_of
 from tile_ops.gemm import reference as gemm
 from tile_ops.gemm.configs import SHIPPED_FLOAT8
 from tile_ops.grouped_gemm import reference as grouped_gemm
@@ -45,6 +46,69 @@ class Call:
         """The reference for the same arguments, in float64 on the CPU."""
         kwargs = {name: on_cpu(value) for name, value in self.kwargs.items()}
         return self.reference(*map(on_cpu, self.args), **kwargs)
+
+
+#: Public operators that autograd does not record, beside those that are gradients themselves.
+WITHOUT_GRADIENT = (
+    tile_ops.chunk_scan,
+    tile_ops.chunk_state,
+    tile_ops.flash_decode,
+    tile_ops.mla_decode,
+    tile_ops.ssd_step,
+)
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a call gives and the gradients of its operands, for random gradients of what it gives."""
+
+    call: Call
+
+    @classmethod
+    def of(cls, call: Call) -> Training | None:
+        """None for what has no gradient: integers, scaled 8-bit floats, gradients; and for a large result of ReLU, in which some
+        sums are so close to 0 that rounding decides on which side."""
+        x = call.args[0]
+        if call.operator in WITHOUT_GRADIENT or call.operator.__name__.endswith("_backward") or x.itemsize == 1:
+            return None
+        if call.kwargs.get("activation") == "relu" and x.shape[0] > 100:
+            return None
+        return cls(call)
+
+    @property
+    def name(self) -> str:
+        return f"gradients of {self.call.name}"
+
+    @property
+    def tolerance(self) -> float:
+        """What is rounded on the way there is rounded on the way back, too; gradients have the operands' type."""
+        rounded = gemm.TOLERANCES[name_of(self.call.args[0].dtype)] if "out_dtype" in self.call.kwargs else 0.0
+        return 4 * max(self.call.tolerance, rounded)
+
+    def found(self) -> tuple[torch.Tensor, ...]:
+        return self._gradients(self.call.operator, lambda x: x.detach().clone())
+
+    def expected(self) -> tuple[torch.Tensor, ...]:
+        return self._gradients(self.call.reference, lambda x: x.detach().cpu().double())
+
+    def _gradients(self, function: Callable[..., Any], leaf: Callable[..., torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        leaves = []
+
+        def operand(name: str, value: Any) -> Any:
+            if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+                return on_cpu(value) if function is self.call.reference else value
+            made = leaf(value)
+            if not name.startswith(("scale", "zero")):
+                leaves.append(made.requires_grad_())
+            return made
+
+        args = [operand("", value) for value in self.call.args]
+        result = function(*args, **{name: operand(name, value) for name, value in self.call.kwargs.items()})
+        result = result[0] if isinstance(result, tuple) else result
+        generator = torch.Generator().manual_seed(1)
+        dtype = self.call.kwargs.get("out_dtype", self.call.args[0].dtype)
+        of_result = torch.randn(result.shape, generator=generator).to(dtype).to(result)
+        return torch.autograd.grad(result, leaves, of_result, materialize_grads=True)
 
 
 def on_cpu(value: Any) -> Any:
@@ -81,7 +145,8 @@ def calls(device: str, kind: str, arch: str) -> Iterator[Call]:
     yield from mla_prefill(draw)
     yield from rms_norm(draw)
     yield from layer_norm_and_softmax(draw)
-    yield from state_space_model(draw)
+    for dtype in SHIPPED_DTYPES[kind]:
+        yield from state_space_model(draw, getattr(torch, dtype))
 
 
 def flash_attention(draw: Draw) -> Iterator[Call]:
@@ -225,14 +290,15 @@ def grouped_matmul(draw: Draw) -> Iterator[Call]:
 
 
 def linear_attention(draw: Draw) -> Iterator[Call]:
-    q, k, v = (draw.normal(1, 100, 2, 128, dtype=torch.bfloat16) for _ in range(3))
-    for shape in (None, (2,), (1, 100, 2), (1, 100, 2, 128)):
+    shapes = (None, (2,), (1, 100, 2), (1, 100, 2, 128))
+    for dtype, shape in product(SHIPPED_DTYPES[draw.kind], shapes):
+        q, k, v = (draw.normal(1, 100, 2, 128, dtype=getattr(torch, dtype)) for _ in range(3))
         decay = None if shape is None else -draw.normal(*shape).abs() / 8
         yield Call(
-            f"linear_attention {shape}",
+            f"linear_attention {dtype} {shape}",
             tile_ops.linear_attention,
             linear.linear_attention,
-            linear.TOLERANCES["bfloat16"],
+            linear.TOLERANCES[dtype],
             (q, k, v),
             {"decay": decay, "return_final_state": True},
         )
@@ -296,14 +362,18 @@ def dequant_matmul(draw: Draw) -> Iterator[Call]:
         (1030, 72, 256),
     ]
     for (format, group, dtype), (m, n, k) in product(formats, shapes):
-        w = tile_ops.quantize(draw.normal(n, k, dtype=dtype), format=format, group_size=group)
-        stored = {"scales": w.scales, "zeros": w.zeros, "format": format, "group_size": group}
+        rows = math.gcd(n, 384)  # quantizing takes longest of all that is drawn: large matrices repeat some rows
+        w = tile_ops.quantize(draw.normal(rows, k, dtype=dtype), format=format, group_size=group)
+        times = n // rows
+        packed = w.packed.repeat(times, 1)
+        scales, zeros = (x if x is None else x.repeat(1, times) for x in (w.scales, w.zeros))
+        stored = {"scales": scales, "zeros": zeros, "format": format, "group_size": group}
         yield Call(
             f"dequant_matmul {format} {name_of(dtype)} {m} x {n} x {k}",
             tile_ops.dequant_matmul,
             dequantize.dequant_matmul,
             dequantize.TOLERANCES[name_of(dtype)],
-            (draw.normal(m, k, dtype=dtype), w.packed),
+            (draw.normal(m, k, dtype=dtype), packed),
             stored | ({"bias": draw.normal(n, dtype=dtype)} if n == 384 else {}),
         )
     for m, k in ((1, 1024), (1, 8192), (20, 1024)):
@@ -361,15 +431,15 @@ def rms_norm(draw: Draw) -> Iterator[Call]:
         )
 
 
-def state_space_model(draw: Draw) -> Iterator[Call]:
-    dtype, tolerance = torch.bfloat16, state_space.TOLERANCES["bfloat16"]
+def state_space_model(draw: Draw, dtype: torch.dtype) -> Iterator[Call]:
+    tolerance = state_space.TOLERANCES[name_of(dtype)]
     x, z = draw.normal(1, 512, 2, 64, dtype=dtype), draw.normal(1, 512, 2, 64, dtype=dtype)
     B, C = draw.normal(1, 512, 1, 128, dtype=dtype), draw.normal(1, 512, 1, 128, dtype=dtype)
     dt, A, D = draw.normal(1, 512, 2, dtype=dtype) - 1, -draw.normal(2).abs() - 0.1, draw.normal(2)
     for gate in (None, z):
         options = {"D": D, "z": gate, "dt_softplus": True}
         yield Call(
-            f"ssd_scan {'plain' if gate is None else 'gated'}",
+            f"ssd_scan {name_of(dtype)} {'plain' if gate is None else 'gated'}",
             tile_ops.ssd_scan,
             state_space.ssd_scan,
             tolerance,
@@ -378,7 +448,7 @@ def state_space_model(draw: Draw) -> Iterator[Call]:
         )
         token = (x[:, 0], dt[:, 0], A, B[:, 0], C[:, 0])
         yield Call(
-            f"ssd_step {'plain' if gate is None else 'gated'}",
+            f"ssd_step {name_of(dtype)} {'plain' if gate is None else 'gated'}",
             tile_ops.ssd_step,
             lambda *operands, **options: state_space.ssd_step(*operands, **options)[0],
             tolerance,
@@ -389,7 +459,7 @@ def state_space_model(draw: Draw) -> Iterator[Call]:
         parts = draw.normal(1, 300, heads, 64, dtype=dtype), draw.normal(1, 300, heads, dtype=dtype) - 1
         B300, C300 = B[:, :300].contiguous(), C[:, :300].contiguous()
         yield Call(
-            f"ssd_scan {heads} heads",
+            f"ssd_scan {name_of(dtype)} {heads} heads",
             tile_ops.ssd_scan,
             state_space.ssd_scan,
             tolerance,
@@ -405,9 +475,9 @@ def state_space_model(draw: Draw) -> Iterator[Call]:
     sums = torch.cumsum(steps * A[:, None, None], -1)
     before, cb = draw.normal(1, 2, 2, 64, 128, dtype=dtype), draw.normal(1, 2, 1, 256, 256, dtype=dtype)
     states = (B, x, steps, sums)
-    yield Call("chunk_state", tile_ops.chunk_state, state_space.chunk_state, tolerance, states)
+    yield Call(f"chunk_state {name_of(dtype)}", tile_ops.chunk_state, state_space.chunk_state, tolerance, states)
     outputs = (cb, x, steps, sums, C, before, D, z)
-    yield Call("chunk_scan", tile_ops.chunk_scan, state_space.chunk_scan, tolerance, outputs)
+    yield Call(f"chunk_scan {name_of(dtype)}", tile_ops.chunk_scan, state_space.chunk_scan, tolerance, outputs)
 
 
 def layer_norm_and_softmax(draw: Draw) -> Iterator[Call]:

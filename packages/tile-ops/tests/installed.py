@@ -1,9 +1,8 @@
 """Run every operator where only the wheels are installed: `python installed.py [--device cpu|cuda] [--json FILE]`.
 
 Needs tile-ops, a runtime, its prebuilt kernels and torch. Fails if a compiler is there, if a prebuilt file is not the one
-that was shipped, if a call is wrong, directly or (with `--device cuda`) captured in a graph, or if a kernel that ran was not a
-prebuilt one. With `--device none` it only looks
-at the installation: for a machine without the device.
+that was shipped, if a call or a gradient is wrong, or a call captured in a graph (with `--device cuda`), or if a kernel that
+ran was not a prebuilt one. With `--device none` it only looks at the installation: for a machine without the device.
 """
 
 from __future__ import annotations
@@ -16,16 +15,13 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
-from calls import Call, calls
+from calls import Call, Training, calls
 
 import tile_ops
-from tile_ops.gemm.reference import TOLERANCES
-from tile_ops.gemm.reference import matmul as exact
 from tile_ops.kernel import prebuilt, target_of
 
 COMPILERS = ("tilelang", "tile_compiler", "tvm")
@@ -106,25 +102,13 @@ def run(call: Call) -> dict[str, Any]:
     return line
 
 
-def trained(device: str, dtype: torch.dtype, activation: str | None) -> dict[str, Any]:
-    """What became of the gradients of a layer, as torch.nn.Linear keeps its weight."""
-    line: dict[str, Any] = {"call": f"training {dtype} bias, {activation}", "failure": ""}
-    generator = torch.Generator().manual_seed(0)
-    x, weight, bias, grad = (
-        torch.randn(shape, generator=generator).to(dtype) for shape in ((2, 60, 64), (96, 64), (96,), (2, 60, 96))
-    )
-
-    def gradients(matmul: Any, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        *given, of_result = (operand.detach().requires_grad_() for operand in operands)
-        result = matmul(given[0], given[1].mT, bias=given[2], activation=activation)
-        return torch.autograd.grad(result, given, of_result.detach())
-
+def train(training: Training) -> dict[str, Any]:
+    """What became of the gradients of a call."""
+    line: dict[str, Any] = {"call": training.name, "failure": ""}
     try:
-        found = gradients(tile_ops.matmul, *(operand.to(device) for operand in (x, weight, bias, grad)))
-        line["error"] = error(found, gradients(exact, *(operand.double() for operand in (x, weight, bias, grad))))
-        tolerance = 2 * TOLERANCES[str(dtype).removeprefix("torch.")]  # the slopes are rounded too
-        if not line["error"] <= tolerance:
-            line["failure"] = f"off by {line['error']:.1e}, tolerance {tolerance:.0e}"
+        line["error"] = error(training.found(), training.expected())
+        if not line["error"] <= training.tolerance:
+            line["failure"] = f"off by {line['error']:.1e}, tolerance {training.tolerance:.0e}"
     except Exception as failure:
         line["failure"] = f"{type(failure).__name__}: {failure}".splitlines()[0][:300]
     return line
@@ -142,12 +126,11 @@ def main() -> int:
     lines = []
     work: list[Callable[[], dict[str, Any]]] = []
     if given.device != "none":
-        work += [
-            partial(run, call)
-            for call in calls(given.device, given.device, target_of(torch.empty(0, device=given.device)).arch)
-        ]
-        layers = product((torch.float16, torch.bfloat16, torch.float32), (None, "relu", "gelu", "silu"))
-        work += [partial(trained, given.device, *layer) for layer in layers]
+        arch = target_of(torch.empty(0, device=given.device)).arch
+        for call in calls(given.device, given.device, arch):
+            work.append(partial(run, call))
+            if (training := Training.of(call)) is not None:
+                work.append(partial(train, training))
     for each in work:
         lines.append(each())
         print(f"{lines[-1]['call']}: {lines[-1]['failure'] or 'ok'}", flush=True)

@@ -10,13 +10,15 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tile_ops
+from tile_ops.again import Again
 from tile_ops.errors import WrongStride
 from tile_ops.gemm.configs import SHIPPED_FLOAT8
-from tile_ops.kernel import Target
+from tile_ops.kernel import Resolved, Target
 from tile_ops.operator import _OPERATORS, Operator
+from tile_ops.operator import Call as Resolving
 from tile_ops.prebuild import ARCHS
 
-from .calls import Call, calls
+from .calls import Call, Training, calls
 
 #: Operators that take part in autocast: those that write an operand, take scales, or are a gradient do not.
 AUTOCAST = """
@@ -29,9 +31,12 @@ PUBLIC = [name for name in tile_ops.__all__ if getattr(tile_ops, name) in _OPERA
 
 def calls_for(kind: str, arch: str) -> list[Call]:
     """Drawn when a test asks, once for all architectures with the same types: some operands are large."""
-    return _calls(
-        kind, next((other for other in SHIPPED_FLOAT8 if SHIPPED_FLOAT8[other] == SHIPPED_FLOAT8.get(arch)), "")
-    )
+    return _calls(kind, same_types(arch))
+
+
+def same_types(arch: str) -> str:
+    """The first architecture with these types."""
+    return next((other for other in SHIPPED_FLOAT8 if SHIPPED_FLOAT8[other] == SHIPPED_FLOAT8.get(arch)), "")
 
 
 @functools.cache
@@ -57,6 +62,56 @@ def test_plans_choose_among_the_shipped_kernels(kind, arch):
         plan = operator.plan(operator.problem(**bound.arguments), target)
         missing = [str(spec) for _, spec in plan.kernels if spec not in shipped]
         assert not missing, f"{call.name} on {arch}"
+
+
+class Nothing(Resolved):
+    """A kernel that is not there."""
+
+    def __call__(self, *arguments):
+        pass
+
+    def prepared(self, *arguments):
+        return self
+
+
+@functools.cache
+def problems_of_training(kind: str, arch: str) -> list[tuple[str, Operator, object]]:
+    """What the operators of each call and of its gradients are asked for; no kernel runs."""
+    asked: list[tuple[str, Operator, object]] = []
+    plain = Operator.call
+
+    def call(operator, *args, **kwargs):
+        found = plain(operator, *args, **kwargs)
+        asked.append((training.name, operator, found.problem))
+        return found
+
+    def kernels(call):
+        plan = call._operator.plan(call.problem, call.target)
+        return {role: Nothing(spec, call.target, "none", None) for role, spec in plan.kernels}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Operator, "call", call)
+        patch.setattr(Resolving, "_kernels", property(kernels))
+        patch.setattr(Resolving, "run", lambda *_, **__: None)
+        patch.setattr(Again, "run", lambda _, function, arguments: function(*arguments))
+        patch.setattr(Again, "replay", lambda *_: None)
+        patch.setattr(
+            torch.autograd.profiler, "_is_profiler_enabled", True
+        )  # native code refuses the calls that it knows
+        for training in filter(None, map(Training.of, calls_for(kind, arch))):
+            training.found()
+    return asked
+
+
+@pytest.mark.parametrize(("kind", "arch"), [(kind, arch) for kind, archs in ARCHS.items() for arch in archs])
+def test_what_is_shipped_can_be_trained(kind, arch):
+    target = Target(kind, arch)
+    shipped = {spec for family in tile_ops.families() for spec in family.shipped(target)}
+    asked = problems_of_training(kind, same_types(arch))
+    assert len({operator.name for _, operator, _ in asked if "backward" in operator.name}) >= 8
+    for name, operator, problem in asked:
+        missing = [str(spec) for _, spec in operator.plan(problem, target).kernels if spec not in shipped]
+        assert not missing, f"{name} on {arch}"
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)

@@ -14,7 +14,7 @@ import pytest
 import tile_ops
 from tile_ops import prebuild
 from tile_ops.kernel import KernelSpec, Target
-from tile_ops.kernel.prebuilt import find
+from tile_ops.kernel.prebuilt import find, unpacked
 from tile_runtime import registry
 from tile_runtime.artifact import Artifact
 
@@ -65,7 +65,7 @@ def test_levels_of_the_cpu_are_compiled_for_and_named(tmp_path):
     index = json.loads((tmp_path / "index.json").read_text())
     found = {}
     for entry in index["kernels"].values():
-        target = Artifact.load(tmp_path / entry["file"]).manifest.target
+        target = Artifact.from_bytes(unpacked((tmp_path / entry["file"]).read_bytes())).manifest.target
         found[entry["arch"]] = (target.arch, target.features)
     assert found == {
         "x86-64-v3": ("x86-64-v3", ()),
@@ -80,7 +80,7 @@ def test_levels_of_the_cpu_are_compiled_for_and_named(tmp_path):
 
 def test_a_gpu_kernel_is_shipped_with_all_variants_and_ptx_for_newer_cards():
     made = prebuild.make(prebuild.Job(spec_of(300), "cuda", "sm_80", (prebuild.PTX,)))
-    manifest = Artifact.from_bytes(made.content).manifest
+    manifest = Artifact.from_bytes(unpacked(made.content)).manifest
     assert manifest.variants[-1].guard is None  # serves any call
     assert len(manifest.variants) == 3
     kinds = [binary.kind for binary in manifest.binaries]
@@ -212,7 +212,7 @@ def test_a_run_goes_on_where_one_before_it_ended(tmp_path, monkeypatch, capsys):
     assert made == [short, long]
     assert "1 of 2 kernels are there\n[1/1, 0 min left] x86-64-v3" in capsys.readouterr().out
 
-    (file,) = (path for path in tmp_path.rglob("*.tile") if path.read_bytes() == b"1")
+    (file,) = (path for path in tmp_path.rglob("*.tile.xz") if path.read_bytes() == b"1")
     file.write_bytes(b"damaged")
     prebuild.prebuild({"cpu": tmp_path}, [short, long])
     assert made == [short, long, short]
@@ -220,7 +220,7 @@ def test_a_run_goes_on_where_one_before_it_ended(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(prebuild, "compiler_digest", lambda kind: "another compiler")
     prebuild.prebuild({"cpu": tmp_path}, [long])  # the other one stays: its text is still the same
     assert made == [short, long, short, long]
-    assert sorted(path.read_bytes() for path in tmp_path.rglob("*.tile")) == [b"3", b"4"]
+    assert sorted(path.read_bytes() for path in tmp_path.rglob("*.tile.xz")) == [b"3", b"4"]
 
 
 def test_a_run_that_has_no_time_left_begins_nothing(tmp_path, monkeypatch):
@@ -238,7 +238,7 @@ def test_kernels_of_older_text_are_removed(tmp_path, monkeypatch):
     index["kernels"][short.key("x86-64-v3")]["source"] = "made from older text"
     (tmp_path / "index.json").write_text(json.dumps(index))
     prebuild.prebuild({"cpu": tmp_path}, [])
-    assert [path.read_bytes() for path in tmp_path.rglob("*.tile")] == [b"2"]
+    assert [path.read_bytes() for path in tmp_path.rglob("*.tile.xz")] == [b"2"]
 
 
 def test_the_compiler_is_known_by_what_its_files_hold(tmp_path, monkeypatch):

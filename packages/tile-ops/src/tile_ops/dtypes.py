@@ -6,6 +6,9 @@ from collections.abc import Collection
 
 import torch
 
+#: What models compute in, by the kind of target: the types of kernels in wheels, where a family's operators have no others.
+SHIPPED_DTYPES = {"cpu": ("float32", "bfloat16"), "cuda": ("float16", "bfloat16"), "hip": ("float16", "bfloat16")}
+
 
 def name_of(dtype: torch.dtype) -> str:
     """ "float16" for torch.float16."""

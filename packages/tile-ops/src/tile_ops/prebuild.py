@@ -1,6 +1,6 @@
 """Compiles the kernels that wheels ship: `python -m tile_ops.prebuild FOLDER [--arch ARCH] [--family NAME]`.
 
-For each vendor FOLDER gets a package of data (`cpu/tile_ops_prebuilt_cpu`, ...): `<arch>/<function>-<key>.tile` and
+For each vendor FOLDER gets a package of data (`cpu/tile_ops_prebuilt_cpu`, ...): `<arch>/<function>-<key>.tile.xz` and
 `index.json` (kernel/prebuilt.py). No device is needed, the compiler is. Each file holds all variants of its kernel, so that
 any call is served where there is no compiler, and neither source nor report. Binaries that a newer architecture runs as
 they are serve it too (docs/decisions/0017-prebuilt-binaries.md).
@@ -31,7 +31,7 @@ from typing import Any
 import tile_ops
 from tile_ops.family import families
 from tile_ops.kernel import KernelSpec, Target
-from tile_ops.kernel.prebuilt import FORMAT, INDEX
+from tile_ops.kernel.prebuilt import FORMAT, INDEX, SUFFIX, packed
 from tile_ops.kernel.spec import source_digest
 from tile_runtime.atomic_file import write_atomically
 
@@ -91,7 +91,7 @@ def make(job: Job) -> Made:
         warnings.simplefilter("always")
         try:
             artifact = build(job.spec, job.kind, job.arch, ptx=PTX in asked)
-            content = artifact.stripped().to_bytes()
+            content = packed(artifact.stripped().to_bytes())
         except Unsupported as error:
             refusals = dict.fromkeys(asked, str(error).splitlines()[0])
     slow = [w for w in said if getattr(w.category, "code", "") == SLOW]
@@ -149,7 +149,7 @@ class Package:
             self.entries.pop(job.spec.key(arch), None)
         if not made.archs:
             return
-        file = f"{job.arch}/{job.spec.function}-{job.spec.key(job.arch)[:16]}.tile"
+        file = f"{job.arch}/{job.spec.function}-{job.spec.key(job.arch)[:16]}{SUFFIX}"
         (self.folder / file).parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self.folder / file, made.content)
         for arch in made.archs:
@@ -174,7 +174,7 @@ class Package:
     def clean(self) -> None:
         """Remove files that the index does not name."""
         known = {entry["file"] for entry in self.entries.values()}
-        for path in self.folder.rglob("*.tile"):
+        for path in self.folder.rglob(f"*{SUFFIX}"):
             if path.relative_to(self.folder).as_posix() not in known:
                 path.unlink()
         self.write_index()
@@ -301,7 +301,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folders = {kind: given.folder / PACKAGES[kind] for kind in ARCHS if any(job.kind == kind for job in work)}
     refused = prebuild(folders, work, given.processes, given.minutes)
     for folder in folders.values():
-        files = list(folder.rglob("*.tile"))
+        files = list(folder.rglob(f"*{SUFFIX}"))
         print(
             f"{folder}: {len(files)} kernels, {sum(path.stat().st_size for path in files) / 2**20:.1f} MiB", flush=True
         )

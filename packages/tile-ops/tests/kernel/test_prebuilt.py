@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ SPEC = KernelSpec.of("normalization", "rms_norm", dtype="float16", number=0)
 
 def artifact(arch: str) -> bytes:
     manifest = {"format": 1, "name": "rms_norm", "target": {"kind": "cuda", "arch": arch}}
-    return Artifact(Manifest.from_json(manifest), {}).to_bytes()
+    return prebuilt.packed(Artifact(Manifest.from_json(manifest), {}).to_bytes())
 
 
 def folder(path: Path, archs: list[str], **changes: Any) -> Path:
@@ -32,8 +33,12 @@ def folder(path: Path, archs: list[str], **changes: Any) -> Path:
     entries = {}
     for arch in archs:
         content = artifact(arch)
-        (path / f"{arch}.tile").write_bytes(content)
-        entry = {"file": f"{arch}.tile", "sha256": hashlib.sha256(content).hexdigest(), "source": SPEC.source_digest()}
+        (path / f"{arch}.tile.xz").write_bytes(content)
+        entry = {
+            "file": f"{arch}.tile.xz",
+            "sha256": hashlib.sha256(content).hexdigest(),
+            "source": SPEC.source_digest(),
+        }
         entries[SPEC.key(arch)] = entry | {k: v for k, v in changes.items() if k in entry}
     index = {"format": prebuilt.FORMAT, "version": tile_ops.__version__, "kernels": entries}
     (path / prebuilt.INDEX).write_text(json.dumps(index | {k: v for k, v in changes.items() if k in index}))
@@ -75,7 +80,7 @@ def test_the_nearest_architecture_is_taken(installed, device, taken):
     assert reason == ("" if taken else "not among the prebuilt kernels")
     if found:
         assert found.load().manifest.target.arch == taken
-        assert origin(SPEC, Target("cuda", device)) == ("prebuilt", f"{taken}.tile for {taken}")
+        assert origin(SPEC, Target("cuda", device)) == ("prebuilt", f"{taken}.tile.xz for {taken}")
 
 
 def test_a_wheel_that_is_installed_is_found(installed, monkeypatch, tmp_path):
@@ -90,7 +95,7 @@ def test_a_wheel_that_is_installed_is_found(installed, monkeypatch, tmp_path):
     )
     found, _ = prebuilt.find(SPEC, Target("cuda", "sm_80"))
     assert found is not None
-    assert found.path == package / "sm_80.tile"
+    assert found.path == package / "sm_80.tile.xz"
 
 
 def test_a_kernel_of_other_source_is_refused(installed):
@@ -103,16 +108,33 @@ def test_a_kernel_of_other_source_is_refused(installed):
 def test_a_damaged_file_is_refused(installed):
     path = installed(["sm_80"])
     found, _ = prebuilt.find(SPEC, Target("cuda", "sm_80"))
-    (path / "sm_80.tile").write_bytes(artifact("sm_80")[:-1])
-    with pytest.raises(KernelUnavailable, match=r"sm_80.tile is damaged: its sha256 is .* install the wheel again"):
+    (path / "sm_80.tile.xz").write_bytes(artifact("sm_80")[:-1])
+    with pytest.raises(KernelUnavailable, match=r"sm_80.tile.xz is damaged: its sha256 is .* install the wheel again"):
         found.load()
+
+
+def test_a_python_without_liblzma_is_told_so(installed, monkeypatch):
+    installed(["sm_80"])
+    found, _ = prebuilt.find(SPEC, Target("cuda", "sm_80"))
+    monkeypatch.setitem(sys.modules, "lzma", None)
+    with pytest.raises(
+        KernelUnavailable, match="this Python was built without liblzma .* use one with the module lzma"
+    ):
+        found.load()
+
+
+def test_variants_that_are_alike_take_little_room():
+    """Farther apart than deflate, which packs wheels, looks back."""
+    variant = hashlib.shake_256(b"a variant").digest(1 << 17)
+    assert len(prebuilt.packed(variant * 3)) < 1.1 * len(variant)
+    assert prebuilt.unpacked(prebuilt.packed(variant * 3)) == variant * 3
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"version": "0.0.1"}, "are of format 1, version 0.0.1; tile_ops .* install both at one version"),
-        ({"format": 2}, "are of format 2, version .*; tile_ops .* needs format 1"),
+        ({"version": "0.0.1"}, "are of format 2, version 0.0.1; tile_ops .* install both at one version"),
+        ({"format": 1}, "are of format 1, version .*; tile_ops .* needs format 2"),
     ],
 )
 def test_a_folder_of_another_version_is_refused(installed, change, said):

@@ -8,6 +8,7 @@ from itertools import product
 
 import torch
 
+from tile_ops.dtypes import SHIPPED_DTYPES
 from tile_ops.kernel import KernelSpec, Target
 from tile_ops.operator import Plan
 
@@ -244,8 +245,8 @@ SHIPPED_SINKS, SHIPPED_SOFTCAP = (64,), (128, 256)
 def shipped(target: Target) -> Iterator[KernelSpec]:
     """What a wheel of prebuilt kernels holds: the usual types, head dimensions and masks."""
     kind = target.kind
-    for dtype in ("float32", "bfloat16") if kind == "cpu" else ("float16", "bfloat16"):
-        for call, function in product(_shipped_calls(dtype, kind), ("forward", "forward_packed")):
+    for dtype in SHIPPED_DTYPES[kind]:
+        for call, function in product(shipped_calls(dtype, kind), ("forward", "forward_packed")):
             tiles, _ = choose(call.dim, call.dim_v, dtype, target)
             for some in _all_of_a_cpu(tiles, call.mask, function) if kind == "cpu" else (tiles,):
                 yield forward(call, some, target, function)
@@ -253,7 +254,8 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
                 yield staying(call, tiles, row)
 
 
-def _shipped_calls(dtype: str, kind: str) -> Iterator[AttentionProblem]:
+def shipped_calls(dtype: str, kind: str) -> Iterator[AttentionProblem]:
+    """One of each head dimension and mask that wheels for a kind of targets serve; their gradients, too."""
     sides = {"full": (UNLIMITED, UNLIMITED), "causal": (UNLIMITED, 0), "window": (1, 0)}
     for dim, dim_v, masks in (*SHIPPED, *(() if kind == "cpu" else SHIPPED_GPU)):
         for mask in masks:

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
+from tile_ops.attention.configs import shipped_calls
 from tile_ops.attention.problem import AttentionProblem
+from tile_ops.dtypes import SHIPPED_DTYPES
 from tile_ops.kernel import KernelSpec, Target
 from tile_ops.kernel.spec import Scalar
 from tile_ops.operator import Plan
@@ -126,17 +128,13 @@ def _together(call: AttentionProblem, tiles: Tiles) -> KernelSpec:
     )
 
 
-#: Types for GPUs, and whether sequences are packed.
-SHIPPED = (("float16", ""), ("bfloat16", ""), ("bfloat16", "_packed"))
-
-
 def shipped(target: Target) -> Iterator[KernelSpec]:
-    """What a wheel of prebuilt kernels holds: causal training of the usual types and head dimensions; packed sequences in
-    bfloat16 on GPUs."""
-    kinds = [("float32", ""), ("float32", "_packed")] if target.kind == "cpu" else SHIPPED
-    for dim, (dtype, packed) in product((64, 128), kinds):
-        tiles, _ = choose(dim, dtype, target)
-        call = AttentionProblem(1, 1, 1, 1, 1, dim, dim, dtype, 1 << 29, 0, 1.0, None, False)
-        yield from (spec for role, spec in specs(call, tiles, target.kind, packed).items() if role != "sinks")
-        if target.kind == "cpu" and not packed:
-            yield _together(call, tiles)
+    """What a wheel of prebuilt kernels holds: the gradients of every attention that is shipped."""
+    for dtype, packed in product(SHIPPED_DTYPES[target.kind], ("", "_packed")):
+        for call in shipped_calls(dtype, target.kind):
+            tiles, _ = choose(call.dim, dtype, target)
+            for role, spec in specs(call, tiles, target.kind, packed).items():
+                if role != "sinks" or call.sinks:
+                    yield spec
+            if target.kind == "cpu" and dtype == "float32" and not packed:
+                yield _together(call, tiles)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from tile_ops.attention.configs import SHIPPED_SOFTCAP
+from tile_ops.dtypes import SHIPPED_DTYPES
 from tile_ops.kernel import KernelSpec, Target
 from tile_ops.operator import Plan
 
@@ -93,7 +94,7 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
     """What a wheel of prebuilt kernels holds: the usual types, head dimensions and pages, on GPUs a cap of scores for
     dimensions of models that have one; on a CPU any number of heads that share keys."""
     cpu = target.kind == "cpu"
-    for dtype in ("float32", "bfloat16") if cpu else ("float16", "bfloat16"):
+    for dtype in SHIPPED_DTYPES[target.kind]:
         for dim, page_size, sinks in product((64, 128, 256), PAGES, (False, True)):
             for group in (1, 2, 4, 8, 16) if cpu else (1,):
                 problem = DecodeProblem(1, group, 1, dim, page_size, 1, dtype, 0, 1.0, None, sinks, 0)

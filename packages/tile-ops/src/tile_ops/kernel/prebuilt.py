@@ -1,12 +1,13 @@
-"""Prebuilt kernels: wheels that hold `.tile` files and an index of what each one is.
+"""Prebuilt kernels: wheels that hold `.tile.xz` files and an index of what each one is.
 
 A data-only wheel `tile-ops-prebuilt-<vendor>` names its package, which holds no code, by an entry
 point of the group `tile_ops.prebuilt`. Beside its `__init__.py` lies `index.json`:
 
-    {"format": 1, "version": "<tile_ops version>", "texts": {<family>: <digest>},
+    {"format": 2, "version": "<tile_ops version>", "texts": {<family>: <digest>},
      "kernels": {<KernelSpec.key>: {"file", "sha256", "source", "family", "function", "spec", "arch"}}}
 
-`source` is the digest of the text that the kernel was made from (`KernelSpec.source_digest`), `sha256` that of the file.
+`source` is the digest of the text that the kernel was made from (`KernelSpec.source_digest`), `sha256` that of the file, which
+is a `.tile` file, packed: variants of a kernel have much in common, farther apart than what a wheel's own compression sees.
 `texts` are the families' `kernels.py` in which all sources are those of the entries: where they are the same here, none is
 read for its functions. What writes such a folder is `tile_ops.prebuild`.
 """
@@ -29,8 +30,11 @@ from .spec import KernelSpec, text_digest
 from .target import Target
 
 GROUP = "tile_ops.prebuilt"
-FORMAT = 1
+FORMAT = 2
 INDEX = "index.json"
+SUFFIX = ".tile.xz"
+#: Bytes that a repetition may lie back: all of a kernel with its variants. What unpacks takes as much memory.
+WINDOW = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,26 @@ class Prebuilt:
             raise KernelUnavailable(
                 f"{self.path} is damaged: its sha256 is {found}, the index says {self.sha256}; install the wheel again"
             )
-        return Artifact.from_bytes(content)
+        return Artifact.from_bytes(unpacked(content))
+
+
+def packed(content: bytes) -> bytes:
+    """The shipped form of a `.tile` file's content. Without a check of its own: the index has the file's sha256."""
+    import lzma
+
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": WINDOW}]
+    return lzma.compress(content, lzma.FORMAT_XZ, lzma.CHECK_NONE, filters=filters)
+
+
+def unpacked(content: bytes) -> bytes:
+    """What `packed` was given. Raises KernelUnavailable where Python was built without liblzma."""
+    try:
+        import lzma
+    except ImportError as error:
+        raise KernelUnavailable(
+            f"prebuilt kernels are packed, and this Python was built without liblzma ({error}); use one with the module lzma"
+        ) from None
+    return lzma.decompress(content, lzma.FORMAT_XZ)
 
 
 def find(spec: KernelSpec, target: Target) -> tuple[Prebuilt | None, str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
+from tile_ops.dtypes import SHIPPED_DTYPES
 from tile_ops.kernel import KernelSpec, Target
 from tile_ops.operator import Plan
 from tile_ops.state_space import configs as scan
@@ -56,8 +58,14 @@ def decays(problem: AttentionProblem) -> KernelSpec:
 
 
 def shipped(target: Target) -> Iterator[KernelSpec]:
-    """bfloat16, 128 channels of keys and values: plain or retention, and gated."""
-    model = Model("bfloat16", 64, 128, 128, heads_per_group=1)
-    for decay in ("none", "token", "channel"):
-        problem = AttentionProblem(model, decay, "float32", False, False)
+    """The kernels of `shipped_calls`."""
+    for problem in shipped_calls(target):
         yield from (spec for _, spec in plan(problem, target).kernels)
+
+
+def shipped_calls(target: Target) -> Iterator[AttentionProblem]:
+    """What wheels serve: 128 channels of keys and values, without decay, with one of each head (retention), of each of its tokens
+    and of each of its channels."""
+    for dtype, decay in product(SHIPPED_DTYPES[target.kind], ("none", "head", "token", "channel")):
+        model = Model(dtype, 64, 128, 128, heads_per_group=1)
+        yield AttentionProblem(model, decay, "float32", False, False)

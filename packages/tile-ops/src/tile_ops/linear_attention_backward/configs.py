@@ -119,8 +119,6 @@ def _values(model: Model, target: Target) -> int:
 
 
 def shipped(target: Target) -> Iterator[KernelSpec]:
-    """What training needs of what is shipped forward: bfloat16, 128 channels of keys and values."""
-    model = Model("bfloat16", 64, 128, 128, heads_per_group=1)
-    for decay in ("none", "token", "channel"):
-        problem = AttentionProblem(model, decay, "float32", False, False)
+    """What training needs of what is shipped forward."""
+    for problem in forward.shipped_calls(target):
         yield from (spec for _, spec in plan(problem, target).kernels)

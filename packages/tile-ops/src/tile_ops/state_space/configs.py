@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
+from tile_ops.dtypes import SHIPPED_DTYPES
 from tile_ops.kernel import KernelSpec, Target
 from tile_ops.kernel.spec import Scalar
 from tile_ops.operator import Plan
@@ -223,15 +224,15 @@ def hopper(target: Target) -> bool:
 
 
 def shipped(target: Target) -> Iterator[KernelSpec]:
-    """What Mamba-2 models need: bfloat16, chunks of 256, headdim 64, dstate 128, softplus, D with and without gate, from
+    """What Mamba-2 models need: chunks of 256, headdim 64, dstate 128, softplus, D with and without gate, from
     zeros and from states; and the outputs of chunks alone."""
-    for heads in SHIPPED_HEADS:
-        model = Model("bfloat16", 256, 64, 128, heads_per_group=heads)
+    for dtype, heads in product(SHIPPED_DTYPES[target.kind], SHIPPED_HEADS):
+        model = Model(dtype, 256, 64, 128, heads_per_group=heads)
         for packed, gate, initial in product((False, True), repeat=3):
-            problem = ScanProblem(model, "bfloat16", True, True, gate, initial, packed)
+            problem = ScanProblem(model, dtype, True, True, gate, initial, packed)
             yield from (spec for _, spec in plan_scan(problem, target).kernels)
         for gate in (False, True):
-            step = plan_step(StepProblem(model, "bfloat16", True, True, gate), target)
+            step = plan_step(StepProblem(model, dtype, True, True, gate), target)
             yield from (spec for _, spec in step.kernels)
         for skip in (False, True):
             yield from (spec for _, spec in plan_chunk_scan(ChunkScanProblem(model, skip, False), target).kernels)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
+from tile_ops.dtypes import SHIPPED_DTYPES
 from tile_ops.kernel import KernelSpec, Target
 from tile_ops.operator import Plan
 from tile_ops.state_space import configs as forward
@@ -46,10 +47,10 @@ def plan(problem: ScanProblem, target: Target) -> Plan:
 
 
 def shipped(target: Target) -> Iterator[KernelSpec]:
-    """What training of Mamba-2 needs: bfloat16, chunks of 256, headdim 64, dstate 128, softplus, D, a gate."""
-    for heads in forward.SHIPPED_HEADS:
-        model = Model("bfloat16", 256, 64, 128, heads_per_group=heads)
-        problem = ScanProblem(model, "bfloat16", True, True, True, False, False)
+    """What training of Mamba-2 needs: chunks of 256, headdim 64, dstate 128, softplus, D, a gate."""
+    for dtype, heads in product(SHIPPED_DTYPES[target.kind], forward.SHIPPED_HEADS):
+        model = Model(dtype, 256, 64, 128, heads_per_group=heads)
+        problem = ScanProblem(model, dtype, True, True, True, False, False)
         for _, spec in plan(problem, target).kernels:
             if spec.family == FAMILY or ("reverse", True) in spec.arguments:
                 yield spec
