@@ -45,6 +45,16 @@ def test_half_precision(way, agrees):
     agrees(*operands(1, 40, 70, 2, 2, 32, torch.float16))
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("dim", [64, 80, 96, 128, 192, 256])
+@pytest.mark.parametrize(
+    "mask", [{}, {"causal": True}, {"window": (9, 5), "softcap": 3.0}], ids=["full", "causal", "window"]
+)
+def test_dimensions_of_models(hopper, agrees, dim, mask):
+    """Whose tiles differ."""
+    agrees(*operands(1, 140, 150, 2, 1, dim, torch.bfloat16), **mask)
+
+
 def test_window_softcap_sinks_and_the_gradient_of_lse(agrees):
     tensors = operands(2, 40, 100, 2, 1, 32)
     dlse = torch.randn(2, 2, 40, generator=torch.Generator().manual_seed(1))
