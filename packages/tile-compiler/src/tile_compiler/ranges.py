@@ -63,6 +63,7 @@ class Ranges:
         self._quotients: set[Any] = set()  # the n', which exist in proofs alone
         self._values: dict[Any, Any] = {}  # what `define` bound variables to
         self._steps: dict[Any, _Steps] = {}
+        self._last: dict[Any, Any] = {}  # of loops whose ends other variables have a part in: the last value
         self.any_address: frozenset[Any] = frozenset()
         self._all_inside = False
         self.parameters: frozenset[Any] = frozenset()
@@ -99,6 +100,9 @@ class Ranges:
     def iterate(self, var: Any, low: Any, extent: Any) -> None:
         self.analyzer.bind(var, ir.Range.from_min_extent(self._known(low), self._known(extent)), True)
         self._steps.pop(var, None)
+        self._last.pop(var, None)
+        if tile_ir.static(extent) is None and not reads_memory(extent) and not reads_memory(low):
+            self._last[var] = low + extent - 1
         quotient = self._defined(extent)
         width = tile_ir.static(quotient.b) if isinstance(quotient, ir.prim.FloorDiv) else None
         if width is not None and width > 0:
@@ -192,7 +196,7 @@ class Ranges:
 
     def below(self, index: Any, size: Any) -> bool:
         """Whether index < size is provable. For a size of c * k * n', index // c < k * n' is as good, and easier."""
-        if self.proves(index < size) or self._last_step_below(index, size):
+        if self.proves(index < size) or self._last_step_below(index, size) or self._last_turn_below(index, size):
             return True
         known = self.multiples.get(size)
         if known is None:
@@ -213,6 +217,18 @@ class Ranges:
                 continue
             rest = found[1] + steps.low * factor - factor
             if any(self.proves(bound * (factor // steps.width) + rest < size) for bound in steps.bounds):
+                return True
+        return False
+
+    def _last_turn_below(self, index: Any, size: Any) -> bool:
+        """Whether index < size holds in the last turn of a loop, and index grows with its turns: of `for i in range(j, 16)` the
+        analyzer knows that i is below the largest j and 16, not that it is below 16."""
+        if isinstance(index, int) or not self._last:
+            return False
+        for var in dict.fromkeys(v for v in tile_ir.walk(index, ir.Var) if v in self._last):
+            found = sym.detect_linear_equation(index, [var])
+            factor = tile_ir.static(found[0]) if found else None
+            if factor is not None and factor > 0 and self.proves(found[1] + self._last[var] * factor < size):
                 return True
         return False
 

@@ -157,7 +157,8 @@ def test_whole_steps_stay_below_the_length(bound: bool) -> None:
         ranges.define(names[2], tir.floordiv(names[1], 64))
         whole, count = names[0], names[2]
     ranges.iterate(step, 1, whole - 1)
-    assert not ranges.below(step * 64, k)  # only a quotient itself is looked at
+    assert ranges.below(step * 64, k)
+    assert not ranges.below(step * 64 + 64, k)
     ranges.iterate(step, 0, whole)
     ranges.iterate(part, 0, count)
     ranges.iterate(i, 0, 64)
@@ -170,3 +171,31 @@ def test_whole_steps_stay_below_the_length(bound: bool) -> None:
     assert ranges.below(step * 128 + i + 64, k * 2)
     assert ranges.below(start * 7 * 64 + part * 64 + i, k)
     assert not ranges.below(start * 7 * 64 + part * 64 + i + 1, k)
+
+
+def test_a_loop_that_ends_where_another_variable_says_stays_below_its_end():
+    """Of `for i in range(j, 16)`, and of sums with it; not where the index falls, or memory has a part in the end."""
+    ranges = Ranges()
+    j, i, n, row = (tir.Var(name, "int32") for name in ("j", "i", "n", "row"))
+    ranges.iterate(j, 0, 16)
+    ranges.iterate(row, 0, 4)
+    ranges.iterate(i, j, 16 - j)
+    ranges.iterate(n, 0, 16 - j)
+    sixteen = tir.const(16, "int32")
+    assert ranges.below(i, sixteen)
+    assert ranges.below(j + n, sixteen)
+    assert ranges.below(row * 16 + i, sixteen * 4)
+    assert ranges.below(i * 2, sixteen * 2 - 1)
+    assert not ranges.below(i, sixteen - 1)
+    assert not ranges.below(i + 1, sixteen)
+    assert not ranges.below(j + n + 1, sixteen)
+    assert not ranges.below(i + j, sixteen)
+    assert not ranges.below(row * 17 + i, sixteen * 4)
+    assert ranges.proves(i >= 0)
+    assert not ranges.below(16 - i, sixteen)  # 16 in the first turn of j
+    ends = tir.decl_buffer((4,), "int32", "ends")
+    ranges.iterate(i, 0, tir.BufferLoad(ends, [tir.const(0, "int32")]))
+    assert not ranges.below(i, sixteen)  # nothing of the loop before is known of this one
+    ranges.iterate(i, j, 16 - j)
+    ranges.iterate(i, 0, 20)
+    assert not ranges.below(i, sixteen)

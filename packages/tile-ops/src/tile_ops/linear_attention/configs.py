@@ -28,11 +28,12 @@ def plan(problem: AttentionProblem, target: Target) -> Plan:
             gate_dtype=problem.decay_dtype,
             dim_k=model.dstate,
             dim_v=model.headdim,
-            block_v=min(64, -(-model.headdim // 16) * 16),
+            block_v=min(128 if target.kind == "cpu" else 64, -(-model.headdim // 16) * 16),
             block=16,
             threads=128,
             initial=problem.initial,
             packed=packed,
+            by_vectors=target.kind == "cpu",
         )
         return Plan.of({"gated": spec}, "a decay for each channel: 16 tokens at a time", RULE)
     kernels = {"table": KernelSpec.of(scan.FAMILY, "chunk_table", chunk_size=model.chunk_size)} if packed else {}

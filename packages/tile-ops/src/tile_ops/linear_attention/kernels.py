@@ -50,11 +50,12 @@ def decays(dtype, chunk_size, block_heads, per_token, packed):
     return decays
 
 
-def gated(dtype, gate_dtype, dim_k, dim_v, block_v, block, threads, initial, packed):
+def gated(dtype, gate_dtype, dim_k, dim_v, block_v, block, threads, initial, packed, by_vectors):
     """A block takes `block_v` channels of the values of one sequence and head through all tokens, `block` at a time.
 
     With G the cumulative sum of the gates in the block of tokens, o = (q exp(G)) S + A v, where A[i, j] is the sum over
-    channels of q_i k_j exp(G_i - G_j) for j <= i: no exponent is positive, whatever the gates.
+    channels of q_i k_j exp(G_i - G_j) for j <= i: no exponent is positive, whatever the gates. `by_vectors`, for a CPU: the
+    channels of two tokens are vectors; on a GPU each thread sums those of its own two.
     """
     batch, seqlen, heads, sequences = T.dynamic("batch, seqlen, heads, sequences")
     depth, width = -(-dim_k // 16) * 16, -(-dim_v // block_v) * block_v
@@ -82,6 +83,8 @@ def gated(dtype, gate_dtype, dim_k, dim_v, block_v, block, threads, initial, pac
             state_tile = T.alloc_shared((block_v, depth), dtype)
             state = T.alloc_fragment((block_v, depth), "float32")
             acc = T.alloc_fragment((block, block_v), "float32")
+            channels = T.alloc_fragment((depth,), "float32")
+            total = T.alloc_fragment((1,), "float32")
 
             b = 0 if packed else sequence
             begin = cu_seqlens[sequence] if packed else 0
@@ -107,13 +110,24 @@ def gated(dtype, gate_dtype, dim_k, dim_v, block_v, block, threads, initial, pac
                 for i, c in T.Parallel(block, depth):
                     decayed_q[i, c] = q_tile[i, c] * T.exp(sums[i, c])
                     decayed_k[i, c] = k_tile[i, c] * T.exp(sums[block - 1, c] - sums[i, c])
-                for i, j in T.Parallel(block, block):
-                    dot = T.alloc_var("float32", init=0.0)
-                    if j <= i:
-                        for c in T.serial(depth):
-                            pair = T.cast(q_tile[i, c], "float32") * k_tile[j, c]
-                            dot += pair * T.exp(sums[i, c] - sums[j, c])
-                    scores[i, j] = dot
+                if by_vectors:
+                    for i, j in T.Parallel(block, block):
+                        scores[i, j] = 0.0
+                    for i in T.serial(block):
+                        for j in T.serial(i + 1):
+                            for c in T.Parallel(depth):
+                                pair = T.cast(q_tile[i, c], "float32") * k_tile[j, c]
+                                channels[c] = pair * T.exp(sums[i, c] - sums[j, c])
+                            T.reduce_sum(channels, total, dim=0)
+                            scores[i, j] = total[0]
+                else:
+                    for i, j in T.Parallel(block, block):
+                        dot = T.alloc_var("float32", init=0.0)
+                        if j <= i:
+                            for c in T.serial(depth):
+                                pair = T.cast(q_tile[i, c], "float32") * k_tile[j, c]
+                                dot += pair * T.exp(sums[i, c] - sums[j, c])
+                        scores[i, j] = dot
                 T.gemm(decayed_q, state_tile, acc, transpose_B=True, clear_accum=True)
                 T.gemm(scores, v_tile, acc)
                 for i, j in T.Parallel(block, block_v):

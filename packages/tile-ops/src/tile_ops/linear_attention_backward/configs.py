@@ -66,6 +66,8 @@ def _decay_per_channel(problem: AttentionProblem, target: Target) -> dict[str, K
     depth, width = (-(-dim // 16) * 16 for dim in (model.dstate, model.headdim))
     tiles = {"block": 16, "block_v": min(_values(model, target), width), "threads": 128}
     by_blocks = {**dims, **tiles, "packed": packed}
+    cpu = target.kind == "cpu"
+    by_vectors = {"by_vectors": cpu}
 
     def spec(function: str, **arguments: Scalar) -> KernelSpec:
         return KernelSpec.of(FAMILY, function, scan.FAST if target.kind == "cuda" else None, **arguments)
@@ -75,9 +77,9 @@ def _decay_per_channel(problem: AttentionProblem, target: Target) -> dict[str, K
         return spec("gated_chunk_state", dtype=model.dtype, **dims, **tiles, packed=packed, reverse=reverse)
 
     def pass_states(initial: bool, reverse: bool) -> KernelSpec:
-        return spec(
-            "gated_pass_states", dtype=model.dtype, **dims, block=1024, initial=initial, packed=packed, reverse=reverse
-        )
+        elements = max(1, 1024 // model.dstate) * model.dstate if cpu else 1024
+        how = {"block": elements, "initial": initial, "packed": packed, "reverse": reverse, **by_vectors}
+        return spec("gated_pass_states", dtype=model.dtype, **dims, **how)
 
     return {
         "sums": spec(
@@ -93,8 +95,8 @@ def _decay_per_channel(problem: AttentionProblem, target: Target) -> dict[str, K
         "pass_states": pass_states(problem.initial, reverse=False),
         "chunk_gradient": chunk_state(reverse=True),
         "pass_gradients": pass_states(True, reverse=True),
-        "queries": spec("queries_backward", dtype=model.dtype, **by_blocks),
-        "keys_values": spec("keys_values_backward", dtype=model.dtype, **by_blocks),
+        "queries": spec("queries_backward", dtype=model.dtype, **by_blocks, **by_vectors),
+        "keys_values": spec("keys_values_backward", dtype=model.dtype, **by_blocks, **by_vectors),
         "gates": spec(
             "gates_backward",
             dtype=model.dtype,

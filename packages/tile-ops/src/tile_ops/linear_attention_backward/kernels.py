@@ -160,9 +160,10 @@ def gated_chunk_state(dtype, chunk_size, dim_k, dim_v, block_k, block_v, threads
     return gated_chunk_state
 
 
-def gated_pass_states(dtype, chunk_size, dim_k, dim_v, block, initial, packed, reverse):
+def gated_pass_states(dtype, chunk_size, dim_k, dim_v, block, initial, packed, reverse, by_vectors):
     """The state before each chunk and after each sequence, in float32; with `reverse`, from the last chunk to the first, the
-    gradient of the state after each chunk and before each sequence."""
+    gradient of the state after each chunk and before each sequence. `by_vectors`, for a CPU: `block` elements are whole rows
+    of channels, which share the exponents."""
     batch, seqlen, heads, nchunks, sequences = T.dynamic("batch, seqlen, heads, nchunks, sequences")
     size = dim_v * dim_k
 
@@ -178,6 +179,7 @@ def gated_pass_states(dtype, chunk_size, dim_k, dim_v, block, initial, packed, r
     ):
         with T.Kernel(T.ceildiv(size, block), heads, sequences, threads=128) as (bx, head, sequence):
             state = T.alloc_fragment((block,), "float32")
+            decays = T.alloc_fragment((dim_k,), "float32")
             b = 0 if packed else sequence
             c0 = first[sequence] if packed else 0
             count = first[sequence + 1] - first[sequence] if packed else nchunks
@@ -189,16 +191,24 @@ def gated_pass_states(dtype, chunk_size, dim_k, dim_v, block, initial, packed, r
                 chunk = c0 + (count - 1 - step if reverse else step)
                 T.copy(state, beside[b, chunk, head, bx * block : (bx + 1) * block])
                 _, end = tokens_of(chunks, chunk, chunk_size, seqlen, packed)
-                for i in T.Parallel(block):
-                    decay = T.exp(sums[b, end - 1, head, (bx * block + i) % dim_k])
-                    state[i] = state[i] * decay + states[b, chunk, head, bx * block + i]
+                if by_vectors:
+                    for c in T.Parallel(dim_k):
+                        decays[c] = T.exp(sums[b, end - 1, head, c])
+                    for r, c in T.Parallel(block // dim_k, dim_k):
+                        i = r * dim_k + c
+                        state[i] = state[i] * decays[c] + states[b, chunk, head, bx * block + i]
+                else:
+                    for i in T.Parallel(block):
+                        decay = T.exp(sums[b, end - 1, head, (bx * block + i) % dim_k])
+                        state[i] = state[i] * decay + states[b, chunk, head, bx * block + i]
             T.copy(state, far[sequence, head, bx * block : (bx + 1) * block])
 
     return gated_pass_states
 
 
-def queries_backward(dtype, chunk_size, dim_k, dim_v, block, block_v, threads, packed):
-    """dq of `block` tokens, and q dq in float32 in `products`; values by `block_v` channels."""
+def queries_backward(dtype, chunk_size, dim_k, dim_v, block, block_v, threads, packed, by_vectors):
+    """dq of `block` tokens, and q dq in float32 in `products`; values by `block_v` channels. `by_vectors`: as in
+    `keys_values_backward`."""
     batch, seqlen, heads, nchunks = T.dynamic("batch, seqlen, heads, nchunks")
     depth, turns, blocks = -(-dim_k // 16) * 16, -(-dim_v // block_v), chunk_size // block
 
@@ -258,9 +268,15 @@ def queries_backward(dtype, chunk_size, dim_k, dim_v, block, block_v, threads, p
                     inside = token + i < end and c < dim_k
                     k_tile[i, c] = T.if_then_else(inside, k[b, token + i, head, c], 0.0)
                     s[i, c] = T.if_then_else(inside, sums[b, token + i, head, c], 0.0)
-                for j, c in T.Parallel(chunk_size, depth):
-                    decayed = k[b, begin + j, head, c] * T.exp(border[c] - sums[b, begin + j, head, c])
-                    earlier[j, c] = T.if_then_else(j < row and c < dim_k, decayed, 0.0)
+                if by_vectors:
+                    T.clear(earlier)
+                    for j in T.serial(row):
+                        for c in T.Parallel(dim_k):
+                            earlier[j, c] = k[b, begin + j, head, c] * T.exp(border[c] - sums[b, begin + j, head, c])
+                else:
+                    for j, c in T.Parallel(chunk_size, depth):
+                        decayed = k[b, begin + j, head, c] * T.exp(border[c] - sums[b, begin + j, head, c])
+                        earlier[j, c] = T.if_then_else(j < row and c < dim_k, decayed, 0.0)
                 for i, c in T.Parallel(block, depth):
                     acc[i, c] *= T.exp(border[c]) * scale
                 T.gemm(weights, earlier, acc)
@@ -278,10 +294,24 @@ def queries_backward(dtype, chunk_size, dim_k, dim_v, block, block_v, threads, p
     return queries_backward
 
 
-def keys_values_backward(dtype, chunk_size, dim_k, dim_v, block, block_v, threads, packed):
-    """dk and dv of `block` tokens, and k dk in float32 in `products`; values by `block_v` channels."""
+def keys_values_backward(dtype, chunk_size, dim_k, dim_v, block, block_v, threads, packed, by_vectors):
+    """dk and dv of `block` tokens, and k dk in float32 in `products`; values by `block_v` channels.
+
+    `by_vectors`, for a CPU: loops over channels are the innermost ones, an exponent of two tokens within the block serves both
+    A and dk, and none is taken of tokens that have no part in it. On a GPU each thread takes two tokens, or one channel.
+    """
     batch, seqlen, heads, nchunks = T.dynamic("batch, seqlen, heads, nchunks")
     depth, turns, blocks = -(-dim_k // 16) * 16, -(-dim_v // block_v), chunk_size // block
+
+    @T.macro
+    def values(decayed, state_tile, weights, do_tile, v_acc, dv, where):
+        """dv of some channels: of the state after the chunk, and of the tokens in it."""
+        b, token, head, n, end = where
+        T.gemm(decayed, state_tile, v_acc, transpose_B=True, clear_accum=True)
+        T.gemm(weights, do_tile, v_acc)
+        for j, r in T.Parallel(block, block_v):
+            if token + j < end and n * block_v + r < dim_v:
+                dv[b, token + j, head, n * block_v + r] = v_acc[j, r]
 
     @T.prim_func
     def keys_values_backward(
@@ -313,6 +343,9 @@ def keys_values_backward(dtype, chunk_size, dim_k, dim_v, block, block_v, thread
             dots = T.alloc_fragment((block, chunk_size), "float32")
             k_acc = T.alloc_fragment((block, depth), "float32")
             v_acc = T.alloc_fragment((block, block_v), "float32")
+            own_acc = T.alloc_fragment((block, depth), "float32")
+            channels = T.alloc_fragment((depth,), "float32")
+            total = T.alloc_fragment((1,), "float32")
 
             chunk, row = bx // blocks, bx % blocks * block
             begin, end = tokens_of(chunks, chunk, chunk_size, seqlen, packed)
@@ -326,10 +359,16 @@ def keys_values_backward(dtype, chunk_size, dim_k, dim_v, block, block_v, thread
                     q_tile[j, c] = T.if_then_else(inside, q[b, token + j, head, c], 0.0)
                     k_tile[j, c] = T.if_then_else(inside, k[b, token + j, head, c], 0.0)
                     s[j, c] = T.if_then_else(inside, sums[b, token + j, head, c], border[c])
-                for i, c in T.Parallel(chunk_size, depth):
-                    inside = i >= row + block and begin + i < end and c < dim_k
-                    value = q[b, begin + i, head, c] * T.exp(sums[b, begin + i, head, c] - border[c])
-                    later[i, c] = T.if_then_else(inside, value, 0.0)
+                if by_vectors:
+                    T.clear(later)
+                    for i in T.serial(row + block, T.min(chunk_size, end - begin)):
+                        for c in T.Parallel(dim_k):
+                            later[i, c] = q[b, begin + i, head, c] * T.exp(sums[b, begin + i, head, c] - border[c])
+                else:
+                    for i, c in T.Parallel(chunk_size, depth):
+                        inside = i >= row + block and begin + i < end and c < dim_k
+                        value = q[b, begin + i, head, c] * T.exp(sums[b, begin + i, head, c] - border[c])
+                        later[i, c] = T.if_then_else(inside, value, 0.0)
 
                 # A by pairs of tokens: with those behind the block, and within it.
                 for j, c in T.Parallel(block, depth):
@@ -337,13 +376,14 @@ def keys_values_backward(dtype, chunk_size, dim_k, dim_v, block, block_v, thread
                 T.gemm(decayed, later, dots, transpose_B=True, clear_accum=True)
                 for j, i in T.Parallel(block, chunk_size):
                     weights[j, i] = dots[j, i] * scale
-                for j, i in T.Parallel(block, block):
-                    dot = T.alloc_var("float32", init=0.0)
-                    if j <= i:
-                        for c in T.serial(depth):
-                            pair = T.cast(q_tile[i, c], "float32") * k_tile[j, c]
-                            dot += pair * T.exp(s[i, c] - s[j, c])
-                    weights[j, row + i] = dot * scale
+                if not by_vectors:
+                    for j, i in T.Parallel(block, block):
+                        dot = T.alloc_var("float32", init=0.0)
+                        if j <= i:
+                            for c in T.serial(depth):
+                                pair = T.cast(q_tile[i, c], "float32") * k_tile[j, c]
+                                dot += pair * T.exp(s[i, c] - s[j, c])
+                        weights[j, row + i] = dot * scale
 
                 for j, c in T.Parallel(block, depth):
                     decayed[j, c] = k_tile[j, c] * T.exp(last[c] - s[j, c])
@@ -361,14 +401,31 @@ def keys_values_backward(dtype, chunk_size, dim_k, dim_v, block, block_v, thread
                         state_tile[r, c] = T.if_then_else(inside, after[b, chunk, head, n * block_v + r, c], 0.0)
                     T.gemm(v_tile, state_tile, k_acc)
                     T.gemm(v_tile, do_tile, dots, transpose_B=True)
-                    T.gemm(decayed, state_tile, v_acc, transpose_B=True, clear_accum=True)
-                    T.gemm(weights, do_tile, v_acc)
-                    for j, r in T.Parallel(block, block_v):
-                        if token + j < end and n * block_v + r < dim_v:
-                            dv[b, token + j, head, n * block_v + r] = v_acc[j, r]
+                    if not by_vectors:
+                        values(decayed, state_tile, weights, do_tile, v_acc, dv, (b, token, head, n, end))
 
                 for j, i in T.Parallel(block, chunk_size):
                     pairs[j, i] = dots[j, i] * scale
+                if by_vectors:
+                    T.clear(own_acc)
+                    for j in T.serial(block):
+                        for i in T.serial(block):
+                            weights[j, row + i] = 0.0
+                        for i in T.serial(j, block):
+                            for c in T.Parallel(depth):
+                                decayed_q = T.cast(q_tile[i, c], "float32") * T.exp(s[i, c] - s[j, c])
+                                channels[c] = decayed_q * k_tile[j, c]
+                                own_acc[j, c] += decayed_q * pairs[j, row + i]
+                            T.reduce_sum(channels, total, dim=0)
+                            weights[j, row + i] = total[0] * scale
+                    for n in T.serial(turns):
+                        for i, r in T.Parallel(chunk_size, block_v):
+                            inside = begin + i < end and n * block_v + r < dim_v
+                            do_tile[i, r] = T.if_then_else(inside, do[b, begin + i, head, n * block_v + r], 0.0)
+                        for r, c in T.Parallel(block_v, depth):
+                            inside = n * block_v + r < dim_v and c < dim_k
+                            state_tile[r, c] = T.if_then_else(inside, after[b, chunk, head, n * block_v + r, c], 0.0)
+                        values(decayed, state_tile, weights, do_tile, v_acc, dv, (b, token, head, n, end))
                 for j, i in T.Parallel(block, chunk_size):
                     weights[j, i] = T.if_then_else(i >= row + block, pairs[j, i], 0.0)
                 for j, c in T.Parallel(block, depth):
@@ -376,8 +433,11 @@ def keys_values_backward(dtype, chunk_size, dim_k, dim_v, block, block_v, thread
                 T.gemm(weights, later, k_acc)
                 for j, c in T.Parallel(block, depth):
                     own = T.alloc_var("float32", init=0.0)
-                    for n in T.serial(block - j):
-                        own += pairs[j, row + j + n] * q_tile[j + n, c] * T.exp(s[j + n, c] - s[j, c])
+                    if by_vectors:
+                        own = own_acc[j, c]
+                    else:
+                        for n in T.serial(block - j):
+                            own += pairs[j, row + j + n] * q_tile[j + n, c] * T.exp(s[j + n, c] - s[j, c])
                     k_acc[j, c] = k_acc[j, c] * T.exp(border[c] - s[j, c]) + own
                 for j, c in T.Parallel(block, depth):
                     if token + j < end and c < dim_k:
