@@ -9,7 +9,10 @@ import torch
 
 import tile_ops
 from tile_ops.errors import WrongDtype, WrongShape, WrongValue
+from tile_ops.kernel import Target
 from tile_ops.normalization import reference
+from tile_ops.normalization.configs import plan
+from tile_ops.normalization.problem import NormProblem
 
 
 def normal(*shape, dtype=torch.float32, seed=0):
@@ -138,7 +141,7 @@ def test_narrow_rows_take_a_narrow_kernel_on_a_cpu(ran, close):
 @pytest.mark.parametrize(
     ("operator", "columns", "kernel"),
     [
-        ("layer_norm", 320, "layer_norm"),
+        ("layer_norm", 64, "layer_norm"),
         ("layer_norm", 321, "layer_norm_cached"),
         ("layer_norm", 5000, "layer_norm_cached"),
         ("softmax", 8192, "softmax"),
@@ -151,6 +154,18 @@ def test_long_rows_are_read_from_a_cache_on_a_cpu(ran, close, operator, columns,
     x = normal(18, columns)[:, torch.randperm(columns, generator=torch.Generator().manual_seed(1))]
     assert tile_ops.explain(function, x).kernels[0].spec.function == kernel
     close(ran(function, x), getattr(reference, operator)(x), reference.TOLERANCES["float32"])
+
+
+@pytest.mark.cpu("plans of CPUs")
+def test_which_rows_are_read_from_a_cache_depends_on_the_cpu_and_the_type():
+    def function(arch, dtype, columns):
+        return plan(NormProblem(1, columns, dtype, None, "layer_norm"), Target("cpu", arch)).kernels[0][1].function
+
+    assert function("x86-64-v3", "float32", 64) == "layer_norm"
+    assert function("x86-64-v3", "float32", 65) == "layer_norm_cached"
+    for arch, dtype in (("x86-64-v3", "bfloat16"), ("x86-64-v4", "float32")):
+        assert function(arch, dtype, 320) == "layer_norm"
+        assert function(arch, dtype, 321) == "layer_norm_cached"
 
 
 @pytest.mark.cpu("kernels of CPUs")

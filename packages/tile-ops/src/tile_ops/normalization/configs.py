@@ -23,13 +23,17 @@ COLUMNS = {
 }
 
 #: Elements of a CPU's tile, of which narrow rows make one together; those of a softmax with AVX2: 8192 x 160 by 1, 2, 6 rows
-#: 1.94, 2.06, 2.46 ms (torch 2.07), 512 columns by 1, 2 0.60, 0.64, 64 by 1, 4, 16 0.67, 0.71, 0.67, 32 by 1, 32 0.33, 0.28.
-TILE, SOFTMAX_TILE = 1024, {"x86-64-v3": 320}
+#: 1.94, 2.06, 2.46 ms (torch 2.07), 512 columns by 1, 2 0.60, 0.64, 64 by 1, 4, 16 0.67, 0.71, 0.67, 32 by 1, 32 0.33, 0.28;
+#: those of a LayerNorm in float32 with AVX2: 64 columns by 1, 16 0.79, 0.85.
+TILE, SOFTMAX_TILE, LAYER_NORM_TILE = 1024, {"x86-64-v3": 320}, {("x86-64-v3", "float32"): 32}
 
 #: What CPUs read again from a cache: LayerNorms of rows of more than so many elements, WRITTEN of them (or 16 rows) to a block,
 #: and softmaxes of rows that no registers hold, of up to so many. Measured beside tiles (docs/performance/cpu.md): 300 elements
-#: 0.95 of the speed in float32 and 0.8 in bfloat16, 1024 and more 1.2 to 1.7.
-LAYER_NORM_TILES, WRITTEN, SOFTMAX_KEPT = 320, 16384, 1 << 18
+#: 0.95 of the speed in float32 and 0.8 in bfloat16, 1024 and more 1.2 to 1.7; in float32 with AVX2 64, 128, 160, 320 elements
+#: 1.00, 1.2, 1.5, 1.5 where operands are in a cache, 1.5, 1.55, 1.6, 1.45 where they are not.
+LAYER_NORM_TILES, WRITTEN, SOFTMAX_KEPT = {("x86-64-v3", "float32"): 64}, 16384, 1 << 18
+#: The same elsewhere.
+LAYER_NORM_TILES_ELSEWHERE = 320
 #: Elements of a piece whose sums stay in registers, by architecture.
 SUMS, SUMS_OF_AVX2 = 64, 32
 
@@ -60,7 +64,11 @@ def plan(problem: NormProblem, target: Target) -> Plan:
     columns = next((columns for columns in COLUMNS[target.kind] if problem.columns <= columns), RESIDENT)
     rows = max(1, 4096 // columns)
     if target.kind == "cpu":
-        tile = SOFTMAX_TILE.get(target.arch, TILE) if problem.kind == "softmax" else TILE
+        tile = TILE
+        if problem.kind == "softmax":
+            tile = SOFTMAX_TILE.get(target.arch, TILE)
+        elif problem.kind == "layer_norm":
+            tile = LAYER_NORM_TILE.get((target.arch, problem.dtype), TILE)
         rows = max(1, tile // columns)
     flags: dict[str, Scalar] = {}
     if problem.kind == "rms_norm":
@@ -88,7 +96,8 @@ def _cached(problem: NormProblem, target: Target) -> KernelSpec | None:
     """A CPU's kernel that keeps no row in registers, if it is the better one."""
     piece = SUMS_OF_AVX2 if target.arch == "x86-64-v3" else SUMS
     numbers: dict[str, Scalar] = {"dtype": problem.dtype, "block_columns": piece}
-    if problem.kind == "layer_norm" and problem.columns > LAYER_NORM_TILES:
+    tiles = LAYER_NORM_TILES.get((target.arch, problem.dtype), LAYER_NORM_TILES_ELSEWHERE)
+    if problem.kind == "layer_norm" and problem.columns > tiles:
         power = 1 << (problem.columns - 1).bit_length()
         numbers["block_rows"] = min(16, max(1, WRITTEN // power))
     elif problem.kind == "softmax" and RESIDENT < problem.columns <= SOFTMAX_KEPT:
