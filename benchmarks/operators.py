@@ -57,7 +57,8 @@ class Case:
 
 def cases(device: str, quick: bool = False) -> Iterator[Case]:
     """Operator by operator."""
-    families: tuple[Callable[[str], Iterator[Case]], ...] = (dequant_matmul, flash_attention, matmul, rms_norm)
+    families: tuple[Callable[[str], Iterator[Case]], ...] = (dequant_matmul, dequant_integers)
+    families += (flash_attention, matmul, rms_norm)
     if device == "cuda":
         from linear_attention import linear_gradients
 
@@ -86,6 +87,26 @@ def dequant_matmul(device: str) -> Iterator[Case]:
                 n * k / 2 + w.scales.nbytes + 2.0 * m * (n + k),
                 2.0 * m * n * k,
             )
+
+
+def dequant_integers(device: str) -> Iterator[Case]:
+    """2- and 4-bit integers against int8, one token, beside a product with halves (the paper's int2 x int8, V0)."""
+    n, k = (16384, 16384) if device == "cuda" else (4096, 4096)
+    dtype = torch.float16
+    for format in ("int2", "int4"):
+        w = tile_ops.quantize(torch.randn(n, k, device=device), format=format, group_size=-1)
+        options = {"scales": w.scales / 127, "format": format, "group_size": -1}  # float16 has no sums of 127 times as much
+        x = torch.randint(-127, 128, (1, k), device=device, dtype=torch.int8)
+        floats, halves = x.to(dtype), dequantize(w.packed, **options).to(dtype)
+        yield Case(
+            "dequant_integers",
+            f"dequant_matmul {format} x int8 1x{n}x{k}",
+            dtype,
+            lambda x=x, w=w, options=options: tile_ops.dequant_matmul(x, w.packed, **options),
+            lambda x=floats, halves=halves: x @ halves.T,
+            float(w.packed.nbytes + w.scales.nbytes + k + 4 * n),
+            2.0 * n * k,
+        )
 
 
 def flash_attention(device: str) -> Iterator[Case]:
