@@ -187,6 +187,25 @@ def test_int8_activations(ran, close, format):
         close(found, reference.dequant_matmul(x, w.packed, **arguments(w), bias=bias), 1e-6)
 
 
+@pytest.mark.cpu("its kernels")
+@pytest.mark.parametrize("format", ["int4", "int2", "int1"])
+@pytest.mark.parametrize("m", [1, 2, 4])
+def test_few_tokens_of_int8_on_a_cpu(format, m):
+    """More columns than a step and rows than a tile, no multiples; the largest sum of all."""
+    n, k = 70, 1376
+    w = random_weight(n, k, format, -1, torch.float32)
+    w.packed[1] = {"int2": 0b10101010, "int4": 0x88, "int1": 255}[format]  # the least codes
+    w.scales.fill_(0.5)
+    x = torch.randint(-128, 128, (m, k), dtype=torch.int8, generator=torch.Generator().manual_seed(0))
+    x[-1] = -128
+    problem = DequantProblem(m, n, k, format, 0, "int8", "float32", False, False)
+    (_, spec), *_ = configs.plan(problem, Target("cpu", "x86-64-v3")).kernels
+    assert dict(spec.arguments)["by_planes"]
+    found = torch.empty(m, n)
+    resolve(spec, target_of(x))(x, w.packed, w.scales, torch.empty(0), found)
+    assert torch.equal(found.double(), reference.dequant_matmul(x, w.packed, **arguments(w)))
+
+
 IN_FULL = [pytest.param(*case, marks=pytest.mark.full) for case in ((1, "int4"), (8, "int2"), (1, "int1"))]
 
 

@@ -259,8 +259,12 @@ def _halves(word, dtype):
     return [T.reinterpret(T.cast(half, "uint16"), dtype) for half in (word & T.uint32(0xFFFF), word >> T.uint32(16))]
 
 
-def product_int8(out_dtype, bits, block_M, block_N, block_K, stages, threads):
-    """With int8 activations and a scale for each row of W, float32 like the bias: sums are exact, in int32."""
+def product_int8(out_dtype, bits, block_M, block_N, block_K, stages, threads, by_planes):
+    """With int8 activations and a scale for each row of W, float32 like the bias: sums are exact, in int32.
+
+    `by_planes`, for few tokens on a CPU: the first codes of all bytes of a step, then the second ones, and x in the same order,
+    so that vectors of bytes are shifted and masked. Else a thread decodes four neighbours, as matrix instructions take them.
+    """
     per = 8 // bits
     m, n, row_bytes, bias_n = (T.dynamic(name) for name in ("m", "n", "row_bytes", "bias_n"))
     k = row_bytes * per
@@ -281,16 +285,27 @@ def product_int8(out_dtype, bits, block_M, block_N, block_K, stages, threads):
 
             T.clear(acc)
             for step in T.Pipelined(T.ceildiv(k, block_K), num_stages=stages):
-                T.copy(X[bm * block_M, step * block_K], x_tile)
+                if by_planes:
+                    for i, j, c in T.Parallel(block_M, block_K // per, per):
+                        x_tile[i, c * (block_K // per) + j] = X[bm * block_M + i, step * block_K + j * per + c]
+                else:
+                    T.copy(X[bm * block_M, step * block_K], x_tile)
                 T.copy(W[bn * block_N, step * (block_K // per)], packed)
-                for i, j in T.Parallel(block_N, block_K // 4):
-                    codes = T.cast(packed[i, 4 * j // per], "uint32") >> T.cast(4 * j % per * bits, "uint32")
-                    if bits == 4:
-                        codes = codes | (T.cast(packed[i, 2 * j + 1], "uint32") << T.uint32(8))
-                    four = _four_bytes(codes, bits)
-                    for c in T.serial(4):
-                        byte = (four >> T.cast(8 * c, "uint32")) & T.uint32(255)
-                        decoded[i, 4 * j + c] = T.reinterpret(T.cast(byte, "uint8"), "int8")
+                if by_planes:
+                    for c in T.serial(per):
+                        for i, j in T.Parallel(block_N, block_K // per):
+                            shift = T.cast(8 - bits - c * bits, "uint8")
+                            code = (packed[i, j] << shift) & T.uint8(0x100 - (1 << (8 - bits)))
+                            decoded[i, c * (block_K // per) + j] = T.reinterpret(code, "int8")
+                else:
+                    for i, j in T.Parallel(block_N, block_K // 4):
+                        codes = T.cast(packed[i, 4 * j // per], "uint32") >> T.cast(4 * j % per * bits, "uint32")
+                        if bits == 4:
+                            codes = codes | (T.cast(packed[i, 2 * j + 1], "uint32") << T.uint32(8))
+                        four = _four_bytes(codes, bits)
+                        for c in T.serial(4):
+                            byte = (four >> T.cast(8 * c, "uint32")) & T.uint32(255)
+                            decoded[i, 4 * j + c] = T.reinterpret(T.cast(byte, "uint8"), "int8")
                 T.gemm(decoded, x_tile, acc, transpose_B=True)
             for i, j in T.Parallel(block_M, block_N):
                 y = T.cast(acc[j, i], "float32") * (scales[0, bn * block_N + j] * T.float32(2.0 ** (bits - 8)))
