@@ -12,11 +12,11 @@ from tile_ops.kernel import KernelSpec, Target
 from tile_ops.kernel.spec import Scalar
 from tile_ops.operator import Plan
 
+from . import few_rows
 from .model import Division, Rates, best, least, whole
 from .problem import BLOCK, FLOAT8, GemmProblem
 from .tiles import (
     ITEMSIZE,
-    LEAST_COLUMNS,
     Tiles,
     all_tiles_of_a_cpu,
     padding_of_a_cpu,
@@ -101,28 +101,8 @@ SLOPES = ("large", "128x128", "small")
 #: Those of sm_90a where B is read row by row: with "large" ones, registers do not hold the gradient beside the sums and the
 #: addresses of the variant for operands at any address.
 SLOPES_BY_ROWS = ("128x192", "128x128", "small")
-#: Rows that kernels of multiplications are written for; the least that holds all is taken. More are for matrix instructions.
-GEMV_ROWS = (1, 2, 4, 8)
-#: Most rows of them by kind. Measured on an H200, 16384 x 16384, float16: 1 row 0.133 ms against 0.175 by split matrix
-#: instructions (torch 0.132), 4 rows 0.137 against 0.171, 8 rows 0.222 against 0.160 (22 November 2026).
-FEW_ROWS = {"cpu": 8, "cuda": 4, "hip": 0}
 #: Types of scaled bytes that wheels hold products of, where matrix instructions take them.
 SHIPPED_FLOAT8 = {"sm_89": "float8_e4m3fn", "sm_90a": "float8_e4m3fn", "gfx942": "float8_e4m3fnuz"}
-#: Columns of B that a CPU's block reads at once, the least that hold all, and rows. 4096 by 8 is the best of six for 1 and 4
-#: rows of 4096 x 4096, float32 and bfloat16, on a shared Sapphire Rapids: 8.6 to 13.9 GB/s, 8 rows of 1024 7.6 to 10.8 (22
-#: November 2026). Narrower ones are for narrower matrices (cpu.md).
-COLUMNS, COLUMNS_STEP = (64, 256, 512, 1024, 2048, 4096), 8
-#: With AVX2 more than so many rows of float32 by a transposed matrix of up to so many elements are tiles of scalar products, by
-#: steps of one, two or four times so many: 8 x 512 x 512, 8 x 2048 x 512, 8 x 512 x 128 72, 270, 22 us as calls of the kernel
-#: (B through registers 82, 328, 27), 8 x 64 x 64 as whole calls 3.6 (4.1, torch 3.2), 8 x 256 x 64 7.9 (10.1, torch 6.6).
-DOT_ROWS, DOT_ELEMENTS, DOT_STEP = 4, 1 << 20, 64
-#: With AVX-512 so many read more of B's rows at once: elements of a step, and rows of a transposed B. A Sapphire Rapids, one
-#: thread, of torch's time: 8 x 512 x 512 1.3 (8 rows by 64 elements 1.5, tiles 1.8), 8 x 2048 x 512 0.46 (0.52, 0.78).
-LONG_STEP, LONG_ROWS = 128, 16
-#: Blocks of columns and parts of k that a CPU's product of few rows has at least, for its cores.
-CPU_BLOCKS = 16
-#: Bytes of B that a part along k of a CPU's product has at least: fewer, and starting costs more than it brings.
-PART_BYTES = 1 << 20
 
 
 def plan(problem: GemmProblem, target: Target) -> Plan:
@@ -137,9 +117,7 @@ def plan(problem: GemmProblem, target: Target) -> Plan:
         return Plan.of({"direct": in_place.kernel(tile, *turned, *batches)}, why, "rule: gemm_in_place/configs.py")
     if kernels := _few_rows(problem, target):
         why = f"{problem.m} rows: " + ("scalar products" if "product" in kernels else "B streams through registers")
-        steps = max(1, -(-problem.k // COLUMNS_STEP))
-        each = -(-steps // _cpu_parts(problem))
-        return Plan.of(kernels, why, "measured: FEW_ROWS in gemm/configs.py", splits=-(-steps // each), steps=each)
+        return Plan.of(kernels, why, "measured: FEW_ROWS in gemm/few_rows.py", **few_rows.numbers(problem))
     return _on_cpu(problem, target) if target.kind == "cpu" else _by_model(problem, target)
 
 
@@ -162,29 +140,12 @@ def _tile_in_place(problem: GemmProblem, target: Target) -> in_place.Tile | None
     return in_place.tile(target, problem.m, problem.n, problem.k, problem.transpose_b, by_panels)
 
 
-def _few_rows(problem: GemmProblem, target: Target) -> dict[str, KernelSpec] | None:
-    """Kernels that multiply without matrix instructions: where B is read row by row, and on a CPU column by column too."""
-    if problem.m > FEW_ROWS[target.kind]:
-        return None
-    plain = problem.batch == 1 and not (problem.transpose_a or problem.scales or problem.gradient)
-    if not plain or problem.dtype not in ("float16", "bfloat16", "float32"):
-        return None
-    if problem.transpose_b:
-        if target.kind == "cpu" and _by_dots(problem, target):
-            depth = next((step for step in (DOT_STEP, 2 * DOT_STEP) if problem.k <= step), 4 * DOT_STEP)
-            return {"product": _spec(problem, target, Tiles(FEW_ROWS["cpu"], LEAST_COLUMNS, 4 * depth, 0, 128, 0))}
-        return {"gemv": _gemv_spec(problem, target)}
-    if target.kind != "cpu":
-        return None
-    if _cpu_parts(problem) == 1:
-        return {"gemv": _columns_spec(problem, target)}
-    return {"parts": _column_parts_spec(problem), "combine": _combine_spec(problem)}
-
-
-def _by_dots(problem: GemmProblem, target: Target) -> bool:
-    """Whether a CPU's products of few rows by a transposed matrix are tiles."""
-    fits = target.arch == "x86-64-v3" and problem.n * problem.k <= DOT_ELEMENTS
-    return problem.dtype == "float32" and problem.m > DOT_ROWS and fits
+def _few_rows(problem: GemmProblem, target: Target) -> dict[str, KernelSpec]:
+    """Kernels that multiply without matrix instructions, by their role; none where these are better."""
+    if not few_rows.suits(problem, target):
+        return {}
+    tiles = few_rows.dot_tiles(problem, target)
+    return few_rows.kernels(problem, target) if tiles is None else {"product": _spec(problem, target, tiles)}
 
 
 def _panel_blocks(problem: GemmProblem, target: Target) -> panels.Blocks | None:
@@ -200,25 +161,12 @@ def _panel_kernels(problem: GemmProblem, blocks: panels.Blocks) -> dict[str, Ker
     """Bias and activation, and another type of the result, take a kernel of their own."""
     found = panels.kernels(blocks, problem.transpose_a, problem.transpose_b)
     if _combines(problem):
-        found["combine"] = _combine_spec(problem)
+        found["combine"] = few_rows.combine(problem)
     return found
 
 
 def _combines(problem: GemmProblem) -> bool:
     return bool(problem.bias or problem.activation) or problem.out_dtype != "float32"
-
-
-def _cpu_parts(problem: GemmProblem) -> int:
-    blocks = -(-problem.n // COLUMNS[-1])
-    return max(1, min(CPU_BLOCKS // max(1, blocks), problem.k * problem.n * ITEMSIZE[problem.dtype] // PART_BYTES))
-
-
-def _columns(problem: GemmProblem) -> dict[str, Scalar]:
-    return {
-        "rows": next(r for r in GEMV_ROWS if problem.m <= r),
-        "block_n": next((columns for columns in COLUMNS if problem.n <= columns), COLUMNS[-1]),
-        "block_k": COLUMNS_STEP,
-    }
 
 
 def _by_model(problem: GemmProblem, target: Target) -> Plan:
@@ -354,10 +302,8 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
 
 def _shipped(problem: GemmProblem, target: Target) -> Iterator[KernelSpec]:
     """All kernels that products of such types and orders may take."""
-    depths = (1, DOT_STEP + 1, 2 * DOT_STEP + 1)
-    shapes = [(n, k) for n in COLUMNS for k in (*depths, PART_BYTES)]
-    for rows, (n, k) in product(GEMV_ROWS, shapes):
-        yield from (_few_rows(replace(problem, m=rows, n=n, k=k), target) or {}).values()
+    for m, n, k in few_rows.SHIPPED:
+        yield from _few_rows(replace(problem, m=m, n=n, k=k), target).values()
     for tiles in all_tiles_of_a_cpu(target, problem.transpose_b) if target.kind == "cpu" else ():
         yield _spec(problem, target, tiles)
     for size in _sizes(target):
@@ -415,20 +361,15 @@ def _spec(problem: GemmProblem, target: Target, tiles: Tiles) -> KernelSpec:
         batch_a=problem.batch_a,
         batch_b=problem.batch_b,
         scales=problem.scales,
-        bias=_bias(problem),
+        bias=few_rows.bias(problem),
         gradient=problem.gradient,
         **_held(tiles, problem, target).arguments(ITEMSIZE[problem.dtype]),
         **padding_of_a_cpu(target, problem.dtype, problem.transpose_b),
     )
 
 
-def _bias(problem: GemmProblem) -> str | None:
-    """The type of the vector that kernels take, which is empty where there is no bias. Integers have none."""
-    return None if problem.out_dtype == "int32" else problem.bias or problem.out_dtype
-
-
 def _split_specs(problem: GemmProblem, target: Target, size: str, stays: bool = False) -> dict[str, KernelSpec]:
-    ends = {"out_dtype": problem.out_dtype, "bias": _bias(problem)}
+    ends = {"out_dtype": problem.out_dtype, "bias": few_rows.bias(problem)}
     staged = stays and _staged(problem, size)
     tiles = _staying_tiles(problem, target, size) if stays else _tiles(target, size)
     parts = KernelSpec.of(
@@ -457,7 +398,7 @@ def _staying_spec(problem: GemmProblem, target: Target, size: str) -> KernelSpec
         transpose_a=problem.transpose_a,
         transpose_b=problem.transpose_b,
         scales=problem.scales,
-        bias=_bias(problem),
+        bias=few_rows.bias(problem),
         blocks=RATES[target.arch, "large"].slots,
         staged=_staged(problem, size),
         **_held(_staying_tiles(problem, target, size), problem, target).arguments(ITEMSIZE[problem.dtype]),
@@ -472,48 +413,6 @@ def _staged(problem: GemmProblem, size: str) -> bool:
 
 def _staying_tiles(problem: GemmProblem, target: Target, size: str) -> Tiles:
     return _tiles(target, "staying" if _staged(problem, size) else STAYERS[size])
-
-
-def _combine_spec(problem: GemmProblem) -> KernelSpec:
-    return KernelSpec.of(
-        "gemm",
-        "combine",
-        out_dtype=problem.out_dtype,
-        bias=_bias(problem),
-        block_n=512,
-    )
-
-
-def _gemv_spec(problem: GemmProblem, target: Target) -> KernelSpec:
-    """On a GPU two rows of B by 16 bytes twice for each thread. On a CPU eight rows by four registers of float32: of seven shapes
-    none was better for 1, 2 and 4 rows of 4096 x 4096 in float32 and bfloat16 on a shared Sapphire Rapids (7.6 to 13.8 GB/s); 1
-    to 4 rows at once are slower (22 November 2026). With AVX2 eight registers, or 16 rows, are up to 1.5 times slower."""
-    rows = next(r for r in GEMV_ROWS if problem.m <= r)
-    vector = 16 // ITEMSIZE[problem.dtype]
-    gpu = {"block_n": 2, "block_k": 256 * vector, "lanes": 256, "vector": vector, "threads": 128}
-    lanes = 8 if target.arch == "x86-64-v3" else 16  # of a register
-    cpu = {"block_n": 8, "block_k": 4 * lanes, "lanes": lanes}
-    if lanes == 16 and problem.dtype == "float32" and problem.m > DOT_ROWS:
-        cpu |= {"block_n": LONG_ROWS, "block_k": LONG_STEP if problem.k >= LONG_STEP else 4 * lanes}
-    return KernelSpec.of(
-        "gemm",
-        "gemv_rows" if target.kind == "cpu" else "gemv",
-        None,
-        dtype=problem.dtype,
-        out_dtype=problem.out_dtype,
-        bias=_bias(problem),
-        rows=rows,
-        **(cpu if target.kind == "cpu" else gpu),
-    )
-
-
-def _columns_spec(problem: GemmProblem, target: Target) -> KernelSpec:
-    ends = {"dtype": problem.dtype, "out_dtype": problem.out_dtype, "bias": _bias(problem)}
-    return KernelSpec.of("gemm", "gemv_columns", None, **ends, **_columns(problem))
-
-
-def _column_parts_spec(problem: GemmProblem) -> KernelSpec:
-    return KernelSpec.of("gemm", "gemv_column_parts", None, dtype=problem.dtype, **_columns(problem))
 
 
 def _options(problem: GemmProblem, target: Target) -> dict[str, Scalar] | None:

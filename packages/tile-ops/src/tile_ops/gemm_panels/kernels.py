@@ -82,7 +82,7 @@ def multiply(transpose_a, block_m, block_n, block_k, pad):
                     panel = group * each + number
                     column = panel * block_n
                     T.assume((panel >= 0) & (panel < panels))
-                    # Inside of C products go straight to it; at its edges by a tile.
+                    # The same twice: of the first one it is known that no row and no column lies past C.
                     if (row + block_m <= m) & (column + block_n <= n):
                         _product(A_tile, block_m, transpose_a, P, C, z, step, panel, row, column, first + step == 0)
                     else:

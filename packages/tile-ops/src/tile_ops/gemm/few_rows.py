@@ -1,0 +1,115 @@
+"""Products of few rows without matrix instructions: where B is read row by row, and on a CPU column by column too."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from tile_ops.kernel import KernelSpec, Target
+from tile_ops.kernel.spec import Scalar
+
+from .problem import GemmProblem
+from .tiles import ITEMSIZE, LEAST_COLUMNS, Tiles
+
+#: Rows that kernels of multiplications are written for; the least that holds all is taken. More are for matrix instructions.
+GEMV_ROWS = (1, 2, 4, 8)
+#: Most rows of them by kind. Measured on an H200, 16384 x 16384, float16: 1 row 0.133 ms against 0.175 by split matrix
+#: instructions (torch 0.132), 4 rows 0.137 against 0.171, 8 rows 0.222 against 0.160 (22 November 2026).
+FEW_ROWS = {"cpu": 8, "cuda": 4, "hip": 0}
+#: Columns of B that a CPU's block reads at once, the least that hold all, and rows. 4096 by 8 is the best of six for 1 and 4
+#: rows of 4096 x 4096, float32 and bfloat16, on a shared Sapphire Rapids: 8.6 to 13.9 GB/s, 8 rows of 1024 7.6 to 10.8 (22
+#: November 2026). Narrower ones are for narrower matrices (cpu.md).
+COLUMNS, COLUMNS_STEP = (64, 256, 512, 1024, 2048, 4096), 8
+#: With AVX2 more than so many rows of float32 by a transposed matrix of up to so many elements are tiles of scalar products, by
+#: steps of one, two or four times so many: 8 x 512 x 512, 8 x 2048 x 512, 8 x 512 x 128 72, 270, 22 us as calls of the kernel
+#: (B through registers 82, 328, 27), 8 x 64 x 64 as whole calls 3.6 (4.1, torch 3.2), 8 x 256 x 64 7.9 (10.1, torch 6.6).
+DOT_ROWS, DOT_ELEMENTS, DOT_STEP = 4, 1 << 20, 64
+#: With AVX-512 so many read more of B's rows at once: elements of a step, and rows of a transposed B. A Sapphire Rapids, one
+#: thread, of torch's time: 8 x 512 x 512 1.3 (8 rows by 64 elements 1.5, tiles 1.8), 8 x 2048 x 512 0.46 (0.52, 0.78).
+LONG_STEP, LONG_ROWS = 128, 16
+#: Blocks of columns and parts of k that a CPU's product of few rows has at least, for its cores.
+CPU_BLOCKS = 16
+#: Bytes of B that a part along k of a CPU's product has at least: fewer, and starting costs more than it brings.
+PART_BYTES = 1 << 20
+#: Rows, columns and elements along k that together meet every answer of this module.
+SHIPPED = tuple((m, n, k) for m, n, k in product(GEMV_ROWS, COLUMNS, (1, DOT_STEP + 1, 2 * DOT_STEP + 1, PART_BYTES)))
+
+
+def suits(problem: GemmProblem, target: Target) -> bool:
+    """Whether there are such kernels for it; by a row-major B on CPUs alone."""
+    if problem.m > FEW_ROWS[target.kind] or problem.dtype not in ("float16", "bfloat16", "float32"):
+        return False
+    plain = problem.batch == 1 and not (problem.transpose_a or problem.scales or problem.gradient)
+    return plain and (problem.transpose_b or target.kind == "cpu")
+
+
+def dot_tiles(problem: GemmProblem, target: Target) -> Tiles | None:
+    """The tiles of scalar products that are better than `kernels`: with AVX2, by a transposed B that is small."""
+    small = target.arch == "x86-64-v3" and problem.n * problem.k <= DOT_ELEMENTS
+    if not (small and problem.transpose_b and problem.dtype == "float32" and problem.m > DOT_ROWS):
+        return None
+    depth = next((step for step in (DOT_STEP, 2 * DOT_STEP) if problem.k <= step), 4 * DOT_STEP)
+    return Tiles(FEW_ROWS["cpu"], LEAST_COLUMNS, 4 * depth, 0, 128, 0)
+
+
+def kernels(problem: GemmProblem, target: Target) -> dict[str, KernelSpec]:
+    """B streams through registers, where it is row-major and large in parts along k."""
+    if problem.transpose_b:
+        return {"gemv": _by_rows(problem, target)}
+    if _parts(problem) > 1:
+        parts = KernelSpec.of("gemm", "gemv_column_parts", None, dtype=problem.dtype, **_columns(problem))
+        return {"parts": parts, "combine": combine(problem)}
+    ends = {"dtype": problem.dtype, "out_dtype": problem.out_dtype, "bias": bias(problem)}
+    return {"gemv": KernelSpec.of("gemm", "gemv_columns", None, **ends, **_columns(problem))}
+
+
+def numbers(problem: GemmProblem) -> dict[str, int]:
+    """How many parts along k, and the steps of each."""
+    steps = max(1, -(-problem.k // COLUMNS_STEP))
+    each = -(-steps // _parts(problem))
+    return {"splits": -(-steps // each), "steps": each}
+
+
+def combine(problem: GemmProblem) -> KernelSpec:
+    """What adds up parts along k, in their order, and ends a product."""
+    return KernelSpec.of("gemm", "combine", out_dtype=problem.out_dtype, bias=bias(problem), block_n=512)
+
+
+def bias(problem: GemmProblem) -> str | None:
+    """The type of the vector that kernels take, which is empty where there is no bias. Integers have none."""
+    return None if problem.out_dtype == "int32" else problem.bias or problem.out_dtype
+
+
+def _parts(problem: GemmProblem) -> int:
+    blocks = -(-problem.n // COLUMNS[-1])
+    return max(1, min(CPU_BLOCKS // max(1, blocks), problem.k * problem.n * ITEMSIZE[problem.dtype] // PART_BYTES))
+
+
+def _columns(problem: GemmProblem) -> dict[str, Scalar]:
+    return {
+        "rows": next(r for r in GEMV_ROWS if problem.m <= r),
+        "block_n": next((columns for columns in COLUMNS if problem.n <= columns), COLUMNS[-1]),
+        "block_k": COLUMNS_STEP,
+    }
+
+
+def _by_rows(problem: GemmProblem, target: Target) -> KernelSpec:
+    """On a GPU two rows of B by 16 bytes twice for each thread. On a CPU eight rows by four registers of float32: of seven shapes
+    none was better for 1, 2 and 4 rows of 4096 x 4096 in float32 and bfloat16 on a shared Sapphire Rapids (7.6 to 13.8 GB/s); 1
+    to 4 rows at once are slower (22 November 2026). With AVX2 eight registers, or 16 rows, are up to 1.5 times slower."""
+    rows = next(r for r in GEMV_ROWS if problem.m <= r)
+    vector = 16 // ITEMSIZE[problem.dtype]
+    gpu = {"block_n": 2, "block_k": 256 * vector, "lanes": 256, "vector": vector, "threads": 128}
+    lanes = 8 if target.arch == "x86-64-v3" else 16  # of a register
+    cpu = {"block_n": 8, "block_k": 4 * lanes, "lanes": lanes}
+    if lanes == 16 and problem.dtype == "float32" and problem.m > DOT_ROWS:
+        cpu |= {"block_n": LONG_ROWS, "block_k": LONG_STEP if problem.k >= LONG_STEP else 4 * lanes}
+    return KernelSpec.of(
+        "gemm",
+        "gemv_rows" if target.kind == "cpu" else "gemv",
+        None,
+        dtype=problem.dtype,
+        out_dtype=problem.out_dtype,
+        bias=bias(problem),
+        rows=rows,
+        **(cpu if target.kind == "cpu" else gpu),
+    )
