@@ -95,11 +95,8 @@ def dequant_integers(device: str) -> Iterator[Case]:
     dtype = torch.float16
     for format in ("int2", "int4"):
         w = tile_ops.quantize(torch.randn(n, k, device=device), format=format, group_size=-1)
-        options = {
-            "scales": w.scales / 127,
-            "format": format,
-            "group_size": -1,
-        }  # float16 has no sums of 127 times as much
+        scales = w.scales / 127  # float16 has no sums of 127 times as much
+        options = {"scales": scales, "format": format, "group_size": -1}
         x = torch.randint(-127, 128, (1, k), device=device, dtype=torch.int8)
         floats, halves = x.to(dtype), dequantize(w.packed, **options).to(dtype)
         yield Case(

@@ -83,7 +83,7 @@ class Training:
     def tolerance(self) -> float:
         """What is rounded on the way there is rounded on the way back, too; gradients have the operands' type."""
         rounded = gemm.TOLERANCES[name_of(self.call.args[0].dtype)] if "out_dtype" in self.call.kwargs else 0.0
-        return 4 * max(self.call.tolerance, rounded)
+        return 2 * max(self.call.tolerance, rounded)
 
     def found(self) -> tuple[torch.Tensor, ...]:
         return self._gradients(self.call.operator, lambda x: x.detach().clone())

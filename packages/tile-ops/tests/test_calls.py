@@ -76,12 +76,11 @@ class Nothing(Resolved):
 
 @functools.cache
 def problems_of_training(kind: str, arch: str) -> list[tuple[str, Operator, object]]:
-    """What the operators of each call and of its gradients are asked for; no kernel runs."""
+    """What the operators of each call and of its gradients are asked for; no kernel runs, and no call is remembered."""
     asked: list[tuple[str, Operator, object]] = []
-    plain = Operator.call
 
     def call(operator, *args, **kwargs):
-        found = plain(operator, *args, **kwargs)
+        found = Resolving(operator, *operator._checked(args, kwargs))
         asked.append((training.name, operator, found.problem))
         return found
 
@@ -95,9 +94,8 @@ def problems_of_training(kind: str, arch: str) -> list[tuple[str, Operator, obje
         patch.setattr(Resolving, "run", lambda *_, **__: None)
         patch.setattr(Again, "run", lambda _, function, arguments: function(*arguments))
         patch.setattr(Again, "replay", lambda *_: None)
-        patch.setattr(
-            torch.autograd.profiler, "_is_profiler_enabled", True
-        )  # native code refuses the calls that it knows
+        # Native code refuses the calls that it knows.
+        patch.setattr(torch.autograd.profiler, "_is_profiler_enabled", True)
         for training in filter(None, map(Training.of, calls_for(kind, arch))):
             training.found()
     return asked

@@ -193,9 +193,10 @@ def test_a_loop_that_ends_where_another_variable_says_stays_below_its_end():
     assert not ranges.below(row * 17 + i, sixteen * 4)
     assert ranges.proves(i >= 0)
     assert not ranges.below(16 - i, sixteen)  # 16 in the first turn of j
-    ends = tir.decl_buffer((4,), "int32", "ends")
-    ranges.iterate(i, 0, tir.BufferLoad(ends, [tir.const(0, "int32")]))
+    end = tir.BufferLoad(tir.decl_buffer((4,), "int32", "ends"), [tir.const(0, "int32")])
+    ranges.iterate(i, 0, end)
     assert not ranges.below(i, sixteen)  # nothing of the loop before is known of this one
+    assert not ranges.below(i + 16 - end, sixteen)  # what memory held when the loop began it may not hold now
     ranges.iterate(i, j, 16 - j)
     ranges.iterate(i, 0, 20)
     assert not ranges.below(i, sixteen)

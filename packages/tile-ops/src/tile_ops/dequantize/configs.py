@@ -100,7 +100,7 @@ def plan(problem: DequantProblem, target: Target) -> Plan:
     if problem.dtype == "int8":
         tokens = _tokens(problem.m, target)
         why = f"{tokens} tokens in a tile of integer matrix instructions, weights decoded in registers"
-        return Plan.of({"product": _product_int8(problem, target, tokens)}, why, SOURCE)
+        return Plan.of({"product": _product_int8(problem, False, _arguments(problem, target, tokens))}, why, SOURCE)
     if target.kind == "cpu" and problem.m <= CPU_TOKENS[-1]:
         why = f"at most {CPU_TOKENS[-1]} tokens: vectors of words"
         return Plan.of({"product": _words(problem, target)}, why, SOURCE)
@@ -249,32 +249,22 @@ def _product(problem: DequantProblem, target: Target, tokens: int, split: bool, 
     )
 
 
-def _product_int8(problem: DequantProblem, target: Target, tokens: int) -> KernelSpec:
+def _product_int8(problem: DequantProblem, by_planes: bool, tile: dict[str, Scalar]) -> KernelSpec:
     return KernelSpec.of(
         "dequantize",
         "product_int8",
         None,
         out_dtype=problem.out_dtype,
         bits=FORMATS[problem.format].bits,
-        by_planes=False,
-        **_arguments(problem, target, tokens),
+        by_planes=by_planes,
+        **tile,
     )
 
 
 def _few_int8(problem: DequantProblem) -> KernelSpec:
-    return KernelSpec.of(
-        "dequantize",
-        "product_int8",
-        None,
-        out_dtype=problem.out_dtype,
-        bits=FORMATS[problem.format].bits,
-        by_planes=True,
-        block_M=next(rows for rows in FEW_INT8 if problem.m <= rows),
-        block_N=64,
-        block_K=FEW_INT8_STEP,
-        stages=1,
-        threads=128,
-    )
+    rows = next(rows for rows in FEW_INT8 if problem.m <= rows)
+    tile: dict[str, Scalar] = {"block_M": rows, "block_N": 64, "block_K": FEW_INT8_STEP, "stages": 1, "threads": 128}
+    return _product_int8(problem, True, tile)
 
 
 def _one_int8(problem: DequantProblem) -> KernelSpec:
