@@ -376,16 +376,16 @@ def dequant_matmul(draw: Draw) -> Iterator[Call]:
             (draw.normal(m, k, dtype=dtype), packed),
             stored | ({"bias": draw.normal(n, dtype=dtype)} if n == 384 else {}),
         )
-    for m, k in ((1, 1024), (1, 8192), (20, 1024)):
+    for name, (m, k) in product(("int2", "int4"), ((1, 1024), (1, 8192), (20, 1024))):
         x = (16 * draw.normal(m, k)).round().clamp(-128, 127).to(torch.int8)
-        w = tile_ops.quantize(draw.normal(72, k), format="int2", group_size=-1)
+        w = tile_ops.quantize(draw.normal(72, k), format=name, group_size=-1)
         yield Call(
-            f"dequant_matmul int2 int8 {m} x 72 x {k}",
+            f"dequant_matmul {name} int8 {m} x 72 x {k}",
             tile_ops.dequant_matmul,
             dequantize.dequant_matmul,
             1e-6,  # sums are exact
             (x, w.packed),
-            {"scales": w.scales, "format": "int2", "group_size": -1, "bias": draw.normal(72)},
+            {"scales": w.scales, "format": name, "group_size": -1, "bias": draw.normal(72)},
         )
 
 

@@ -337,7 +337,7 @@ SHIPPED_ROWS = (*CPU_TOKENS, *TOKENS, MANY)
 
 def shipped(target: Target) -> Iterator[KernelSpec]:
     """4-bit weights against float16 and bfloat16 for any number of tokens, as GPTQ, AWQ, bitsandbytes and gpt-oss store them;
-    weights of 2 bits against int8."""
+    weights of 2 and 4 bits against int8."""
     rounds = 256 * PROCESSORS.get(target.arch, 108)  # rows that are whole rounds of blocks, for which k is not split
     problems = [
         DequantProblem(m, n, k, name, group, dtype, dtype, name == "uint4", False)
@@ -345,8 +345,8 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
         for n, k in ((512, 8192), (rounds, 2048), (4096, 32768), (rounds, 8192))  # x is dealt for the last two
     ]
     problems += [
-        DequantProblem(m, 512, k, "int2", 0, "int8", "float32", False, False)
-        for m, k in product(SHIPPED_ROWS, (1024, 8192))  # short rows and long ones
+        DequantProblem(m, 512, k, name, 0, "int8", "float32", False, False)
+        for name, m, k in product(("int2", "int4"), SHIPPED_ROWS, (1024, 8192))  # short rows and long ones
     ]
     for problem in problems:
         yield from (spec for _, spec in plan(problem, target).kernels if spec.family == "dequantize")
