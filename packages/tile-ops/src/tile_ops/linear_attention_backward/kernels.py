@@ -42,6 +42,22 @@ def tokens_of(chunks, chunk, chunk_size, seqlen, packed):
     return chunk * chunk_size, T.min(chunk * chunk_size + chunk_size, seqlen)
 
 
+@T.macro
+def load(tile, source, b, first, end, head, column, channels):
+    """Tokens from `first` on and channels from `column` on of a head, with zeros for those from `end` and `channels` on."""
+    for i, c in T.Parallel(tile.shape[0], tile.shape[1]):
+        inside = first + i < end and column + c < channels
+        tile[i, c] = T.if_then_else(inside, source[b, first + i, head, column + c], 0.0)
+
+
+@T.macro
+def load_state(tile, source, b, chunk, head, row, rows, columns):
+    """Channels of the values from `row` on of a state of a chunk, with zeros for those from `rows` and `columns` on."""
+    for r, c in T.Parallel(tile.shape[0], tile.shape[1]):
+        inside = row + r < rows and c < columns
+        tile[r, c] = T.if_then_else(inside, source[b, chunk, head, row + r, c], 0.0)
+
+
 def scaled(dtype, block):
     """scale do."""
     n = T.dynamic("n")
@@ -144,9 +160,7 @@ def gated_chunk_state(dtype, chunk_size, dim_k, dim_v, block_k, block_v, threads
             chunk, r0, c0 = bx // tiles, bx % tiles // columns * block_v, bx % columns * block_k
             begin, end = tokens_of(chunks, chunk, chunk_size, seqlen, packed)
             if begin < end:
-                for t, r in T.Parallel(chunk_size, block_v):
-                    inside = begin + t < end and r0 + r < dim_v
-                    v_tile[t, r] = T.if_then_else(inside, v[b, begin + t, head, r0 + r], 0.0)
+                load(v_tile, v, b, begin, end, head, r0, dim_v)
                 for t, c in T.Parallel(chunk_size, block_k):
                     inside = begin + t < end and c0 + c < dim_k
                     s = sums[b, begin + t, head, c0 + c]
@@ -245,15 +259,9 @@ def queries_backward(dtype, chunk_size, dim_k, dim_v, block, block_v, threads, p
                 T.clear(acc)
                 T.clear(dots)
                 for n in T.serial(turns):
-                    for i, r in T.Parallel(block, block_v):
-                        inside = token + i < end and n * block_v + r < dim_v
-                        do_tile[i, r] = T.if_then_else(inside, do[b, token + i, head, n * block_v + r], 0.0)
-                    for j, r in T.Parallel(chunk_size, block_v):
-                        inside = begin + j < end and n * block_v + r < dim_v
-                        v_tile[j, r] = T.if_then_else(inside, v[b, begin + j, head, n * block_v + r], 0.0)
-                    for r, c in T.Parallel(block_v, depth):
-                        inside = n * block_v + r < dim_v and c < dim_k
-                        state_tile[r, c] = T.if_then_else(inside, before[b, chunk, head, n * block_v + r, c], 0.0)
+                    load(do_tile, do, b, token, end, head, n * block_v, dim_v)
+                    load(v_tile, v, b, begin, end, head, n * block_v, dim_v)
+                    load_state(state_tile, before, b, chunk, head, n * block_v, dim_v, dim_k)
                     T.gemm(do_tile, state_tile, acc)
                     T.gemm(do_tile, v_tile, dots, transpose_B=True)
                 for i, j in T.Parallel(block, chunk_size):
@@ -390,15 +398,9 @@ def keys_values_backward(dtype, chunk_size, dim_k, dim_v, block, block_v, thread
                 T.clear(k_acc)
                 T.clear(dots)
                 for n in T.serial(turns):
-                    for j, r in T.Parallel(block, block_v):
-                        inside = token + j < end and n * block_v + r < dim_v
-                        v_tile[j, r] = T.if_then_else(inside, v[b, token + j, head, n * block_v + r], 0.0)
-                    for i, r in T.Parallel(chunk_size, block_v):
-                        inside = begin + i < end and n * block_v + r < dim_v
-                        do_tile[i, r] = T.if_then_else(inside, do[b, begin + i, head, n * block_v + r], 0.0)
-                    for r, c in T.Parallel(block_v, depth):
-                        inside = n * block_v + r < dim_v and c < dim_k
-                        state_tile[r, c] = T.if_then_else(inside, after[b, chunk, head, n * block_v + r, c], 0.0)
+                    load(v_tile, v, b, token, end, head, n * block_v, dim_v)
+                    load(do_tile, do, b, begin, end, head, n * block_v, dim_v)
+                    load_state(state_tile, after, b, chunk, head, n * block_v, dim_v, dim_k)
                     T.gemm(v_tile, state_tile, k_acc)
                     T.gemm(v_tile, do_tile, dots, transpose_B=True)
                     if not by_vectors:
@@ -419,12 +421,8 @@ def keys_values_backward(dtype, chunk_size, dim_k, dim_v, block, block_v, thread
                             T.reduce_sum(channels, total, dim=0)
                             weights[j, row + i] = total[0] * scale
                     for n in T.serial(turns):
-                        for i, r in T.Parallel(chunk_size, block_v):
-                            inside = begin + i < end and n * block_v + r < dim_v
-                            do_tile[i, r] = T.if_then_else(inside, do[b, begin + i, head, n * block_v + r], 0.0)
-                        for r, c in T.Parallel(block_v, depth):
-                            inside = n * block_v + r < dim_v and c < dim_k
-                            state_tile[r, c] = T.if_then_else(inside, after[b, chunk, head, n * block_v + r, c], 0.0)
+                        load(do_tile, do, b, begin, end, head, n * block_v, dim_v)
+                        load_state(state_tile, after, b, chunk, head, n * block_v, dim_v, dim_k)
                         values(decayed, state_tile, weights, do_tile, v_acc, dv, (b, token, head, n, end))
                 for j, i in T.Parallel(block, chunk_size):
                     weights[j, i] = T.if_then_else(i >= row + block, pairs[j, i], 0.0)
