@@ -9,8 +9,8 @@ from tvm import tirx as tir
 from tile_compiler.targets.cpu.codegen import build_object
 from tile_compiler.targets.cpu.features import V3, V4_AMX, V4_BF16_VNNI, CpuFeatures
 from tile_compiler.targets.cpu.gemm import GemmSpec, Operand, balanced, choose_instruction, emit_gemm, register_tile
-from tile_compiler.targets.cpu.gemm_dots import by_dots
-from tile_compiler.targets.cpu.instructions.multiply_accumulate import FMA_F32
+from tile_compiler.targets.cpu.gemm_dots import dots_of
+from tile_compiler.targets.cpu.instructions.multiply_accumulate import FMA_F32, VPMADDWD
 from tile_compiler.targets.cpu.lowered import LoweredLaunch
 from tilelang.interpreter import numerics
 from tilelang.ir.dtypes import DType, dtype_of
@@ -120,10 +120,23 @@ def test_few_rows_by_a_transposed_matrix(types, bits, run, scratch, monkeypatch)
     """Scalar products along K, of vectors of both widths: rows in one block or several, columns and K with a rest."""
     monkeypatch.setattr(CpuFeatures, "lanes", lambda self, width: bits // width)
     for shape in ((1, 16, 64), (1, 37, 150), (2, 7, 150), (3, 4, 131), (4, 18, 128), (5, 3, 140), (8, 9, 150)):
-        assert by_dots(spec_of(shape, types), choose_instruction(*types[:3], V3))
+        assert dots_of(spec_of(shape, types), choose_instruction(*types[:3], V3)) is not None
         check(run, scratch, types, shape, V3, turn_b=True)
-    assert not by_dots(spec_of((9, 16, 512), types), FMA_F32)
-    assert not by_dots(spec_of((4, 16, 3), types), FMA_F32)
+    assert dots_of(spec_of((9, 16, 512), types), FMA_F32) is None
+    assert dots_of(spec_of((4, 16, 3), types), FMA_F32) is None
+
+
+@pytest.mark.parametrize(
+    "types", [t for t in TYPES if t[2] == "int32" and t[0] != "int32"], ids=lambda t: "-".join(t[:3])
+)
+def test_few_rows_of_bytes_by_a_transposed_matrix(types, run, scratch, features):
+    """Widened as they are loaded, on every level; integers of 16 bits are not."""
+    for shape in ((1, 16, 64), (1, 37, 150), (3, 4, 131), (5, 3, 166), (8, 9, 256)):
+        op = dots_of(spec_of(shape, types), choose_instruction(*types[:3], features))
+        assert op is (None if types[0] == "int16" else VPMADDWD)
+        check(run, scratch, types, shape, features, turn_b=True)
+    assert dots_of(spec_of((9, 16, 512), types), VPMADDWD) is None
+    assert dots_of(spec_of((4, 16, 63), types), VPMADDWD) is None
 
 
 def spec_of(shape, types) -> GemmSpec:

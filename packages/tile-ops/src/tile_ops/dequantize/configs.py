@@ -81,10 +81,10 @@ MANY = 1024
 ROWS = {"cpu": 1, "cuda": 2, "hip": 2}
 #: Bytes of decoded rows that are held at a time: large enough to keep the dense kernel's tiles many.
 PANEL = 128 << 20
-#: Tokens of int8 that an AVX2 CPU multiplies by planes of codes, and columns of a step. 4096 x 4096, one EPYC core, ms: 1 token
-#: in int2 and int4 3.7 and 4.6 (16 tokens to a tile 6.1 and 7.3), 4 tokens 5.8 and 4.8 (8.6 and 7.2), 8 tokens 8.2 and 9.8 (6.1
-#: and 7.7).
-FEW_INT8, FEW_INT8_STEP = (1, 4), 1024
+#: For int8 on a CPU: tokens of a tile that multiplies by planes of codes, its rows of W and columns of a step. 4096 x 4096 in
+#: int2, a core of an EPYC with AVX-512, ms: 1, 4, 8, 16 tokens 0.29, 0.69, 1.2, 1.3 (by `product_int8` for 16 tokens 2.0); 64
+#: tokens 3.9 (by tiles of 64 3.6).
+FEW_INT8 = {1: (64, 512), 4: (64, 512), 8: (64, 512), 16: (128, 1024)}
 SOURCE = "rule in dequantize/configs.py"
 
 
@@ -94,8 +94,8 @@ def plan(problem: DequantProblem, target: Target) -> Plan:
         return Plan.of(
             {"product": _one_int8(problem)}, "one token: four products at a time, W read at full width", SOURCE
         )
-    if problem.dtype == "int8" and target.arch == "x86-64-v3" and problem.m <= FEW_INT8[-1]:
-        why = f"at most {FEW_INT8[-1]} tokens: vectors of bytes, decoded plane by plane"
+    if problem.dtype == "int8" and target.kind == "cpu" and problem.m <= max(FEW_INT8):
+        why = f"at most {max(FEW_INT8)} tokens: vectors of bytes, decoded plane by plane"
         return Plan.of({"product": _few_int8(problem)}, why, SOURCE)
     if problem.dtype == "int8":
         tokens = _tokens(problem.m, target)
@@ -263,7 +263,8 @@ def _product_int8(problem: DequantProblem, by_planes: bool, tile: dict[str, Scal
 
 def _few_int8(problem: DequantProblem) -> KernelSpec:
     rows = next(rows for rows in FEW_INT8 if problem.m <= rows)
-    tile: dict[str, Scalar] = {"block_M": rows, "block_N": 64, "block_K": FEW_INT8_STEP, "stages": 1, "threads": 128}
+    block_N, block_K = FEW_INT8[rows]
+    tile: dict[str, Scalar] = {"block_M": rows, "block_N": block_N, "block_K": block_K, "stages": 1, "threads": 128}
     return _product_int8(problem, True, tile)
 
 

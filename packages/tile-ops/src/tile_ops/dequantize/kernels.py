@@ -263,7 +263,8 @@ def product_int8(out_dtype, bits, block_M, block_N, block_K, stages, threads, by
     """With int8 activations and a scale for each row of W, float32 like the bias: sums are exact, in int32.
 
     `by_planes`, for few tokens on a CPU: the first codes of all bytes of a step, then the second ones, and x in the same order,
-    so that vectors of bytes are shifted and masked. Else a thread decodes four neighbours, as matrix instructions take them.
+    so that vectors of bytes are shifted and masked; W is the transposed operand, which few rows of x multiply as it lies. Else
+    a thread decodes four neighbours, as matrix instructions take them.
     """
     per = 8 // bits
     m, n, row_bytes, bias_n = (T.dynamic(name) for name in ("m", "n", "row_bytes", "bias_n"))
@@ -281,7 +282,7 @@ def product_int8(out_dtype, bits, block_M, block_N, block_K, stages, threads, by
             x_tile = T.alloc_shared((block_M, block_K), "int8")
             packed = T.alloc_shared((block_N, block_K // per), "uint8")
             decoded = T.alloc_fragment((block_N, block_K), "int8")
-            acc = T.alloc_fragment((block_N, block_M), "int32")
+            acc = T.alloc_fragment((block_M, block_N) if by_planes else (block_N, block_M), "int32")
 
             T.clear(acc)
             for step in T.Pipelined(T.ceildiv(k, block_K), num_stages=stages):
@@ -306,9 +307,13 @@ def product_int8(out_dtype, bits, block_M, block_N, block_K, stages, threads, by
                         for c in T.serial(4):
                             byte = (four >> T.cast(8 * c, "uint32")) & T.uint32(255)
                             decoded[i, 4 * j + c] = T.reinterpret(T.cast(byte, "uint8"), "int8")
-                T.gemm(decoded, x_tile, acc, transpose_B=True)
+                if by_planes:
+                    T.gemm(x_tile, decoded, acc, transpose_B=True)
+                else:
+                    T.gemm(decoded, x_tile, acc, transpose_B=True)
             for i, j in T.Parallel(block_M, block_N):
-                y = T.cast(acc[j, i], "float32") * (scales[0, bn * block_N + j] * T.float32(2.0 ** (bits - 8)))
+                total = acc[i, j] if by_planes else acc[j, i]
+                y = T.cast(total, "float32") * (scales[0, bn * block_N + j] * T.float32(2.0 ** (bits - 8)))
                 y = y + _bias(offset, bn * block_N + j)
                 out[bm * block_M + i, bn * block_N + j] = y
 

@@ -11,7 +11,7 @@
 | f32, f64, int32, int64, same throughout | fma / mul + add | in place; B packed only if transposed |
 | bf16 x bf16 -> f32 with avx512_bf16 | vdpbf16ps | A in place, B in pairs along K |
 | 8-bit integers -> int32 with avx512_vnni | vpdpbusd | A in place, B in quads along K |
-| 8-bit integers -> int32 without | vpmaddwd | both widened to int16, B in pairs |
+| 8-bit integers -> int32 without, or few rows by a transposed B | vpmaddwd | both widened to int16, B in pairs |
 | other floats | f32 (f64 if one is) fma | converted to it |
 
 Of operands of one type and no groups, tiles of tensors are read in place, and written (`in_place`), as far as they are inside;
@@ -19,7 +19,7 @@ a transposed B is turned into panels from there. The lines of C that a kernel wi
 loop around reads of A and B, are fetched while it multiplies.
 
 C of another type than the accumulator is converted before and rounded after, once per call. The kernels for the first two
-are in `tile_kernels.py`, the others in `gemm_kernels.py`; those of few rows of floats by a transposed B in `gemm_dots.py`.
+are in `tile_kernels.py`, the others in `gemm_kernels.py`; those of few rows by a transposed B in `gemm_dots.py`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tilelang.ir.dtypes import dtype_of as dtype_facts
 
 from .ahead import FetchedLines, Share
 from .features import CpuFeatures
-from .gemm_dots import Dots, by_dots
+from .gemm_dots import Dots, dots_of
 from .gemm_kernels import ROUND, KernelShape
 from .gemm_operands import Emitter, GemmSpec, Operand, Prepared, Stmt, holds, index, loop_within, unsigned
 from .gemm_tiles import Tiles
@@ -107,9 +107,10 @@ def register_tile(
 def emit_gemm(spec: GemmSpec) -> Stmt:
     """The statements of one tile GEMM."""
     op = choose_instruction(spec.a.dtype, spec.b.dtype, spec.c.dtype, spec.features)
-    if isinstance(op, TileMultiply):
-        return Tiles(spec, op).emit()
-    return (Dots if by_dots(spec, op) else Vectors)(spec, op).emit()
+    dots = dots_of(spec, op)
+    if dots is not None:
+        return Dots(spec, dots).emit()
+    return (Tiles(spec, op) if isinstance(op, TileMultiply) else Vectors(spec, op)).emit()
 
 
 class Vectors(Emitter):

@@ -4,6 +4,7 @@
 
 Packing B for the kernels of `gemm_kernels.py` costs as much as some ten rows of products; here B is read once, and the lanes
 of an accumulator are summed at the end (`_sums`: a tree of shuffles that leaves the sums of neighbours side by side).
+Integers of 8 bits are widened as they are loaded and multiplied in pairs, on every level: one row has no use for more.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from tilelang.ir import tile_ir
 
 from .features import CpuFeatures
 from .gemm_kernels import load_masked
-from .gemm_operands import Emitter, GemmSpec, Operand, Stmt, holds, index
-from .instructions.multiply_accumulate import ALL, FMA_F32, FMA_F64, MultiplyAccumulate
+from .gemm_operands import Emitter, GemmSpec, Operand, Stmt, holds, index, unsigned
+from .instructions.multiply_accumulate import ALL, FMA_F32, FMA_F64, VPMADDWD, MultiplyAccumulate
+from .instructions.tile_multiply import TileMultiply
 from .llvm_text import Function, Value, bits_of, split, vector
 
 #: Rows up to which B is not packed, and no more than vectors along K, whose sums cost as much: behind them both ways take as
@@ -29,14 +31,25 @@ FEW_ROWS = 8
 _WITHIN = 128
 
 
-def by_dots(spec: GemmSpec, op: MultiplyAccumulate) -> bool:
-    """Whether `Dots` computes the product."""
+def dots_of(spec: GemmSpec, op: MultiplyAccumulate | TileMultiply) -> MultiplyAccumulate | None:
+    """The instruction by which `Dots` computes the product; None if it does not. `op`: the one for many rows."""
     operands = (spec.a, spec.b, spec.c)
     if any(spec.leaves) or not all(x.knows_stride(dim) for x in operands for dim in (x.row_dim, x.col_dim)):
-        return False  # strides are in the kernels' names, and nothing ends
+        return None  # strides are in the kernels' names, and nothing ends
+    bytes_only = _is_byte(spec.a) and _is_byte(spec.b) and holds(spec.c.dtype, VPMADDWD.acc)
+    if bytes_only:
+        op = VPMADDWD
     along_k = spec.b.col_stride != 1 and spec.b.row_stride == 1
-    rows = spec.a.col_stride == 1 or not holds(spec.a.dtype, op.a)
-    return op in (FMA_F32, FMA_F64) and along_k and rows and spec.m <= min(FEW_ROWS, spec.k // op.lanes(spec.features))
+    if op not in (FMA_F32, FMA_F64, VPMADDWD) or not along_k:
+        return None
+    assert isinstance(op, MultiplyAccumulate)
+    rows = spec.a.col_stride == 1 or not (bytes_only or holds(spec.a.dtype, op.a))
+    few = spec.m <= min(FEW_ROWS, spec.k // (op.lanes(spec.features) * op.group))
+    return op if rows and few and (bytes_only or op is not VPMADDWD) else None
+
+
+def _is_byte(operand: Operand) -> bool:
+    return holds(operand.dtype, "int8") or holds(operand.dtype, "uint8")
 
 
 def block_of(features: CpuFeatures, m: int) -> tuple[int, int]:
@@ -57,11 +70,14 @@ class Dots(Emitter):
 
     def emit(self) -> Stmt:
         spec, op = self.spec, self.op
-        before, a = self.prepare_a()
-        b: list[Stmt] = []
         turned = spec.b.transposed
-        if not holds(spec.b.dtype, op.b):
-            b, turned = self._padded_copy(turned, op.b, spec.n)
+        before: list[Stmt] = []
+        b: list[Stmt] = []
+        a = spec.a
+        if op is not VPMADDWD:  # which widens what it loads
+            before, a = self.prepare_a()
+            if not holds(spec.b.dtype, op.b):
+                b, turned = self._padded_copy(turned, op.b, spec.n)
         c_before, c, c_after = self.prepare_c()
         clear = self.clear
         stmts = [*before, *b, *c_before]
@@ -77,19 +93,57 @@ class Dots(Emitter):
     def call(
         self, a: Operand, b: Operand, c: Operand, rows: tuple[int, int], columns: tuple[int, int, int], clear: Stmt
     ) -> Stmt:
-        (row, high), (first, cols, count), unit = rows, columns, self.op.unit_bytes
-        strides = a.row_stride * unit, b.row_stride * unit, c.row_stride * unit
-        shape = DotShape(self.op.name, high, cols, self.lanes, self.spec.k, *strides)
+        (row, high), (first, cols, count) = rows, columns
+        of_a, of_b = _Element.of(a.dtype, self.op), _Element.of(b.dtype, self.op)
+        strides = a.row_stride * of_a.size, b.row_stride * of_b.size, c.row_stride * self.op.unit_bytes
+        shape = DotShape(self.op.name, of_a.name, of_b.name, high, cols, self.lanes, self.spec.k, *strides)
         zero = index(0)
         places = (a.address(index(row), zero), b.address(index(first), zero), c.address(index(row), index(first)))
         return tir.Evaluate(tir.call_extern("void", shape.name, *places, tir.const(count, "int64"), clear))
 
 
 @dataclass(frozen=True)
+class _Element:
+    """An element of A or B in memory: an LLVM type, and how it becomes what the instruction multiplies ("": as it is)."""
+
+    name: str
+    type: str
+    widened: str
+
+    @staticmethod
+    def of(dtype: str, op: MultiplyAccumulate) -> _Element:
+        if op is VPMADDWD:
+            return _Element("u8", "i8", "zext") if unsigned(dtype) else _Element("s8", "i8", "sext")
+        return _Element(op.name, op.acc_type, "")
+
+    @staticmethod
+    def named(name: str) -> _Element:
+        return {"u8": _Element.of("uint8", VPMADDWD), "s8": _Element.of("int8", VPMADDWD)}.get(name) or _Element.of(
+            "", ALL[name]
+        )
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return bits_of(self.type) // 8
+
+    def load(self, f: Function, at: Value, lanes: int, mask: Value | None) -> Value:
+        """`lanes` elements, each pair of widened ones a lane of 32 bits."""
+        found = load_masked(f, vector(self.type, lanes), at, self.size, mask)
+        if not self.widened:
+            return found
+        pairs = vector("i32", lanes // VPMADDWD.group)
+        return f.emit(pairs, f"bitcast {found.convert(self.widened, 'i16').typed()} to {pairs}")
+
+
+@dataclass(frozen=True)
 class DotShape:
-    """What one function is specialised for: rows of A, rows of the transposed B, elements along K, strides in bytes."""
+    """What one function is specialised for: the elements of A and B, rows of A and of the transposed B, lanes of an accumulator,
+    elements along K, strides in bytes."""
 
     instruction: str
+    a: str
+    b: str
     rows: int
     cols: int
     lanes: int
@@ -101,28 +155,28 @@ class DotShape:
     @property
     def name(self) -> str:
         numbers = (self.rows, self.cols, self.lanes, self.k, self.a_row, self.b_row, self.c_row)
-        return f"tl.dots.{self.instruction}.{'_'.join(map(str, numbers))}"
+        return f"tl.dots.{self.instruction}.{self.a}.{self.b}.{'_'.join(map(str, numbers))}"
 
 
-def _dots(name: str, instruction: str, numbers: str) -> Function:
+def _dots(name: str, instruction: str, a_element: str, b_element: str, numbers: str) -> Function:
     """`void name(a, b, c, i64 count, i32 clear)`: C[:, j] (+)= A B[j]^T for `count` >= 1 blocks of `cols` columns."""
-    shape = DotShape(instruction, *(int(n) for n in numbers.split("_")))
-    op = ALL[instruction]
+    shape = DotShape(instruction, a_element, b_element, *(int(n) for n in numbers.split("_")))
+    op, of_a, of_b = ALL[instruction], _Element.named(a_element), _Element.named(b_element)
     unit, wide = op.unit_bytes, vector(op.acc_type, shape.lanes)
     arguments = [("a", "ptr"), ("b", "ptr"), ("c", "ptr"), ("count", "i64"), ("clear", "i32")]
     f = Function(name, "void", arguments, inline=False, arg_attrs="noalias nocapture")
     a, _, _, count, clear = f.args
-    steps, tail = divmod(shape.k, shape.lanes)
+    together = shape.lanes * op.group  # elements along K in a vector
+    steps, tail = divmod(shape.k, together)
     tiles = [(i, j) for i in range(shape.rows) for j in range(shape.cols)]
-    step_bytes = shape.lanes * unit
 
     def products(
         a_at: Value, b_at: Value, sums: dict[tuple[int, int], Value], mask: Value | None
     ) -> dict[tuple[int, int], Value]:
-        row = [load_masked(f, wide, f.at(a_at, i * shape.a_row), unit, mask) for i in range(shape.rows)]
+        row = [of_a.load(f, f.at(a_at, i * shape.a_row), together, mask) for i in range(shape.rows)]
         done = {}
         for j in range(shape.cols):
-            column = load_masked(f, wide, f.at(b_at, j * shape.b_row), unit, mask)
+            column = of_b.load(f, f.at(b_at, j * shape.b_row), together, mask)
             done.update({(i, j): op.write(f, sums[i, j], row[i], column) for i in range(shape.rows)})
         return done
 
@@ -140,8 +194,9 @@ def _dots(name: str, instruction: str, numbers: str) -> Function:
     names = {(i, j): f"%acc{i}_{j}" for i, j in tiles}
     for t in tiles:
         f.line(f"{names[t]} = phi {wide} [ zeroinitializer, %block ], [ {names[t]}.next, %loop ]")
-    offset = f.raw("i64", "%k") * step_bytes
-    new = products(f.at(a, offset), f.at(b_now, offset), {t: f.raw(wide, names[t]) for t in tiles}, None)
+    step = f.raw("i64", "%k") * together
+    places = f.at(a, step * of_a.size), f.at(b_now, step * of_b.size)
+    new = products(*places, {t: f.raw(wide, names[t]) for t in tiles}, None)
     for t in tiles:
         f.line(f"{names[t]}.next = freeze {new[t].typed()}")
     f.line("%k.next = add nuw nsw i64 %k, 1")
@@ -150,9 +205,10 @@ def _dots(name: str, instruction: str, numbers: str) -> Function:
     f.block("finish")
     sums = {t: f.raw(wide, f"{names[t]}.next") for t in tiles}
     if tail:
-        lanes = ", ".join(f"i1 {'true' if lane < tail else 'false'}" for lane in range(shape.lanes))
-        mask = f.raw(vector("i1", shape.lanes), f"<{lanes}>")
-        sums = products(f.at(a, steps * step_bytes), f.at(b_now, steps * step_bytes), sums, mask)
+        lanes = ", ".join(f"i1 {'true' if lane < tail else 'false'}" for lane in range(together))
+        mask = f.raw(vector("i1", together), f"<{lanes}>")
+        end = steps * together
+        sums = products(f.at(a, end * of_a.size), f.at(b_now, end * of_b.size), sums, mask)
     rows = [_sums(f, [sums[i, j] for j in range(shape.cols)]) for i in range(shape.rows)]
     whole = vector(op.acc_type, shape.cols)
     f.line(f"br i1 {fresh.text}, label %write, label %update")
