@@ -16,6 +16,7 @@ small that nothing else counts.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import statistics
@@ -426,6 +427,7 @@ def cpu_time(only: list[str] | None, rounds: int = 30) -> None:
 
     os.environ["TILELANG_NUM_THREADS"] = "1"  # before the first launch
     torch.set_num_threads(1)
+    _keep_freed_memory()
     for case in chain(*(family("cpu") for family in (*FAMILIES, cases))):
         if only and case.operator not in only:
             continue
@@ -436,6 +438,15 @@ def cpu_time(only: list[str] | None, rounds: int = 30) -> None:
                 taken[name].append(host_time(call, calls=2, rounds=1) / 1e3)
         ours, peer = (statistics.median(taken[name]) for name in ("ours", "torch"))
         print(f"{case.label}: {ours:.3f} ms, torch {peer:.3f} ms ({peer / ours:.2f})", flush=True)
+
+
+def _keep_freed_memory() -> None:
+    """No pages go back to the system between calls: whether those of a large result did, and were faulted in again at eight
+    times the cost of a norm, depended on what lay behind them in the heap, for ours and torch's alike."""
+    if sys.platform == "linux":
+        trim, top, mmap = -1, -2, -3  # M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD (mallopt(3))
+        for parameter, value in ((trim, 2**31 - 1), (top, 2**26), (mmap, 2**30)):
+            ctypes.CDLL(None).mallopt(parameter, value)
 
 
 def product_rate(dtype: torch.dtype) -> float:

@@ -129,7 +129,7 @@ def test_refuses(call, error, text):
 
 @pytest.mark.cpu("its kernels")
 def test_narrow_rows_take_a_narrow_kernel_on_a_cpu(ran, close):
-    for columns, expected in ((33, 64), (100, 128), (129, 160), (600, 640)):
+    for columns, expected in ((33, 64), (100, 128), (129, 160), (500, 512)):
         x = normal(3, columns)
         (kernel,) = tile_ops.explain(tile_ops.softmax, x).kernels
         assert dict(kernel.spec.arguments)["block_columns"] == expected
@@ -144,7 +144,7 @@ def test_narrow_rows_take_a_narrow_kernel_on_a_cpu(ran, close):
         ("layer_norm", 64, "layer_norm"),
         ("layer_norm", 321, "layer_norm_cached"),
         ("layer_norm", 5000, "layer_norm_cached"),
-        ("softmax", 8192, "softmax"),
+        ("softmax", 512, "softmax"),
         ("softmax", 8200, "softmax_cached"),
         ("softmax", (1 << 18) + 1, "softmax_long"),
     ],
@@ -158,8 +158,16 @@ def test_long_rows_are_read_from_a_cache_on_a_cpu(ran, close, operator, columns,
 
 @pytest.mark.cpu("plans of CPUs")
 def test_which_rows_are_read_from_a_cache_depends_on_the_cpu_and_the_type():
-    def function(arch, dtype, columns):
-        return plan(NormProblem(1, columns, dtype, None, "layer_norm"), Target("cpu", arch)).kernels[0][1].function
+    def function(arch, dtype, columns, operator="layer_norm"):
+        return plan(NormProblem(1, columns, dtype, None, operator), Target("cpu", arch)).kernels[0][1].function
+
+    for arch, dtype, columns in (
+        ("x86-64-v3", "float32", 8192),
+        ("x86-64-v4", "float32", 512),
+        ("x86-64-v4", "float16", 8192),
+    ):
+        assert function(arch, dtype, columns, "softmax") == "softmax"
+        assert function(arch, dtype, columns + 1, "softmax") == "softmax_cached"
 
     assert function("x86-64-v3", "float32", 64) == "layer_norm"
     assert function("x86-64-v3", "float32", 65) == "layer_norm_cached"

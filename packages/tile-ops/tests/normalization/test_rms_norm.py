@@ -73,6 +73,22 @@ def test_rows_of_known_lengths_are_one_stretch_of_memory(run_as, ran, close, dty
     assert torch.equal(found[rows + 1 :], tile_ops.rms_norm(x[rows + 1 :], weight, activation="silu"))
 
 
+@pytest.mark.cpu("kernels of CPUs")
+@pytest.mark.parametrize("activation", [None, "silu"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_are_read_from_a_cache_on_a_cpu(ran, close, dtype, activation):
+    """Blocks of 16 rows, the last with fewer, and of one; rows of less than a piece, of pieces, of pieces and a rest."""
+    for rows, columns in ((18, 40), (35, 128), (18, 129), (33, 1000), (3, 16500)):
+        x, weight = operands((rows, columns), dtype)
+        (kernel,) = tile_ops.explain(tile_ops.rms_norm, x, weight, activation=activation).kernels
+        cached = columns > 128 or (dtype, activation) == (torch.float32, None)
+        assert kernel.spec.function == ("rms_norm_cached" if cached else "rms_norm")
+        found = ran(tile_ops.rms_norm, x, weight, activation=activation)
+        expected = reference.rms_norm(x, weight, activation=activation)
+        close(found, expected, reference.TOLERANCES[str(dtype).removeprefix("torch.")])
+        assert torch.equal(found[1:], tile_ops.rms_norm(x[1:], weight, activation=activation))
+
+
 def test_squares_may_exceed_float16(ran, close):
     x, weight = operands((4, 64), torch.float16)
     x = 1e4 * x.clamp(-2, 2)

@@ -27,13 +27,22 @@ COLUMNS = {
 #: those of a LayerNorm in float32: 64 columns by 1, 16 0.79, 0.85; with AVX-512 32 by 1, 32 0.31, 0.39, 320 by 1, 3 0.21, 0.25.
 TILE, SOFTMAX_TILE, LAYER_NORM_TILE = 1024, {"x86-64-v3": 320}, 32
 
-#: What CPUs read again from a cache: LayerNorms of rows of more than so many elements, WRITTEN of them (or 16 rows) to a block,
-#: and softmaxes of rows that no registers hold, of up to so many. Measured beside tiles (docs/performance/cpu.md): 300 elements
-#: 0.95 of the speed in float32 and 0.8 in bfloat16, 1024 and more 1.2 to 1.7; in float32 with AVX2 64, 128, 160, 320 elements
-#: 1.00, 1.2, 1.5, 1.5 where operands are in a cache, 1.5, 1.55, 1.6, 1.45 where they are not.
+#: What CPUs read again from a cache: RMSNorms of rows of more than so many elements, the others in tiles: a core of an EPYC with
+#: AVX-512, us: float32, 64, 160, 1024 elements 67, 141, 800 (tiles: 95, 350, 1656); with SiLU 274, 502, 1425 (223, 533, 2101), in
+#: bfloat16 352, 664, 1836 (283, 676, 2204); as AVX2 with SiLU 100, 160, 320 elements 701, 786, 702 (666, 896, 855).
+RMS_NORM_TILES = {("float32", None): 0}
+#: The same elsewhere.
+RMS_NORM_TILES_ELSEWHERE = 128
+
+#: The same of LayerNorms, WRITTEN elements (or 16 rows) to a block, as of those above; and softmaxes of rows that no registers
+#: hold, of up to so many. Measured beside tiles (docs/performance/cpu.md): 300 elements 0.95 of the speed in float32 and 0.8 in
+#: bfloat16, 1024 and more 1.2 to 1.7; in float32 with AVX2 64, 128, 160, 320 elements 1.00, 1.2, 1.5, 1.5 where operands are in
+#: a cache, 1.5, 1.55, 1.6, 1.45 where they are not. Softmaxes in float32 with AVX-512 of rows of more than so many, too: 320,
+#: 1024, 2048, 4096 elements 1.01, 1.5, 1.5, 1.3 of the speed of tiles (in bfloat16 0.75, 0.9, 0.9, 0.96).
 LAYER_NORM_TILES, WRITTEN, SOFTMAX_KEPT = {("x86-64-v3", "float32"): 64}, 16384, 1 << 18
 #: The same elsewhere.
 LAYER_NORM_TILES_ELSEWHERE = 320
+SOFTMAX_TILES_OF_AVX512 = 512
 #: Elements of a piece whose sums stay in registers, by architecture.
 SUMS, SUMS_OF_AVX2 = 64, 32
 
@@ -59,7 +68,7 @@ def plan(problem: NormProblem, target: Target) -> Plan:
         return _exact(problem)
     if target.kind == "cpu" and (cached := _cached(problem, target)) is not None:
         why = f"rows of {problem.columns} are read from memory once and then from a cache"
-        return Plan.of({"forward": cached}, why, "measured: LAYER_NORM_TILES in normalization/configs.py")
+        return Plan.of({"forward": cached}, why, "measured: what CPUs read again, in normalization/configs.py")
     resident = problem.columns <= RESIDENT
     columns = next((columns for columns in COLUMNS[target.kind] if problem.columns <= columns), RESIDENT)
     rows = max(1, 4096 // columns)
@@ -96,15 +105,25 @@ def _cached(problem: NormProblem, target: Target) -> KernelSpec | None:
     """A CPU's kernel that keeps no row in registers, if it is the better one."""
     piece = SUMS_OF_AVX2 if target.arch == "x86-64-v3" else SUMS
     numbers: dict[str, Scalar] = {"dtype": problem.dtype, "block_columns": piece}
-    tiles = LAYER_NORM_TILES.get((target.arch, problem.dtype), LAYER_NORM_TILES_ELSEWHERE)
-    if problem.kind == "layer_norm" and problem.columns > tiles:
+    least = {
+        "rms_norm": RMS_NORM_TILES.get((problem.dtype, problem.activation), RMS_NORM_TILES_ELSEWHERE),
+        "layer_norm": LAYER_NORM_TILES.get((target.arch, problem.dtype), LAYER_NORM_TILES_ELSEWHERE),
+    }
+    if problem.kind in least and problem.columns > least[problem.kind]:
         power = 1 << (problem.columns - 1).bit_length()
         numbers["block_rows"] = min(16, max(1, WRITTEN // power))
-    elif problem.kind == "softmax" and RESIDENT < problem.columns <= SOFTMAX_KEPT:
+        if problem.kind == "rms_norm":
+            numbers["activation"] = problem.activation
+    elif problem.kind == "softmax" and _softmax_tiles(problem, target) < problem.columns <= SOFTMAX_KEPT:
         numbers["longest"] = SOFTMAX_KEPT
     else:
         return None
     return KernelSpec.of("normalization", f"{problem.kind}_cached", None, **numbers)
+
+
+def _softmax_tiles(problem: NormProblem, target: Target) -> int:
+    avx512 = target.arch.startswith("x86-64-v4")
+    return SOFTMAX_TILES_OF_AVX512 if avx512 and problem.dtype == "float32" else RESIDENT
 
 
 def _exact(problem: NormProblem) -> Plan:

@@ -121,6 +121,66 @@ def rms_norm_long(dtype, block_rows, block_columns, activation):
     return rms_norm
 
 
+def rms_norm_cached(dtype, block_rows, block_columns, activation):
+    """For CPUs: rows of any length, read from memory once and then from a cache, in pieces whose sums stay in registers.
+
+    What a row is written with brings the next one of the block's and adds up its squares.
+    """
+    m, n = T.dynamic("m, n")
+
+    @T.macro
+    def add(X, row, column, count, sums):
+        for j in T.Parallel(count):
+            x = T.cast(X[row, column + j], "float32")
+            sums[j] += x * x
+
+    @T.macro
+    def write(X, weight, Y, row, column, count, scale):
+        for j in T.Parallel(count):
+            y = T.cast(X[row, column + j], "float32") * scale * weight[column + j]
+            Y[row, column + j] = y * T.sigmoid(y) if activation == "silu" else y
+
+    @T.macro
+    def write_and_add(X, weight, Y, row, column, count, scale, sums):
+        for j in T.Parallel(count):
+            y = T.cast(X[row, column + j], "float32") * scale * weight[column + j]
+            Y[row, column + j] = y * T.sigmoid(y) if activation == "silu" else y
+            x = T.cast(X[row + 1, column + j], "float32")
+            sums[j] += x * x
+
+    @T.prim_func
+    def rms_norm(X: T.Tensor((m, n), dtype), weight: T.Tensor((n,), dtype), Y: T.Tensor((m, n), dtype), eps: T.float32):
+        with T.Kernel(T.ceildiv(m, block_rows), threads=128) as block:
+            sums = T.alloc_fragment((block_columns,), "float32")
+            total = T.alloc_fragment((1,), "float32")
+            first = block * block_rows
+            rows = T.min(block_rows, m - first)
+            last = n // block_columns * block_columns  # where what fills no piece begins
+            scale = T.alloc_var("float32", init=0.0)
+            T.clear(sums)
+            for k in T.serial(n // block_columns):
+                add(X, first, k * block_columns, block_columns, sums)
+            if last < n:
+                add(X, first, last, n - last, sums)
+            for i in T.serial(rows):
+                row = first + i
+                T.reduce_sum(sums, total)
+                scale = T.rsqrt(total[0] / n + eps)
+                if i + 1 < rows:
+                    T.clear(sums)
+                    for k in T.serial(n // block_columns):
+                        write_and_add(X, weight, Y, row, k * block_columns, block_columns, scale, sums)
+                    if last < n:
+                        write_and_add(X, weight, Y, row, last, n - last, scale, sums)
+                else:
+                    for k in T.serial(n // block_columns):
+                        write(X, weight, Y, row, k * block_columns, block_columns, scale)
+                    if last < n:
+                        write(X, weight, Y, row, last, n - last, scale)
+
+    return rms_norm
+
+
 def layer_norm(dtype, block_rows, block_columns):
     """Rows of up to `block_columns` elements: the mean first, then the squares of what is left of it.
 
