@@ -90,12 +90,23 @@ class TileProduct:
     leaves: tuple[bool, bool, bool] = (False, False, False)
 
 
+@dataclass(frozen=True)
+class InTensors:
+    """A product some of whose tiles lie in tensors: the element types of A, B and C, which of A and B are transposed, the rows of
+    C, and which of the three are on chip."""
+
+    types: tuple[str, str, str]
+    turned: tuple[bool, bool]
+    rows: int
+    on_chip: tuple[bool, bool, bool]
+
+
 @dataclass
 class CompileContext:
     """One compilation: the target's features (its own type, e.g. `CpuFeatures`), the options, the growing report.
 
-    `tile_product` is the target's own lowering of a tile product; it may return None to decline. `in_place`: whether,
-    for element types of A, B and C, it takes tiles of tensors too, with rows in one piece, which may leave their tensors.
+    `tile_product` is the target's own lowering of a tile product; it may return None to decline. `in_place`: of
+    which of A, B and C it takes tiles of tensors too, with rows in one piece, which may leave their tensors.
     `turned_copy` is its lowering of a copy that turns a matrix, which may decline as well.
     `prints` and `errors` are filled by the lowering of `T.print` and `T.device_assert`: one list of entries for
     each kernel index (see docs/internals/runtime.md, launches). `tiles`: where the elements of the user's tile are, for
@@ -105,7 +116,7 @@ class CompileContext:
 
     features: Any = None
     tile_product: Callable[[TileProduct], Any] | None = None
-    in_place: Callable[[str, str, str], bool] | None = None
+    in_place: Callable[[InTensors], tuple[bool, bool, bool]] | None = None
     turned_copy: Callable[[Turn], Any] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     report: Report = field(default_factory=Report)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import tirx as tir
 
-from tile_compiler.context import TileProduct
+from tile_compiler.context import InTensors, TileProduct
 from tile_compiler.loops.conditions import same
 from tile_compiler.tileops.copy import stage_in, stage_out
 from tile_compiler.tileops.site import Site, at, cast, element_type, plus, serial
@@ -26,22 +26,24 @@ def lower_gemm(op: Gemm, site: Site) -> Any:
     after: list[Any] = []
     a, b, c = op.a, op.b, op.c
     types = element_type(a), element_type(b), element_type(c)
-    takes = site.ctx.in_place is not None and site.ctx.in_place(*types)
+    turned = bool(op.transpose_a), bool(op.transpose_b)
+    problem = InTensors(types, turned, int(op.m), (site.on_chip(a), site.on_chip(b), site.on_chip(c)))
+    takes = (False, False, False) if site.ctx.in_place is None else site.ctx.in_place(problem)
     ends = _Ends.of(op, site)
 
-    def usable(region: Any, bounded: bool = True) -> bool:
+    def usable(region: Any, takes: bool, bounded: bool = True) -> bool:
         """A tensor's tile may leave it where the product is `bounded` there."""
         if site.on_chip(region):
             return site.ranges.inside(region)
         return takes and bounded and _plain(region) and _may_leave(region, site)
 
-    if not usable(a, ends.bound_a) or site.share_storage(a, c):
+    if not usable(a, takes[0], ends.bound_a) or site.share_storage(a, c):
         loads, a = stage_in(a, site, f"{a.source.name}_tile")
         before.append(loads)
-    if not usable(b, ends.bound_b) or site.share_storage(b, c):
+    if not usable(b, takes[1], ends.bound_b) or site.share_storage(b, c):
         loads, b = stage_in(b, site, f"{b.source.name}_tile")
         before.append(loads)
-    if not usable(c):
+    if not usable(c, takes[2]):
         target = c
         loads, c = stage_in(c, site, f"{c.source.name}_tile")
         before += [] if tile_ir.static(op.clear_accum) == 1 else [loads]

@@ -111,6 +111,11 @@ def plan(problem: GemmProblem, target: Target) -> Plan:
     if problem.scales == "blocks":
         product = _spec(problem, target, _tiles(target, "blocks"))
         return Plan.of({"product": product}, f"scales of {BLOCK} x {BLOCK} blocks", "table: TILES in gemm/configs.py")
+    if (tile := _few_in_place(problem, target)) is not None:
+        of_types = (problem.dtype, problem.out_dtype, str(few_rows.bias(problem)))
+        why = f"{problem.m} rows: b is read once, where it lies"
+        direct = in_place.kernel_of_few(target, tile, *of_types)
+        return Plan.of({"direct": direct}, why, "measured: ROWS in gemm_in_place/configs.py")
     if (tile := _tile_in_place(problem, target)) is not None:
         turned, batches = (problem.transpose_a, problem.transpose_b), (problem.batch_a, problem.batch_b)
         why = f"{problem.m} x {problem.n} by register tiles of a and b where they lie"
@@ -130,6 +135,14 @@ def _on_cpu(problem: GemmProblem, target: Target) -> Plan:
     tiles = tiles_of_a_cpu(target, problem.dtype, m, n, k_bytes, problem.transpose_b, problem.gradient)
     why = f"{m} x {n} by tiles of {tiles.block_m} x {tiles.block_n}"
     return Plan.of({"product": _spec(problem, target, tiles)}, why, "measured: LIMITS in gemm/tiles.py")
+
+
+def _few_in_place(problem: GemmProblem, target: Target) -> in_place.Tile | None:
+    plain = problem.batch == 1 and not (problem.transpose_a or problem.scales or problem.gradient)
+    floats = problem.dtype in ("float16", "bfloat16", "float32")
+    if target.kind != "cpu" or not (plain and floats and problem.transpose_b):
+        return None
+    return in_place.few(target, problem.dtype, problem.m, problem.n, problem.k)
 
 
 def _tile_in_place(problem: GemmProblem, target: Target) -> in_place.Tile | None:

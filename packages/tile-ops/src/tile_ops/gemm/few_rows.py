@@ -19,12 +19,12 @@ FEW_ROWS = {"cpu": 8, "cuda": 4, "hip": 0}
 #: rows of 4096 x 4096, float32 and bfloat16, on a shared Sapphire Rapids: 8.6 to 13.9 GB/s, 8 rows of 1024 7.6 to 10.8 (22
 #: November 2026). Narrower ones are for narrower matrices (cpu.md).
 COLUMNS, COLUMNS_STEP = (64, 256, 512, 1024, 2048, 4096), 8
-#: With AVX2 more than so many rows of float32 by a transposed matrix of up to so many elements are tiles of scalar products, by
-#: steps of one, two or four times so many: 8 x 512 x 512, 8 x 2048 x 512, 8 x 512 x 128 72, 270, 22 us as calls of the kernel
-#: (B through registers 82, 328, 27), 8 x 64 x 64 as whole calls 3.6 (4.1, torch 3.2), 8 x 256 x 64 7.9 (10.1, torch 6.6).
-DOT_ROWS, DOT_ELEMENTS, DOT_STEP = 4, 1 << 20, 64
+#: With AVX2 more than so many rows of float32 by a transposed matrix that is too small for `gemm_in_place` are tiles of scalar
+#: products, by steps of one, two or four times so many: 8 x 512 x 128 22 us as calls of the kernel (B through registers 27),
+#: 8 x 64 x 64 as whole calls 3.6 (4.1, torch 3.2), 8 x 256 x 64 7.9 (10.1, torch 6.6).
+DOT_ROWS, DOT_STEP = 4, 64
 #: With AVX-512 so many read more of B's rows at once: elements of a step, and rows of a transposed B. A Sapphire Rapids, one
-#: thread, of torch's time: 8 x 512 x 512 1.3 (8 rows by 64 elements 1.5, tiles 1.8), 8 x 2048 x 512 0.46 (0.52, 0.78).
+#: thread, of torch's time: 8 x 512 x 512 1.3 (8 rows by 64 elements 1.5, tiles 1.8).
 LONG_STEP, LONG_ROWS = 128, 16
 #: Blocks of columns and parts of k that a CPU's product of few rows has at least, for its cores.
 CPU_BLOCKS = 16
@@ -43,9 +43,9 @@ def suits(problem: GemmProblem, target: Target) -> bool:
 
 
 def dot_tiles(problem: GemmProblem, target: Target) -> Tiles | None:
-    """The tiles of scalar products that are better than `kernels`: with AVX2, by a transposed B that is small."""
-    small = target.arch == "x86-64-v3" and problem.n * problem.k <= DOT_ELEMENTS
-    if not (small and problem.transpose_b and problem.dtype == "float32" and problem.m > DOT_ROWS):
+    """The tiles of scalar products that are better than `kernels`: with AVX2, by a transposed B."""
+    avx2 = target.arch == "x86-64-v3"
+    if not (avx2 and problem.transpose_b and problem.dtype == "float32" and problem.m > DOT_ROWS):
         return None
     depth = next((step for step in (DOT_STEP, 2 * DOT_STEP) if problem.k <= step), 4 * DOT_STEP)
     return Tiles(FEW_ROWS["cpu"], LEAST_COLUMNS, 4 * depth, 0, 128, 0)

@@ -40,6 +40,63 @@ OTHER_SHARED_BYTES = 3 << 17
 LEAST_ROWS = 3
 
 
+#: Rows of a tile of A by which few rows meet a transposed B, the least that holds them, columns of a block, the most that
+#: leaves eight blocks, and bytes of a row of the tile, the least that hold k; of more than so many rows that are shorter.
+#: Measured, us, 4096 x 4096 with AVX-512 (EPYC, bfloat16 by its own instruction), as before and so: float32 2, 8, 16, 32, 64 rows
+#: 2053, 2573, 3846, 4554, 7140 and 1550, 1790, 2069, 3159, 5837; bfloat16 691, 799, 2420, 1653, 2484, 3628 (1 row first) and
+#: 471, 507, 900, 867, 1465, 2922; float16 759, 942, 2822, 3037, 4584, 6499 and 595, 980, 962, 1402, 2558, 5252. Widths and depths
+#: alike within a tenth, but 64 columns for A's copies: 16 rows 1790 for 1620.
+ROWS, WIDTHS, BLOCKS, DEPTHS = (2, 8, 16, 32, 64), (64, 256), 8, (512, 2048)
+TALL, DEPTHS_OF_TALL = 32, (512, 1024)
+#: Rows up to which products are made so, by level. As AVX2 32, 64 rows of float32 4840, 9420 (before: 6820, 11150), bfloat16
+#: 5570, 11120 (6160, 10620), float16 5810, 11480 (6010, 10270).
+MOST_ROWS = {"x86-64-v3": 32}
+OTHER_MOST_ROWS = 64
+#: Rows of float32 up to which products are made so where register tiles read B from a cache: 48, 64 rows by 512 x 512 100, 126 us
+#: so, 85, 105 by those.
+MOST_ROWS_OF_CACHED = 32
+#: Elements of B from which on: of smaller ones the copies of A cost too much. 8 rows by 128 x 512 15.5 us before, 10.8 so.
+LEAST_ELEMENTS = 1 << 16
+#: The type of a tile of A by B's, where a level multiplies none but float32: it is widened once for all rows of B.
+OWN_PRODUCTS = {"bfloat16": "bf16"}
+
+
+def few(target: Target, dtype: str, m: int, n: int, k: int) -> Tile | None:
+    """The tile of few rows by a transposed B; None where it goes another way."""
+    most = MOST_ROWS.get(target.arch, OTHER_MOST_ROWS)
+    if dtype == "float32" and 4 * n * k <= BYTES.get(target.arch, OTHER_BYTES):
+        most = MOST_ROWS_OF_CACHED
+    if m > most or n * k < LEAST_ELEMENTS or (m == 1 and dtype == "float32"):
+        return None
+    rows = next(rows for rows in ROWS if m <= rows)
+    width = next((width for width in reversed(WIDTHS) if n >= BLOCKS * width), WIDTHS[0])
+    depths = [depth // _itemsize(target, dtype) for depth in (DEPTHS_OF_TALL if rows >= TALL else DEPTHS)]
+    return Tile(rows, width, next((depth for depth in depths if k <= depth), depths[-1]))
+
+
+def tile_dtype(target: Target, dtype: str) -> str:
+    """The type of the tile of A."""
+    return dtype if OWN_PRODUCTS.get(dtype) in target.arch.split("+") else "float32"
+
+
+def _itemsize(target: Target, dtype: str) -> int:
+    return 4 if tile_dtype(target, dtype) == "float32" else 2
+
+
+def kernel_of_few(target: Target, chosen: Tile, dtype: str, out_dtype: str, bias: str) -> KernelSpec:
+    return KernelSpec.of(
+        "gemm_in_place",
+        "multiply_few",
+        dtype=dtype,
+        tile_dtype=tile_dtype(target, dtype),
+        out_dtype=out_dtype,
+        bias=bias,
+        block_m=chosen.block_m,
+        block_n=chosen.block_n,
+        block_k=chosen.block_k,
+    )
+
+
 def tile(target: Target, m: int, n: int, k: int, transpose_b: bool, panels: bool) -> Tile | None:
     """That of a product of float32, which could be done by `panels`; None where it goes another way."""
     bytes_of_b, few = 4 * n * k, m <= FEW.block_m
@@ -76,3 +133,14 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
         wide = () if BYTES.get(target.arch, OTHER_BYTES) <= LARGE else (WIDE_FEW, WIDE_MANY)
         for chosen, transpose_a in product((FEW, MANY, *wide), (False, True)):
             yield kernel(chosen, transpose_a, False, "each", "each")
+        yield from _shipped_few(target)
+
+
+def _shipped_few(target: Target) -> Iterator[KernelSpec]:
+    """As layers have them, and of halves also with a result of float32."""
+    types = [(dtype, dtype) for dtype in ("float32", "float16", "bfloat16")]
+    types += [(dtype, "float32") for dtype in ("float16", "bfloat16")]
+    widths = (BLOCKS * WIDTHS[0], 1 << 20)
+    for (dtype, out_dtype), rows, n, k in product(types, ROWS, widths, (1 << 7, 1 << 20)):
+        if (chosen := few(target, dtype, rows, n, k)) is not None:
+            yield kernel_of_few(target, chosen, dtype, out_dtype, out_dtype)

@@ -1,4 +1,4 @@
-"""Products of float32 matrices in tile language that copy nothing: C = activation(A @ B + bias), all where they lie.
+"""Products of matrices in tile language that do not copy B, and of float32 nothing: C = activation(A @ B + bias).
 
 A: (batch_a, m, k), B: (batch_b, k, n), C: (batch, m, n) with rows of any pitch; a transposed operand is stored with its last
 two dimensions exchanged. The parameters are those of `tile_ops.gemm.kernels.matmul` that these types need. All extents and
@@ -52,3 +52,37 @@ def multiply(transpose_a, transpose_b, batch_a, batch_b, block_m, block_n, block
                 T.copy(total, C[z, row, column])
 
     return multiply
+
+
+def multiply_few(dtype, tile_dtype, out_dtype, bias, block_m, block_n, block_k):
+    """Few rows by a transposed B, which is read from memory once, line by line: of A, which all rows of B meet, a tile is copied,
+    as `tile_dtype`. One matrix each.
+
+    Sums in float32 in the order of k, by `block_k` at a time. `bias`: the type of the vector.
+    """
+    batch, m, n, k = T.dynamic("batch"), T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
+
+    @T.prim_func
+    def multiply_few(
+        A: _operand(m, k, False, dtype, "a"),
+        B: _operand(k, n, True, dtype, "b"),
+        added: T.Tensor((T.dynamic("added_n"),), bias),
+        C: _result(batch, m, n, out_dtype),
+        repeat: T.int32,
+        activation: T.int32,
+    ):
+        with T.Kernel(T.ceildiv(n, block_n), T.ceildiv(m, block_m), threads=128) as (bn, bm):
+            row, column = bm * block_m, bn * block_n
+            T.assume(B.shape[0] > 0)  # a matrix that may not be there is copied
+            rows = T.alloc_shared((block_m, block_k), tile_dtype)
+            total = T.alloc_fragment((block_m, block_n), "float32")
+            T.clear(total)
+            for step in T.serial(T.ceildiv(k, block_k)):
+                at = step * block_k
+                T.copy(A[0, row, at], rows)
+                T.gemm(rows, B[0, column : column + block_n, at : at + block_k], total, transpose_B=True)
+            _add(total, added, column)
+            _activate(total, activation)
+            T.copy(total, C[0, row, column])
+
+    return multiply_few

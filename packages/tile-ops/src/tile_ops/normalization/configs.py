@@ -30,7 +30,7 @@ TILE, SOFTMAX_TILE, LAYER_NORM_TILE = 1024, {"x86-64-v3": 320}, 32
 #: What CPUs read again from a cache: RMSNorms of rows of more than so many elements, the others in tiles: a core of an EPYC with
 #: AVX-512, us: float32, 64, 160, 1024 elements 67, 141, 800 (tiles: 95, 350, 1656); with SiLU 274, 502, 1425 (223, 533, 2101), in
 #: bfloat16 352, 664, 1836 (283, 676, 2204); as AVX2 with SiLU 100, 160, 320 elements 701, 786, 702 (666, 896, 855).
-RMS_NORM_TILES = {("float32", None): 0}
+RMS_NORM_TILES: dict[tuple[str, str | None], int] = {("float32", None): 0}
 #: The same elsewhere.
 RMS_NORM_TILES_ELSEWHERE = 128
 

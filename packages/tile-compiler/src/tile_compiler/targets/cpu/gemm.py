@@ -19,7 +19,8 @@ a transposed B is turned into panels from there. The lines of C that a kernel wi
 loop around reads of A and B, are fetched while it multiplies.
 
 C of another type than the accumulator is converted before and rounded after, once per call. The kernels for the first two
-are in `tile_kernels.py`, the others in `gemm_kernels.py`; those of few rows by a transposed B in `gemm_dots.py`.
+are in `tile_kernels.py`, the others in `gemm_kernels.py`; those of few rows by a transposed B in `gemm_dots.py`,
+or, of a B in a tensor, in `gemm_streams.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from typing import Any
 
 from tvm import tirx as tir
 
-from tile_compiler.context import Ahead
+from tile_compiler.context import Ahead, InTensors
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of as dtype_facts
 
@@ -38,6 +39,7 @@ from .features import CpuFeatures
 from .gemm_dots import Dots, dots_of
 from .gemm_kernels import ROUND, KernelShape
 from .gemm_operands import Emitter, GemmSpec, Operand, Prepared, Stmt, holds, index, loop_within, unsigned
+from .gemm_streams import Streams, streams
 from .gemm_tiles import Tiles
 from .instructions.multiply_accumulate import (
     FMA_F32,
@@ -77,10 +79,16 @@ def choose_instruction(a: str, b: str, c: str, features: CpuFeatures) -> Multipl
     return VPMADDWD if bytes_only else MAC_I32
 
 
-def in_place(a: str, b: str, c: str, features: CpuFeatures) -> bool:
-    """Whether a product of tiles in tensors takes no copies of them: where its kernels read all three as they are."""
+def in_place(problem: InTensors, features: CpuFeatures) -> tuple[bool, bool, bool]:
+    """Which of A, B, C need no copy where they lie in tensors: all three where the kernels read them as they are, B alone where
+    few rows on chip meet a transposed one."""
+    a, b, c = problem.types
     op = choose_instruction(a, b, c, features)
-    return op.group == 1 and holds(a, op.a) and holds(b, op.b) and holds(c, op.acc)
+    rows_on_chip = problem.on_chip[0] and problem.on_chip[2]
+    if rows_on_chip and streams(a, b, features, problem.turned, problem.rows) is not None:
+        return False, True, False
+    whole = op.group == 1 and holds(a, op.a) and holds(b, op.b) and holds(c, op.acc)
+    return whole, whole, whole
 
 
 def register_tile(
@@ -107,6 +115,11 @@ def register_tile(
 def emit_gemm(spec: GemmSpec) -> Stmt:
     """The statements of one tile GEMM."""
     op = choose_instruction(spec.a.dtype, spec.b.dtype, spec.c.dtype, spec.features)
+    if spec.b.in_tensor and not (spec.a.in_tensor or spec.c.in_tensor):
+        turned = spec.a.row_dim > spec.a.col_dim, spec.b.row_dim > spec.b.col_dim
+        streamed = streams(spec.a.dtype, spec.b.dtype, spec.features, turned, spec.m)
+        if streamed is not None:
+            return Streams(spec, streamed).emit()
     dots = dots_of(spec, op)
     if dots is not None:
         return Dots(spec, dots).emit()

@@ -3,7 +3,7 @@
     for row block: for column block: for k in vectors: acc[i, j] += A[i, k:] * B[j, k:]      then C[i, j] (+)= the lanes' sum
 
 Packing B for the kernels of `gemm_kernels.py` costs as much as some ten rows of products; here B is read once, and the lanes
-of an accumulator are summed at the end (`_sums`: a tree of shuffles that leaves the sums of neighbours side by side).
+of an accumulator are summed at the end (`sums_of_lanes`: a tree of shuffles that leaves the sums of neighbours side by side).
 Integers of 8 bits are widened as they are loaded and multiplied in pairs, on every level: one row has no use for more.
 """
 
@@ -19,13 +19,14 @@ from tilelang.ir import tile_ir
 from .features import CpuFeatures
 from .gemm_kernels import load_masked
 from .gemm_operands import Emitter, GemmSpec, Operand, Stmt, holds, index, unsigned
-from .instructions.multiply_accumulate import ALL, FMA_F32, FMA_F64, VPMADDWD, MultiplyAccumulate
+from .instructions.multiply_accumulate import ALL, FMA_F32, FMA_F64, VDPBF16PS, VPMADDWD, MultiplyAccumulate
 from .instructions.tile_multiply import TileMultiply
 from .llvm_text import Function, Value, bits_of, split, vector
 
 #: Rows up to which B is not packed, and no more than vectors along K, whose sums cost as much: behind them both ways take as
 #: long with AVX2, before them this one 0.3 to 0.9 of the time (docs/performance/cpu.md).
 FEW_ROWS = 8
+MOST_ROWS = {FMA_F32: FEW_ROWS, FMA_F64: FEW_ROWS, VPMADDWD: FEW_ROWS, VDPBF16PS: 64}
 
 #: Elements of 128 bits, within which a shuffle costs least.
 _WITHIN = 128
@@ -36,16 +37,19 @@ def dots_of(spec: GemmSpec, op: MultiplyAccumulate | TileMultiply) -> MultiplyAc
     operands = (spec.a, spec.b, spec.c)
     if any(spec.leaves) or not all(x.knows_stride(dim) for x in operands for dim in (x.row_dim, x.col_dim)):
         return None  # strides are in the kernels' names, and nothing ends
-    bytes_only = _is_byte(spec.a) and _is_byte(spec.b) and holds(spec.c.dtype, VPMADDWD.acc)
+    a, b, c = (x.dtype for x in operands)
+    bytes_only = _is_byte(spec.a) and _is_byte(spec.b) and holds(c, VPMADDWD.acc)
     if bytes_only:
         op = VPMADDWD
+    elif (a, b) == ("bfloat16", "bfloat16") and VDPBF16PS.available(spec.features):
+        op = VDPBF16PS
     along_k = spec.b.col_stride != 1 and spec.b.row_stride == 1
-    if op not in (FMA_F32, FMA_F64, VPMADDWD) or not along_k:
+    if op not in MOST_ROWS or not along_k or (op is VPMADDWD and not bytes_only):
         return None
     assert isinstance(op, MultiplyAccumulate)
-    rows = spec.a.col_stride == 1 or not (bytes_only or holds(spec.a.dtype, op.a))
-    few = spec.m <= min(FEW_ROWS, spec.k // (op.lanes(spec.features) * op.group))
-    return op if rows and few and (bytes_only or op is not VPMADDWD) else None
+    rows = spec.a.col_stride == 1 or not (op.group > 1 or holds(a, op.a))
+    few = spec.m <= min(MOST_ROWS[op], spec.k // (op.lanes(spec.features) * op.group))
+    return op if rows and few else None
 
 
 def _is_byte(operand: Operand) -> bool:
@@ -74,7 +78,7 @@ class Dots(Emitter):
         before: list[Stmt] = []
         b: list[Stmt] = []
         a = spec.a
-        if op is not VPMADDWD:  # which widens what it loads
+        if op.group == 1:  # others take pairs along K as they lie
             before, a = self.prepare_a()
             if not holds(spec.b.dtype, op.b):
                 b, turned = self._padded_copy(turned, op.b, spec.n)
@@ -94,7 +98,7 @@ class Dots(Emitter):
         self, a: Operand, b: Operand, c: Operand, rows: tuple[int, int], columns: tuple[int, int, int], clear: Stmt
     ) -> Stmt:
         (row, high), (first, cols, count) = rows, columns
-        of_a, of_b = _Element.of(a.dtype, self.op), _Element.of(b.dtype, self.op)
+        of_a, of_b = Element.of(a.dtype, self.op), Element.of(b.dtype, self.op)
         strides = a.row_stride * of_a.size, b.row_stride * of_b.size, c.row_stride * self.op.unit_bytes
         shape = DotShape(self.op.name, of_a.name, of_b.name, high, cols, self.lanes, self.spec.k, *strides)
         zero = index(0)
@@ -103,24 +107,20 @@ class Dots(Emitter):
 
 
 @dataclass(frozen=True)
-class _Element:
+class Element:
     """An element of A or B in memory: an LLVM type, and how it becomes what the instruction multiplies ("": as it is)."""
 
     name: str
     type: str
-    widened: str
+    widened: str = ""
 
     @staticmethod
-    def of(dtype: str, op: MultiplyAccumulate) -> _Element:
+    def of(dtype: str, op: MultiplyAccumulate) -> Element:
         if op is VPMADDWD:
-            return _Element("u8", "i8", "zext") if unsigned(dtype) else _Element("s8", "i8", "sext")
-        return _Element(op.name, op.acc_type, "")
-
-    @staticmethod
-    def named(name: str) -> _Element:
-        return {"u8": _Element.of("uint8", VPMADDWD), "s8": _Element.of("int8", VPMADDWD)}.get(name) or _Element.of(
-            "", ALL[name]
-        )
+            return ELEMENTS["u8" if unsigned(dtype) else "s8"]
+        if op is VDPBF16PS:
+            return ELEMENTS["bf16"]
+        return {"float16": ELEMENTS["f16"], "bfloat16": ELEMENTS["wide_bf16"]}.get(dtype, ELEMENTS[op.name])
 
     @property
     def size(self) -> int:
@@ -128,12 +128,31 @@ class _Element:
         return bits_of(self.type) // 8
 
     def load(self, f: Function, at: Value, lanes: int, mask: Value | None) -> Value:
-        """`lanes` elements, each pair of widened ones a lane of 32 bits."""
+        """`lanes` elements, of those that are widened to 16 bits each pair a lane of 32."""
         found = load_masked(f, vector(self.type, lanes), at, self.size, mask)
+        if self.widened == "bf16":
+            return (found.convert("zext", "i32") << 16).as_float()
+        if self.widened == "fpext":
+            return found.convert("bitcast", "half").convert("fpext", "float")
         if not self.widened:
             return found
         pairs = vector("i32", lanes // VPMADDWD.group)
         return f.emit(pairs, f"bitcast {found.convert(self.widened, 'i16').typed()} to {pairs}")
+
+
+#: Halves are loaded as integers, which masks know on every level.
+ELEMENTS = {
+    e.name: e
+    for e in (
+        Element("f32", "float"),
+        Element("f64", "double"),
+        Element("bf16", "i16"),
+        Element("f16", "i16", "fpext"),
+        Element("wide_bf16", "i16", "bf16"),
+        Element("u8", "i8", "zext"),
+        Element("s8", "i8", "sext"),
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -161,7 +180,7 @@ class DotShape:
 def _dots(name: str, instruction: str, a_element: str, b_element: str, numbers: str) -> Function:
     """`void name(a, b, c, i64 count, i32 clear)`: C[:, j] (+)= A B[j]^T for `count` >= 1 blocks of `cols` columns."""
     shape = DotShape(instruction, a_element, b_element, *(int(n) for n in numbers.split("_")))
-    op, of_a, of_b = ALL[instruction], _Element.named(a_element), _Element.named(b_element)
+    op, of_a, of_b = ALL[instruction], ELEMENTS[a_element], ELEMENTS[b_element]
     unit, wide = op.unit_bytes, vector(op.acc_type, shape.lanes)
     arguments = [("a", "ptr"), ("b", "ptr"), ("c", "ptr"), ("count", "i64"), ("clear", "i32")]
     f = Function(name, "void", arguments, inline=False, arg_attrs="noalias nocapture")
@@ -209,7 +228,7 @@ def _dots(name: str, instruction: str, a_element: str, b_element: str, numbers: 
         mask = f.raw(vector("i1", together), f"<{lanes}>")
         end = steps * together
         sums = products(f.at(a, end * of_a.size), f.at(b_now, end * of_b.size), sums, mask)
-    rows = [_sums(f, [sums[i, j] for j in range(shape.cols)]) for i in range(shape.rows)]
+    rows = [sums_of_lanes(f, [sums[i, j] for j in range(shape.cols)]) for i in range(shape.rows)]
     whole = vector(op.acc_type, shape.cols)
     f.line(f"br i1 {fresh.text}, label %write, label %update")
     for label in ("write", "update"):
@@ -229,7 +248,7 @@ def _dots(name: str, instruction: str, a_element: str, b_element: str, numbers: 
     return f
 
 
-def _sums(f: Function, vectors: list[Value]) -> Value:
+def sums_of_lanes(f: Function, vectors: list[Value]) -> Value:
     """The sum of the lanes of each, side by side: first those within 128 bits, `within` vectors becoming one, then across."""
     scalar, lanes = split(vectors[0].type)
     wanted, within = len(vectors), _WITHIN // bits_of(scalar)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 
 from tilelang.ir.dtypes import dtype_of as dtype_facts
 
-from . import conversions, gemm_dots, gemm_kernels, lookup, math, tile_kernels
+from . import conversions, gemm_dots, gemm_kernels, gemm_streams, lookup, math, tile_kernels
 from .conversions import llvm_scalar
 from .flatten import storage_dtype
 from .llvm_text import Function, Value, bits_of, mangle, vector
@@ -239,5 +239,6 @@ _WRITERS: dict[str, Callable[..., Function]] = {
     "atomic": _atomic,
     **gemm_dots.WRITERS,
     **gemm_kernels.WRITERS,
+    **gemm_streams.WRITERS,
     **tile_kernels.WRITERS,
 }

@@ -9,7 +9,7 @@ from tvm import ir
 from tvm import tirx as tir
 
 from tile_compiler import pipeline
-from tile_compiler.context import CompileContext, TileProduct, plain_options
+from tile_compiler.context import CompileContext, InTensors, TileProduct, plain_options
 from tile_compiler.loops.turned import Turn
 from tile_compiler.passes.lower_tile_ops import alias_roots
 from tile_compiler.passes.plan_scratch import scratch_of
@@ -48,10 +48,10 @@ class CpuTarget:
         def product(problem: TileProduct) -> Any:
             return tile_product(problem, features)
 
-        def in_place(a: str, b: str, c: str) -> bool:
+        def in_place(problem: InTensors) -> tuple[bool, bool, bool]:
             from tile_compiler.targets.cpu import gemm
 
-            return gemm.in_place(a, b, c, features)
+            return gemm.in_place(problem, features)
 
         def turned_copy(turn: Turn) -> Any:
             from tile_compiler.targets.cpu.gemm_operands import transposed
