@@ -40,22 +40,24 @@ OTHER_SHARED_BYTES = 3 << 17
 LEAST_ROWS = 3
 
 
-#: Rows of a tile of A by which few rows meet a transposed B, the least that holds them, columns of a block, the most that
-#: leaves eight blocks, and bytes of a row of the tile, the least that hold k; of more than so many rows that are shorter.
-#: Measured, us, 4096 x 4096 with AVX-512 (EPYC, bfloat16 by its own instruction), as before and so: float32 2, 8, 16, 32, 64 rows
-#: 2053, 2573, 3846, 4554, 7140 and 1550, 1790, 2069, 3159, 5837; bfloat16 691, 799, 2420, 1653, 2484, 3628 (1 row first) and
-#: 471, 507, 900, 867, 1465, 2922; float16 759, 942, 2822, 3037, 4584, 6499 and 595, 980, 962, 1402, 2558, 5252. Widths and depths
-#: alike within a tenth, but 64 columns for A's copies: 16 rows 1790 for 1620.
-ROWS, WIDTHS, BLOCKS, DEPTHS = (2, 8, 16, 32, 64), (64, 256), 8, (512, 2048)
-TALL, DEPTHS_OF_TALL = 32, (512, 1024)
-#: Rows up to which products are made so, by level. As AVX2 32, 64 rows of float32 4840, 9420 (before: 6820, 11150), bfloat16
-#: 5570, 11120 (6160, 10620), float16 5810, 11480 (6010, 10270).
-MOST_ROWS = {"x86-64-v3": 32}
-OTHER_MOST_ROWS = 64
-#: Rows of float32 up to which products are made so where register tiles read B from a cache: 48, 64 rows by 512 x 512 100, 126 us
-#: so, 85, 105 by those.
+#: Rows of a tile of A by which few rows meet a transposed B, the least that holds them or the most of all. 4096 x 4096, ms, one
+#: core of an EPYC with AVX-512 (bfloat16 by its own instruction), 1, 2, 8, 16, 32, 64 rows as before and so: float32 2, 8 .. rows
+#: 2.94, 4.17, 7.01, 8.38, 14.0 and 1.94, 2.58, 3.32, 5.55, 11.4; bfloat16 1.02, 1.21, 4.74, 2.94, 4.33, 7.02 and 0.85, 0.81, 1.15,
+#: 1.61, 2.64, 5.33; float16 1.08, 1.33, 4.72, 6.07, 7.80, 12.5 and 1.05, 1.09, 1.63, 2.46, 4.99, 10.3.
+ROWS = (2, 8, 16, 32, 64)
+#: As AVX2: float32 2.02, 5.53, 8.78, 12.8, 21.2 and 1.89, 2.93, 4.52, 8.43, 16.9. Halves, which are widened for each tile anew, by
+#: tiles of 8 and 16 rows: bfloat16 16, 32, 64 rows 7.79, 12.9, 20.6, so 4.79, 10.7, 19.7 and 5.50, 11.9, 22.0.
+ROWS_OF_AVX2, HALVES_OF_AVX2 = (2, 8, 16, 32), (2, 8)
+#: Rows up to which products are made so.
+MOST_ROWS, MOST_HALVES_OF_AVX2 = 64, 32
+#: Columns of a block, the most that leave so many blocks (64 columns take a tenth longer: A is copied for fewer), and bytes of a row
+#: of the tile, the least that hold k: more for tiles of few rows.
+WIDTHS, BLOCKS = (64, 256), 8
+DEPTHS, TALL, DEPTHS_OF_TALL = (512, 2048), 32, (512, 1024)
+#: The same of float32 where register tiles read B from a cache: 32, 48, 64 rows by 512 x 512 82, 127, 169 us so, 99, 123, 159 by
+#: those.
 MOST_ROWS_OF_CACHED = 32
-#: Elements of B from which on: of smaller ones the copies of A cost too much. 8 rows by 128 x 512 15.5 us before, 10.8 so.
+#: Elements of B from which on: 8 rows by 512 x 128 12 us before, 7.6 so; 8 by 64 x 64 cost 1.5 us more.
 LEAST_ELEMENTS = 1 << 16
 #: The type of a tile of A by B's, where a level multiplies none but float32: it is widened once for all rows of B.
 OWN_PRODUCTS = {"bfloat16": "bf16"}
@@ -63,15 +65,22 @@ OWN_PRODUCTS = {"bfloat16": "bf16"}
 
 def few(target: Target, dtype: str, m: int, n: int, k: int) -> Tile | None:
     """The tile of few rows by a transposed B; None where it goes another way."""
-    most = MOST_ROWS.get(target.arch, OTHER_MOST_ROWS)
+    heights, most = _rows(target, dtype)
     if dtype == "float32" and 4 * n * k <= BYTES.get(target.arch, OTHER_BYTES):
         most = MOST_ROWS_OF_CACHED
     if m > most or n * k < LEAST_ELEMENTS or (m == 1 and dtype == "float32"):
         return None
-    rows = next(rows for rows in ROWS if m <= rows)
+    rows = next((rows for rows in heights if m <= rows), heights[-1])
     width = next((width for width in reversed(WIDTHS) if n >= BLOCKS * width), WIDTHS[0])
     depths = [depth // _itemsize(target, dtype) for depth in (DEPTHS_OF_TALL if rows >= TALL else DEPTHS)]
     return Tile(rows, width, next((depth for depth in depths if k <= depth), depths[-1]))
+
+
+def _rows(target: Target, dtype: str) -> tuple[tuple[int, ...], int]:
+    """Those of tiles, and the most."""
+    if target.arch != "x86-64-v3":
+        return ROWS, MOST_ROWS
+    return (ROWS_OF_AVX2, MOST_ROWS) if dtype == "float32" else (HALVES_OF_AVX2, MOST_HALVES_OF_AVX2)
 
 
 def tile_dtype(target: Target, dtype: str) -> str:
