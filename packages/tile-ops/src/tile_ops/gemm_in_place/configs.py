@@ -41,17 +41,17 @@ LEAST_ROWS = 3
 
 
 #: Rows of a tile of A by which few rows meet a transposed B, the least that holds them or the most of all. 4096 x 4096, ms, one
-#: core of an EPYC with AVX-512 (bfloat16 by its own instruction), 1, 2, 8, 16, 32, 64 rows as before and so: float32 2, 8 .. rows
-#: 2.94, 4.17, 7.01, 8.38, 14.0 and 1.94, 2.58, 3.32, 5.55, 11.4; bfloat16 1.02, 1.21, 4.74, 2.94, 4.33, 7.02 and 0.85, 0.81, 1.15,
-#: 1.61, 2.64, 5.33; float16 1.08, 1.33, 4.72, 6.07, 7.80, 12.5 and 1.05, 1.09, 1.63, 2.46, 4.99, 10.3.
+#: core of an EPYC with AVX-512 (bfloat16 by its own instruction), 1, 2, 8, 16, 32, 64 rows as before and so: float32 from 2 rows
+#: on 2.94, 4.17, 7.01, 8.38, 14.0 and 1.94, 2.58, 3.32, 5.55, 11.4; bfloat16 1.02, 1.21, 4.74, 2.94, 4.33, 7.02 and 0.85, 0.81,
+#: 1.15, 1.61, 2.64, 5.33; float16 1.08, 1.33, 4.72, 6.07, 7.80, 12.5 and 1.05, 1.09, 1.63, 2.46, 4.99, 10.3.
 ROWS = (2, 8, 16, 32, 64)
-#: As AVX2: float32 2.02, 5.53, 8.78, 12.8, 21.2 and 1.89, 2.93, 4.52, 8.43, 16.9. Halves, which are widened for each tile anew, by
-#: tiles of 8 and 16 rows: bfloat16 16, 32, 64 rows 7.79, 12.9, 20.6, so 4.79, 10.7, 19.7 and 5.50, 11.9, 22.0.
+#: As AVX2: float32 2.02, 5.53, 8.78, 12.8, 21.2 and 1.89, 2.93, 4.52, 8.43, 16.9. Halves, which are widened for each tile anew,
+#: by tiles of 8 and 16 rows: bfloat16 16, 32, 64 rows 7.79, 12.9, 20.6, so 4.79, 10.7, 19.7 and 5.50, 11.9, 22.0.
 ROWS_OF_AVX2, HALVES_OF_AVX2 = (2, 8, 16, 32), (2, 8)
 #: Rows up to which products are made so.
 MOST_ROWS, MOST_HALVES_OF_AVX2 = 64, 32
-#: Columns of a block, the most that leave so many blocks (64 columns take a tenth longer: A is copied for fewer), and bytes of a row
-#: of the tile, the least that hold k: more for tiles of few rows.
+#: Columns of a block, the most that leave so many blocks (64 columns take a tenth longer: A is copied for fewer), and bytes of a
+#: row of the tile, the least that hold k: more for tiles of few rows.
 WIDTHS, BLOCKS = (64, 256), 8
 DEPTHS, TALL, DEPTHS_OF_TALL = (512, 2048), 32, (512, 1024)
 #: The same of float32 where register tiles read B from a cache: 32, 48, 64 rows by 512 x 512 82, 127, 169 us so, 99, 123, 159 by
