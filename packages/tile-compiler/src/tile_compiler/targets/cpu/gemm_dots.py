@@ -26,7 +26,7 @@ from .llvm_text import Function, Value, bits_of, split, vector
 #: Rows up to which B is not packed, and no more than vectors along K, whose sums cost as much: behind them both ways take as
 #: long with AVX2, before them this one 0.3 to 0.9 of the time (docs/performance/cpu.md).
 FEW_ROWS = 8
-MOST_ROWS = {FMA_F32: FEW_ROWS, FMA_F64: FEW_ROWS, VPMADDWD: FEW_ROWS, VDPBF16PS: 64}
+MOST_ROWS = {FMA_F32: FEW_ROWS, FMA_F64: FEW_ROWS, VPMADDWD: FEW_ROWS, VDPBF16PS: 2 * FEW_ROWS}
 
 #: Elements of 128 bits, within which a shuffle costs least.
 _WITHIN = 128
