@@ -348,6 +348,11 @@ def test_few_rows_with_avx512(m, n, k, turned, tile):
         ("x86-64-v4", "bfloat16", 9, 2047, 600, (16, 64, 512)),
         ("x86-64-v4+bf16+vnni", "bfloat16", 16, 2048, 600, (16, 256, 1024)),
         ("x86-64-v4+bf16+vnni", "bfloat16", 64, 600, 200, (64, 64, 256)),
+        ("x86-64-v4+bf16+vnni+amx", "float32", 4, 4096, 4096, None),
+        ("x86-64-v4+bf16+vnni+amx", "float32", 5, 4096, 4096, (8, 256, 512)),
+        ("x86-64-v4+bf16+vnni+amx", "bfloat16", 2, 4096, 4096, None),
+        ("x86-64-v4+bf16+vnni+amx", "bfloat16", 8, 4096, 4096, (8, 256, 1024)),
+        ("x86-64-v4+bf16+vnni+amx", "bfloat16", 9, 4096, 4096, None),
         ("x86-64-v4", "float32", 33, 1024, 1024, None),
         ("x86-64-v4", "float32", 33, 1024, 1025, (64, 64, 256)),
         ("x86-64-v4", "float32", 64, 20000, 100, (64, 256, 128)),
@@ -372,7 +377,7 @@ def test_few_rows_by_a_transposed_matrix_are_multiplied_where_it_lies(arch, dtyp
 @pytest.mark.parametrize("arch", ["x86-64-v3", "x86-64-v4+bf16+vnni", "x86-64-v4+bf16+vnni+amx"])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_few_rows_copy_nothing_of_a_transposed_matrix(dtype, arch):
-    problem = GemmProblem(1, 16, 4096, 4096, dtype, dtype, False, True, "each", "each", None, None, False)
+    problem = GemmProblem(1, 8, 4096, 4096, dtype, dtype, False, True, "each", "each", None, None, False)
     spec = plan(problem, Target("cpu", arch)).kernels[0][1]
     func = in_place_kernels.multiply_few(**dict(spec.arguments))
     text = tile_compiler.lower(func, tilelang.target.Target("cpu", arch)).trace.text()

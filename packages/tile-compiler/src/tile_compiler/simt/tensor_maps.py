@@ -147,7 +147,9 @@ def preferred_layout(tile: Any) -> Layout | None:
     kind = dtype_of(tile_ir.dtype_name(buffer))
     if shape is None or kind.lanes > 1 or kind.bits not in (8, 16, 32, 64):
         return None
-    chooses = [tile_ir.static(part.min) is None and tile_ir.static(part.extent) == 1 for part in tile.region]
+    # A copy ahead of a loop may choose version 0 of several.
+    several = [tile_ir.static(part.min) is None or size > 1 for part, size in zip(tile.region, shape)]
+    chooses = [many and tile_ir.static(part.extent) == 1 for many, part in zip(several, tile.region)]
     if len(shape) - sum(chooses) < 2:
         return make_linear_layout(shape)
     narrowest = min(mode.row_elements(kind.bits) for mode in SWIZZLE_MODES.values())

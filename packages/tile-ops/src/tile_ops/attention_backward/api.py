@@ -123,14 +123,16 @@ def _launch(
         starts, key_starts, longest, longest_keys = packed
         call["prepare"](out.contiguous(), dout, starts, *flat, base, delta, longest)
         call["queries"](q, k, v, dout, starts, key_starts, base, delta, dq, longest, *numbers)
-        call["keys"](q, k, v, dout, starts, key_starts, base, delta, dk, wide_dv, longest_keys, *numbers)
+        for role in _keys_and_values(call):
+            call[role](q, k, v, dout, starts, key_starts, base, delta, dk, wide_dv, longest_keys, *numbers)
     else:
         call["prepare"](out.contiguous(), dout, *flat, base, delta)
         if "together" in call:
             call["together"](q, k, v, dout, base, delta, dq, dk, wide_dv, *numbers)
         else:
             call["queries"](q, k, v, dout, base, delta, dq, *numbers)
-            call["keys"](q, k, v, dout, base, delta, dk, wide_dv, *numbers)
+            for role in _keys_and_values(call):
+                call[role](q, k, v, dout, base, delta, dk, wide_dv, *numbers)
     if wide_dv is not dv:
         dv.copy_(wide_dv[..., : problem.dim_v])
     if sinks is not None:
@@ -138,6 +140,11 @@ def _launch(
         call["sinks"](sinks.float().contiguous(), base, delta, found)
         if found is not dsinks:
             dsinks.copy_(found)
+
+
+def _keys_and_values(call: Call[Any]) -> tuple[str, ...]:
+    """The roles of the kernels that compute dK and dV."""
+    return ("keys", "values") if "values" in call else ("keys",)
 
 
 def _results(

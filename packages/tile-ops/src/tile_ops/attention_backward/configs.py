@@ -22,13 +22,14 @@ ROWS = 128
 @dataclass(frozen=True)
 class Tiles:
     """Queries and keys of a block's tiles, for dQ and for dK and dV, and the stages of both; `up_to` is the largest head
-    dimension."""
+    dimension. `values`: the tile and stages of a kernel for dV alone, where dK has one of its own too."""
 
     up_to: int
     queries: tuple[int, int]
     keys: tuple[int, int]
     stages: tuple[int, int]
     threads: int
+    values: tuple[int, int, int] | None = None
 
 
 #: By architecture, else by kind; rows by head dimension, the first that fits. All by rule: what the registers of the
@@ -40,8 +41,9 @@ TABLE: dict[str, tuple[Tiles, ...]] = {
         # By 64 a step dQ of heads of 96, and dK and dV of 80 and 96 spill.
         Tiles(96, (128, 32), (32, 128), (3, 2), 256),
         Tiles(128, (128, 64), (64, 128), (3, 2), 256),
-        # dK and dV of 64 keys of 192 and 256 spill, up to 3.7 KB a thread.
-        Tiles(256, (64, 32), (32, 32), (1, 1), 128),
+        # Registers hold the sums of dK or of dV of 128 keys.
+        Tiles(192, (128, 64), (64, 128), (2, 2), 256, (64, 128, 2)),
+        Tiles(256, (128, 32), (32, 128), (2, 2), 256, (64, 128, 2)),
     ),
     "cuda": (Tiles(128, (64, 32), (32, 64), (1, 1), 128), Tiles(256, (32, 32), (32, 32), (1, 1), 128)),
     "hip": (Tiles(128, (32, 32), (32, 32), (1, 1), 128), Tiles(256, (16, 16), (16, 16), (1, 1), 64)),
@@ -97,7 +99,7 @@ def specs(call: AttentionProblem, tiles: Tiles, kind: str, packed: str = "") -> 
     """The kernels' names by role; `packed` ends those of packed sequences."""
     options: dict[str, Scalar] | None = {"tl.enable_fast_math": True} if kind != "cpu" else None
 
-    def walk(function: str, block: tuple[int, int], stages: int) -> KernelSpec:
+    def walk(function: str, block: tuple[int, int], stages: int, **more: Scalar) -> KernelSpec:
         return KernelSpec.of(
             "attention_backward",
             function + packed,
@@ -110,14 +112,20 @@ def specs(call: AttentionProblem, tiles: Tiles, kind: str, packed: str = "") -> 
             block_N=block[1],
             stages=stages,
             threads=tiles.threads,
+            **more,
         )
 
-    return {
+    found = {
         "prepare": KernelSpec.of("attention_backward", f"prepare{packed}", dtype=call.dtype, dim=call.dim),
         "queries": walk("queries", tiles.queries, tiles.stages[0]),
-        "keys": walk("keys_and_values", tiles.keys, tiles.stages[1]),
         "sinks": KernelSpec.of("attention_backward", "sinks"),
     }
+    if tiles.values is None:
+        return found | {"keys": walk("keys_and_values", tiles.keys, tiles.stages[1])}
+    *of_values, stages = tiles.values
+    found["keys"] = walk("keys_and_values", tiles.keys, tiles.stages[1], only="keys")
+    found["values"] = walk("keys_and_values", (of_values[0], of_values[1]), stages, only="values")
+    return found
 
 
 def _together(call: AttentionProblem, tiles: Tiles) -> KernelSpec:

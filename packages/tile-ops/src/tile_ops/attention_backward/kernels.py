@@ -247,8 +247,9 @@ def of_queries(dtype, dim, mask, softcap, packed, block_M, block_N, stages):
     return block
 
 
-def keys_and_values(dtype, dim, mask, softcap, block_M, block_N, stages, threads):
-    """dK and dV of sequences of one length: a block computes `block_N` keys of one head."""
+def keys_and_values(dtype, dim, mask, softcap, block_M, block_N, stages, threads, only=None):
+    """dK and dV of sequences of one length: a block computes `block_N` keys of one head. `only` "keys" or "values": one of the
+    two, where registers do not hold the sums of both."""
     batch, tokens, keys = T.dynamic("batch"), T.dynamic("tokens"), T.dynamic("keys")
     heads, heads_kv, padded = T.dynamic("heads"), T.dynamic("heads_kv"), T.dynamic("padded")
     block = of_keys_and_values(dtype, dim, mask, softcap, False, block_M, block_N, stages)
@@ -270,7 +271,8 @@ def keys_and_values(dtype, dim, mask, softcap, block_M, block_N, stages, threads
     ):
         with T.Kernel(T.ceildiv(keys, block_N), heads_kv, batch, threads=threads) as (bx, head_kv, b):
             where = (b, 0, 0, head_kv, T.truncdiv(heads, heads_kv), bx * block_N, tokens, keys, 0)
-            block(Q, K, V, dO, Base, Delta, None, dK, dV, where, (scale, cap, left, right))
+            results = (None, None if only == "values" else dK, None if only == "keys" else dV)
+            block(Q, K, V, dO, Base, Delta, results, where, (scale, cap, left, right))
 
     return attention_dkdv
 
@@ -306,12 +308,12 @@ def together(dtype, dim, mask, softcap, block_M, block_N, stages, threads):
                     dQ[b, T.truncmod(step, tiles) * block_M + i, head_kv * group + T.truncdiv(step, tiles), d] = 0
             for tile in T.serial(T.ceildiv(keys, block_N)):
                 where = (b, 0, 0, head_kv, group, tile * block_N, tokens, keys, 0)
-                block(Q, K, V, dO, Base, Delta, dQ, dK, dV, where, (scale, cap, left, right))
+                block(Q, K, V, dO, Base, Delta, (dQ, dK, dV), where, (scale, cap, left, right))
 
     return attention_gradients
 
 
-def keys_and_values_packed(dtype, dim, mask, softcap, block_M, block_N, stages, threads):
+def keys_and_values_packed(dtype, dim, mask, softcap, block_M, block_N, stages, threads, only=None):
     """The same of sequences of any lengths, one behind the other."""
     tokens, keys, ends = T.dynamic("tokens"), T.dynamic("keys"), T.dynamic("ends")
     heads, heads_kv, padded = T.dynamic("heads"), T.dynamic("heads_kv"), T.dynamic("padded")
@@ -340,39 +342,46 @@ def keys_and_values_packed(dtype, dim, mask, softcap, block_M, block_N, stages, 
             own, own_keys = Starts[b + 1] - start, Key_starts[b + 1] - key_start
             group = T.truncdiv(heads, heads_kv)
             where = (0, start, key_start, head_kv, group, bx * block_N, own, own_keys, place(start, b))
-            block(Q, K, V, dO, Base, Delta, None, dK, dV, where, (scale, cap, left, right))
+            results = (None, None if only == "values" else dK, None if only == "keys" else dV)
+            block(Q, K, V, dO, Base, Delta, results, where, (scale, cap, left, right))
 
     return attention_dkdv_packed
 
 
 def of_keys_and_values(dtype, dim, mask, softcap, packed, block_M, block_N, stages):
     """The body of a block of dK and dV: `block_N` keys, a walk over the queries of their heads in tiles of `block_M`. What
-    these keys add to dQ, float32, is added there, unless it is None."""
+    these keys add to dQ, float32, is added there. Of the three `results` those that are None are left out."""
 
     @T.macro
-    def block(Q, K, V, dO, Base, Delta, dQ, dK, dV, where, numbers):
+    def block(Q, K, V, dO, Base, Delta, results, where, numbers):
+        dQ, dK, dV = results
         b, q0, k0, head_kv, group, column, tokens, keys, padding = where
         scale, cap, left, right = numbers
         K_tile = T.alloc_shared((block_N, dim), dtype)
-        V_tile = T.alloc_shared((block_N, dim), dtype)
+        if dK is not None:
+            V_tile = T.alloc_shared((block_N, dim), dtype)
         Q_tile = T.alloc_shared((block_M, dim), dtype)
         dO_tile = T.alloc_shared((block_M, dim), dtype)
         base = T.alloc_shared((block_M,), "float32")
-        delta = T.alloc_shared((block_M,), "float32")
         scores = T.alloc_fragment((block_N, block_M), "float32")  # transposed: a row is a key
-        slopes = T.alloc_fragment((block_N, block_M), "float32")
-        weights = T.alloc_fragment((block_N, block_M), dtype)
-        rounded = T.alloc_fragment((block_N, block_M), dtype)
-        of_keys = T.alloc_fragment((block_N, dim), "float32")
-        of_values = T.alloc_fragment((block_N, dim), "float32")
+        if dK is not None:
+            delta = T.alloc_shared((block_M,), "float32")
+            slopes = T.alloc_fragment((block_N, block_M), "float32")
+            rounded = T.alloc_fragment((block_N, block_M), dtype)
+            of_keys = T.alloc_fragment((block_N, dim), "float32")
+        if dV is not None:
+            weights = T.alloc_fragment((block_N, block_M), dtype)
+            of_values = T.alloc_fragment((block_N, dim), "float32")
 
         past = keys - tokens
         exponent = LOG2_E if softcap else scale * LOG2_E
 
         T.copy(K[b, k0 + column : k0 + column + block_N, head_kv, :], K_tile)
-        T.copy(V[b, k0 + column : k0 + column + block_N, head_kv, :], V_tile)
-        T.clear(of_keys)
-        T.clear(of_values)
+        if dK is not None:
+            T.copy(V[b, k0 + column : k0 + column + block_N, head_kv, :], V_tile)
+            T.clear(of_keys)
+        if dV is not None:
+            T.clear(of_values)
 
         # Tiles of queries that see one of these keys.
         if mask == "full":
@@ -391,15 +400,17 @@ def of_keys_and_values(dtype, dim, mask, softcap, packed, block_M, block_N, stag
             T.copy(Q[b, q0 + row : q0 + row + block_M, head, :], Q_tile)
             T.gemm(K_tile, Q_tile, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
             T.copy(dO[b, q0 + row : q0 + row + block_M, head, :], dO_tile)
-            T.gemm(V_tile, dO_tile, slopes, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
             T.copy(Base[b, head, padding + row : padding + row + block_M], base)
-            T.copy(Delta[b, head, padding + row : padding + row + block_M], delta)
+            if dK is not None:
+                T.gemm(V_tile, dO_tile, slopes, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
+                T.copy(Delta[b, head, padding + row : padding + row + block_M], delta)
             if softcap:
                 for j, i in T.Parallel(block_N, block_M):
                     capped = 1 - 2 / (1 + T.exp2(scores[j, i] * (2 * LOG2_E * scale / cap)))
                     scores[j, i] = cap * capped
-                    slopes[j, i] = (slopes[j, i] - delta[i]) * (1 - capped * capped)
-            else:
+                    if dK is not None:
+                        slopes[j, i] = (slopes[j, i] - delta[i]) * (1 - capped * capped)
+            elif dK is not None:
                 for j, i in T.Parallel(block_N, block_M):
                     slopes[j, i] -= delta[i]
             if mask != "full":
@@ -415,28 +426,36 @@ def of_keys_and_values(dtype, dim, mask, softcap, packed, block_M, block_N, stag
                         scores[j, i] = T.if_then_else(seen, scores[j, i], -T.infinity("float32"))
             for j, i in T.Parallel(block_N, block_M):
                 scores[j, i] = T.exp2(scores[j, i] * exponent - base[i])
-            T.copy(scores, weights)
-            T.gemm(weights, dO_tile, of_values, policy=T.GemmWarpPolicy.FullRow)
-            for j, i in T.Parallel(block_N, block_M):
-                slopes[j, i] *= scores[j, i]
-            T.copy(slopes, rounded)
-            T.gemm(rounded, Q_tile, of_keys, policy=T.GemmWarpPolicy.FullRow)
+            if dV is not None:
+                T.copy(scores, weights)
+                T.gemm(weights, dO_tile, of_values, policy=T.GemmWarpPolicy.FullRow)
+            if dK is not None:
+                for j, i in T.Parallel(block_N, block_M):
+                    slopes[j, i] *= scores[j, i]
+                T.copy(slopes, rounded)
+                T.gemm(rounded, Q_tile, of_keys, policy=T.GemmWarpPolicy.FullRow)
             if dQ is not None:
                 of_queries = T.alloc_fragment((block_M, dim), "float32")
                 T.gemm(rounded, K_tile, of_queries, transpose_A=True, clear_accum=True)
                 for i, d in T.Parallel(block_M, dim):
                     dQ[b, row + i, head, d] += of_queries[i, d] * scale
 
-        for j, d in T.Parallel(block_N, dim):
-            of_keys[j, d] *= scale
-        if packed:
+        if dK is not None:
             for j, d in T.Parallel(block_N, dim):
-                if column + j < keys:
-                    dK[b, k0 + column + j, head_kv, d] = of_keys[j, d]
-                    dV[b, k0 + column + j, head_kv, d] = of_values[j, d]
-        else:
-            T.copy(of_keys, dK[b, column : column + block_N, head_kv, :])
-            T.copy(of_values, dV[b, column : column + block_N, head_kv, :])
+                of_keys[j, d] *= scale
+            if packed:
+                for j, d in T.Parallel(block_N, dim):
+                    if column + j < keys:
+                        dK[b, k0 + column + j, head_kv, d] = of_keys[j, d]
+            else:
+                T.copy(of_keys, dK[b, column : column + block_N, head_kv, :])
+        if dV is not None:
+            if packed:
+                for j, d in T.Parallel(block_N, dim):
+                    if column + j < keys:
+                        dV[b, k0 + column + j, head_kv, d] = of_values[j, d]
+            else:
+                T.copy(of_values, dV[b, column : column + block_N, head_kv, :])
 
     return block
 

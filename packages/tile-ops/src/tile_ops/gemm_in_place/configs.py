@@ -48,7 +48,12 @@ ROWS = (2, 8, 16, 32, 64)
 #: As AVX2: float32 2.02, 5.53, 8.78, 12.8, 21.2 and 1.89, 2.93, 4.52, 8.43, 16.9. Halves, which are widened for each tile anew,
 #: by tiles of 8 and 16 rows: bfloat16 16, 32, 64 rows 7.79, 12.9, 20.6, so 4.79, 10.7, 19.7 and 5.50, 11.9, 22.0.
 ROWS_OF_AVX2, HALVES_OF_AVX2 = (2, 8, 16, 32), (2, 8)
-#: Rows up to which products are made so.
+#: With AMX (Sapphire Rapids), where memory gives a core 12 GB/s: float32 from 2 rows on 2.94, 4.50, 11.1, 17.7, 24.8 and 3.33,
+#: 3.96, 5.20, 10.0, 21.1; 4 rows 3.06 and 3.63. float16 1.37, 1.53, 4.17, 10.1, 16.0, 24.4 and 1.63, 1.69, 2.90, 5.10, 11.9,
+#: 24.1. bfloat16 1.33, 1.36, 4.20 and 1.50, 1.50, 3.34, then tile registers: 32 rows 5.56, 14.5 so.
+BF16_OF_AMX = (8,)
+#: Rows from which on products are made so, by level and type, and up to which.
+LEAST_ROWS_OF_FEW = {("amx", "float32"): 5, ("amx", "float16"): 3, ("amx", "bfloat16"): 3, ("", "float32"): 2}
 MOST_ROWS, MOST_HALVES_OF_AVX2 = 64, 32
 #: Columns of a block, the most that leave so many blocks (64 columns take a tenth longer: A is copied for fewer), and bytes of a
 #: row of the tile, the least that hold k: more for tiles of few rows.
@@ -68,7 +73,8 @@ def few(target: Target, dtype: str, m: int, n: int, k: int) -> Tile | None:
     heights, most = _rows(target, dtype)
     if dtype == "float32" and 4 * n * k <= BYTES.get(target.arch, OTHER_BYTES):
         most = MOST_ROWS_OF_CACHED
-    if m > most or n * k < LEAST_ELEMENTS or (m == 1 and dtype == "float32"):
+    least = LEAST_ROWS_OF_FEW.get(("amx" if _has_amx(target) else "", dtype), 1)
+    if not least <= m <= most or n * k < LEAST_ELEMENTS:
         return None
     rows = next((rows for rows in heights if m <= rows), heights[-1])
     width = next((width for width in reversed(WIDTHS) if n >= BLOCKS * width), WIDTHS[0])
@@ -78,9 +84,15 @@ def few(target: Target, dtype: str, m: int, n: int, k: int) -> Tile | None:
 
 def _rows(target: Target, dtype: str) -> tuple[tuple[int, ...], int]:
     """Those of tiles, and the most."""
-    if target.arch != "x86-64-v3":
-        return ROWS, MOST_ROWS
-    return (ROWS_OF_AVX2, MOST_ROWS) if dtype == "float32" else (HALVES_OF_AVX2, MOST_HALVES_OF_AVX2)
+    if target.arch == "x86-64-v3":
+        return (ROWS_OF_AVX2, MOST_ROWS) if dtype == "float32" else (HALVES_OF_AVX2, MOST_HALVES_OF_AVX2)
+    if _has_amx(target) and dtype == "bfloat16":
+        return BF16_OF_AMX, BF16_OF_AMX[-1]
+    return ROWS, MOST_ROWS
+
+
+def _has_amx(target: Target) -> bool:
+    return "amx" in target.arch.split("+")
 
 
 def tile_dtype(target: Target, dtype: str) -> str:

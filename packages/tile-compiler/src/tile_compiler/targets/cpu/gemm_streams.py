@@ -20,10 +20,11 @@ from .features import CpuFeatures
 from .gemm_dots import ELEMENTS, Element, block_of, sums_of_lanes
 from .gemm_operands import Emitter, GemmSpec, Operand, Stmt, index
 from .instructions.multiply_accumulate import ALL, FMA_F32, VDPBF16PS, MultiplyAccumulate
+from .instructions.tile_multiply import TDPBF16PS
 from .llvm_text import Function, Value, vector
 
-#: Rows up to which products are made so.
-MOST_ROWS = 64
+#: Rows up to which products are made so, and where tile registers multiply as well.
+MOST_ROWS, MOST_BESIDE_TILES = 64, 8
 
 
 def streams(a: str, b: str, features: CpuFeatures, turned: tuple[bool, bool], m: int) -> MultiplyAccumulate | None:
@@ -31,7 +32,7 @@ def streams(a: str, b: str, features: CpuFeatures, turned: tuple[bool, bool], m:
     if turned != (False, True) or m > MOST_ROWS:
         return None
     if (a, b) == ("bfloat16", "bfloat16") and VDPBF16PS.available(features):
-        return VDPBF16PS
+        return None if TDPBF16PS.available(features) and m > MOST_BESIDE_TILES else VDPBF16PS
     return FMA_F32 if a == "float32" and b in ("float32", "float16", "bfloat16") else None
 
 
