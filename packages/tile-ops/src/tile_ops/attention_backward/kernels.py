@@ -81,15 +81,23 @@ def place(start, b):
 
 
 def of_rows(dim):
-    """The body of a block of `prepare`: rows without weight, and those past the sequence's end, get a Base that makes P 0."""
+    """The body of a block of `prepare`: rows without weight, and those past the sequence's end, get a Base that makes P 0.
+
+    A row is read in pieces of a power of two, which whole threads share evenly (192 by 64 on an H200: 0.53 ms as one piece).
+    """
+    width = dim & -dim
 
     @T.macro
     def block(O, dO, Lse, dLse, Base, Delta, where):
         b, q0, head, row, tokens, padding, room, lse_row = where
-        products = T.alloc_fragment((PREPARED, dim), "float32")
+        products = T.alloc_fragment((PREPARED, width), "float32")
         delta = T.alloc_fragment((PREPARED,), "float32")
-        for i, d in T.Parallel(PREPARED, dim):
+        for i, d in T.Parallel(PREPARED, width):
             products[i, d] = T.cast(O[b, q0 + row + i, head, d], "float32") * dO[b, q0 + row + i, head, d]
+        for first in [*range(width, dim, width)]:
+            for i, d in T.Parallel(PREPARED, width):
+                x = T.cast(O[b, q0 + row + i, head, first + d], "float32")
+                products[i, d] += x * dO[b, q0 + row + i, head, first + d]
         T.reduce_sum(products, delta, dim=1)
         for i in T.Parallel(PREPARED):
             if row + i < tokens:
