@@ -230,13 +230,14 @@ def norm_gradients(device: str) -> Iterator[Case]:
 
 
 def attention_backward(device: str) -> Iterator[Case]:
-    """dQ, dK and dV of prompts of 4 x 4096 tokens, 32 heads of 128; torch's is its own FlashAttention, then cuDNN's."""
+    """dQ, dK and dV of prompts of 4 x 4096 tokens, 32 heads of 128 and 16 of other dimensions; torch's is its own FlashAttention,
+    for heads of 128 cuDNN's as well."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    batch, tokens, heads, dim = 4, 4096, 32, 128
-    for (name, backend), causal in product(
-        (("flash", SDPBackend.FLASH_ATTENTION), ("cuDNN", SDPBackend.CUDNN_ATTENTION)), (True, False)
-    ):
+    batch, tokens = 4, 4096
+    flash, cudnn = ("flash", SDPBackend.FLASH_ATTENTION), ("cuDNN", SDPBackend.CUDNN_ATTENTION)
+    sizes = ((32, 128, flash), (32, 128, cudnn), *((16, dim, flash) for dim in (64, 80, 96, 192, 256)))
+    for (heads, dim, (name, backend)), causal in product(sizes, (True, False)):
         shape = (batch, tokens, heads, dim)
         q, k, v, dout = (torch.randn(shape, device=device, dtype=torch.float16) for _ in range(4))
         leaves = tuple(t.requires_grad_() for t in (q, k, v))
@@ -247,7 +248,7 @@ def attention_backward(device: str) -> Iterator[Case]:
             ).transpose(1, 2)
         yield Case(
             "attention_backward",
-            f"attention_backward b{batch} s{tokens} h{heads} {'causal' if causal else 'full'} beside torch's {name}",
+            f"attention_backward b{batch} s{tokens} h{heads} d{dim} {'causal' if causal else 'full'} beside torch's {name}",
             torch.float16,
             lambda out=out, leaves=leaves, dout=dout: torch.autograd.grad(out, leaves, dout, retain_graph=True),
             lambda out=theirs, leaves=leaves, dout=dout: torch.autograd.grad(out, leaves, dout, retain_graph=True),

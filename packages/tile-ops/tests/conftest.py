@@ -31,6 +31,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if collection_path.name == LARGE else None
 
 
+@pytest.hookimpl(tryfirst=True)  # before those that are marked `full` are left out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the AMD way of tests that are `amd_in_full`."""
+    for item in items:
+        if item.get_closest_marker("amd_in_full") and str(item.callspec.params.get("way", "")).startswith("hip"):
+            item.add_marker("full")
+
+
 @pytest.fixture(scope="session")
 def device(request: pytest.FixtureRequest) -> str:
     """The kind of the device that operators run on: "cpu", or the one of `--device`."""

@@ -50,7 +50,13 @@ def test_causal(way, agrees):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"causal": True}, {"causal": True, "window": (30, 0), "softcap": 5.0}], ids=repr
+    "options",
+    [
+        {},
+        pytest.param({"causal": True}, marks=pytest.mark.full),
+        {"causal": True, "window": (30, 0), "softcap": 5.0},
+    ],
+    ids=repr,
 )
 def test_what_is_no_number_reaches_what_sees_it(way, ran, options):
     """And nothing else: a query's NaN its own row, a key's the rows of its head whose masks show it."""

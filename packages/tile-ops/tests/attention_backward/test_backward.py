@@ -41,6 +41,7 @@ def test_causal(agrees):
         agrees(*operands(1, tokens, keys, 2, 1, 32), causal=True)
 
 
+@pytest.mark.amd_in_full
 def test_half_precision(way, agrees):
     agrees(*operands(1, 40, 70, 2, 2, 32, torch.float16))
 

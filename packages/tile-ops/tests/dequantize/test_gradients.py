@@ -38,6 +38,7 @@ def check(close, m, n, k, format, group_size, dtype=torch.float16):
         close(gradient, wanted, reference.TOLERANCES[str(dtype).removeprefix("torch.")])
 
 
+@pytest.mark.amd_in_full
 def test_of_inputs_and_bias(way, close):
     check(close, 20, 48, 96, "uint4", 32)
 

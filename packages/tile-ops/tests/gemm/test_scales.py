@@ -37,7 +37,7 @@ def tolerance(device):
     return reference.TOLERANCES["float32"] if device == "cpu" else 3e-3
 
 
-@pytest.mark.parametrize("dtype", [E4M3, torch.int8])
+@pytest.mark.parametrize("dtype", [E4M3, pytest.param(torch.int8, marks=pytest.mark.full)])
 @pytest.mark.parametrize("target", ["cuda -arch=sm_90a", pytest.param("cuda -arch=sm_80", marks=pytest.mark.full)])
 def test_bytes_in_any_order_and_of_sizes_that_no_bulk_copy_takes(ran, close, tolerance, run_as, target, dtype):
     """Tensor cores load no bytes across k as they lie: their tiles have longer rows, and must fit the shared memory."""

@@ -18,6 +18,7 @@ def operands(tokens, groups, n, k, dtype=torch.float32):
     return x.to(dtype), weights.to(dtype)
 
 
+@pytest.mark.amd_in_full
 def test_agrees_with_the_reference(way, ran, close):
     """Groups without rows, with less and with more than a tile, and rows that belong to none; transposed weights."""
     x, weights = operands(90, 5, 72, 40, torch.float16)

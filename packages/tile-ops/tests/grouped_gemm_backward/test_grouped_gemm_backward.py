@@ -37,6 +37,7 @@ def agree(close, sizes, tokens, n, k, dtype=torch.float32, transposed=False):
         close(leaf.grad, wanted.grad, TOLERANCES[str(dtype).removeprefix("torch.")])
 
 
+@pytest.mark.amd_in_full
 def test_agrees_with_the_reference(way, close):
     """Groups without rows, with less and with more than a step, and rows that belong to none."""
     agree(close, [3, 0, 68, 1, 7], 90, 72, 40, torch.float16)

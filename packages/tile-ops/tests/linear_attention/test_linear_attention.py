@@ -45,6 +45,7 @@ def agree(found, qkv, close, **options):
         close(result, expected, reference.TOLERANCES[str(qkv[0].dtype).removeprefix("torch.")])
 
 
+@pytest.mark.amd_in_full
 @pytest.mark.parametrize("kind", ["head", "channel"])
 def test_agrees_with_the_recurrence(way, ran, close, kind):
     qkv, decays = operands(70)

@@ -135,7 +135,7 @@ def test_decays_that_leave_nothing(close, kind):
     "target",
     ["cuda -arch=sm_80", pytest.param("cuda -arch=sm_90a", marks=full), pytest.param("hip -mcpu=gfx942", marks=full)],
 )
-@pytest.mark.parametrize("kind", ["token", "channel"])
+@pytest.mark.parametrize("kind", [pytest.param("token", marks=full), "channel"])
 def test_on_tensor_cores(close, run_as, kind, target):
     """Packed, so that where a chunk begins is read."""
     run_as(target)

@@ -19,6 +19,7 @@ def normal(*shape, dtype=torch.float32, seed=0):
     return (3 * torch.randn(shape, generator=torch.Generator().manual_seed(seed))).to(dtype)
 
 
+@pytest.mark.amd_in_full
 @pytest.mark.parametrize("columns", [160, 8704])
 def test_layer_norm(way, ran, close, columns):
     x, weight, bias = (

@@ -43,17 +43,20 @@ def agree(close, name, *operands, tolerance=None, **options):
         close(gradient, wanted, tolerance or TOLERANCES[str(x.dtype).removeprefix("torch.")])
 
 
+@pytest.mark.amd_in_full
 @pytest.mark.parametrize("shape", SHAPES)
 def test_rms_norm(way, close, shape):
     agree(close, "rms_norm", normal(*shape, dtype=torch.float16), normal(shape[-1], dtype=torch.float16, seed=1))
 
 
+@pytest.mark.amd_in_full
 @pytest.mark.parametrize("shape", [*SHAPES[::2], pytest.param(SHAPES[1], marks=pytest.mark.full)])
 def test_rms_norm_with_silu(way, close, shape):
     operands = normal(*shape, dtype=torch.bfloat16), normal(shape[-1], dtype=torch.bfloat16, seed=1)
     agree(close, "rms_norm", *operands, activation="silu")
 
 
+@pytest.mark.amd_in_full
 @pytest.mark.parametrize("shape", SHAPES)
 def test_layer_norm(way, close, shape):
     operands = (normal(*s, dtype=torch.float16, seed=i) for i, s in enumerate((shape, shape[-1:], shape[-1:])))

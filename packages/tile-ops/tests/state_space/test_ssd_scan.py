@@ -38,6 +38,7 @@ def agree(found, operands, tolerance, close, **options):
 OPTIONS = {"chunk_size": 128, "dt_softplus": True}
 
 
+@pytest.mark.amd_in_full
 @pytest.mark.parametrize("seqlen", [1, 200])
 def test_agrees_with_the_recurrence(way, ran, close, seqlen):
     operands, named = model(seqlen, nheads=8, ngroups=2)  # on Hopper a block takes four heads, by turns
