@@ -57,6 +57,21 @@ def small_products(device: str) -> Iterator[Case]:
         )
 
 
+def weight_gradients(device: str) -> Iterator[Case]:
+    """Products of a transposed matrix, by which layers learn: m, k, n."""
+    for dtype, (m, k, n) in product(DTYPES, ((1024, 512, 1024), (256, 2048, 1024))):
+        a, b = torch.randn(k, m, device=device).to(dtype).T, torch.randn(k, n, device=device).to(dtype)
+        yield Case(
+            "weight_gradients",
+            f"matmul {name(dtype)} {m}x{k}x{n} of a transposed matrix",
+            dtype,
+            lambda a=a, b=b: tile_ops.matmul(a, b),
+            lambda a=a, b=b: a @ b,
+            float(a.nbytes + b.nbytes + m * n * a.element_size()),
+            2.0 * m * k * n,
+        )
+
+
 def small_norms(device: str) -> Iterator[Case]:
     """Norms and softmax of float32 matrices that fit a core's caches, of any row length."""
     for m, n in ((1, 4096), (16, 512), (512, 1024), (8192, 160)):
@@ -282,6 +297,7 @@ def name(dtype: torch.dtype) -> str:
 FAMILIES: tuple[Callable[[str], Iterator[Case]], ...] = (
     few_rows,
     small_products,
+    weight_gradients,
     small_norms,
     large_norms,
     gradients,

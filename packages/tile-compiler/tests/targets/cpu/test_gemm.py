@@ -154,6 +154,16 @@ def test_transposed_operands(types, turns, shape, run, scratch, host):
     check(run, scratch, types, shape, host, *turns)
 
 
+def test_transposed_halves_are_not_copied_element_by_element(scratch):
+    """Those taken in pairs are interleaved as B is; those that are converted keep their order."""
+    body = str(gemm_launch(scratch, TYPES[3], (64, 64, 64), V4_BF16_VNNI, turn_a=True).body)
+    assert body.count("tl.interleave.16.2_16_64_") + body.count("tl.interleave.16.2_16_32_") == 2
+    for types in TYPES[2:4]:
+        other = type(scratch)()
+        gemm_launch(other, types, (48, 64, 80), V3, turn_a=True)
+        assert any(tuple(map(int, b.ty.shape)) == (80, 48) and str(b.ty.dtype) == "float32" for b, *_ in other.placed)
+
+
 @pytest.mark.parametrize("types", [TYPES[3], *TYPES[9:13], TYPES[17]], ids=[IDS[3], *IDS[9:13], IDS[17]])
 @pytest.mark.parametrize("shape", [(33, 49, 86), (80, 16, 134), (5, 70, 64)], ids=str)
 def test_whole_steps_of_tile_registers_and_what_is_left(types, shape, run, scratch, host):

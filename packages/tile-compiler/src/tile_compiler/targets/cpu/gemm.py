@@ -38,7 +38,19 @@ from .ahead import FetchedLines, Share
 from .features import CpuFeatures
 from .gemm_dots import Dots, dots_of
 from .gemm_kernels import ROUND, KernelShape
-from .gemm_operands import Emitter, GemmSpec, Operand, Prepared, Stmt, holds, index, loop_within, unsigned
+from .gemm_operands import (
+    Emitter,
+    GemmSpec,
+    InterleavedRows,
+    Operand,
+    Prepared,
+    Stmt,
+    convert_copy,
+    holds,
+    index,
+    loop_within,
+    unsigned,
+)
 from .gemm_streams import Streams, streams
 from .gemm_tiles import Tiles
 from .instructions.multiply_accumulate import (
@@ -177,6 +189,24 @@ class Vectors(Emitter):
             return loop_within(count, n_limit, first * self.width, cols, lambda p: held(p + index(first), cols))
 
         return [all_panels(*part) for part in self.panels]
+
+    def prepare_a(self) -> tuple[list[Stmt], Operand]:
+        """A transposed A stays so, as its elements are broadcast: it is converted row by row, or interleaved, as B is, where they
+        are taken in pairs."""
+        spec, op, a, zero = self.spec, self.op, self.spec.a, index(0)
+        held = holds(a.dtype, op.a)
+        if (held and op.group == 1) or a.row_stride != 1 or a.col_stride == 1:
+            return super().prepare_a()
+        if op is VDPBF16PS and held:
+            width = whole_blocks(spec.m, self.lanes)
+            packed = spec.scratch("int32", (self.groups, width))
+            target = tir.address_of(tir.BufferLoad(packed, [zero, zero]))
+            stmt = self.interleaved(a.transposed, a.address(zero, zero), target, spec.m, width)
+            return [stmt], InterleavedRows(packed, (zero, zero), 1, 0, op.group)
+        if op.group == 1 and not held:
+            copy = Operand(spec.scratch(op.a, (spec.k, spec.m)), (zero, zero), 1, 0)
+            return [convert_copy(copy.transposed, a.transposed, spec.k, spec.m)], copy
+        return super().prepare_a()
 
     def prepare_b(self) -> tuple[list[Stmt], Callable[[Any, Any], Any], Any, bool]:
         """A transposed B in a tensor is turned into panels from there."""

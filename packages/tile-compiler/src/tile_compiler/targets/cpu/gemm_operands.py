@@ -95,6 +95,17 @@ class Operand:
 
 
 @dataclass(frozen=True)
+class InterleavedRows(Operand):
+    """A whose groups along K are units of 4 bytes, those of all rows side by side: a buffer [groups][rows] of int32. Steps as the
+    kernels count them: along a row in elements, along K in units."""
+
+    group: int
+
+    def stride(self, dim: int) -> int:
+        return super().stride(dim) * (self.group if dim == self.row_dim else 1)
+
+
+@dataclass(frozen=True)
 class GemmSpec:
     """One tile GEMM. `a` is M x K, `b` K x N, `c` M x N.
 
@@ -233,14 +244,17 @@ class Emitter:
         return stmts, at, width * unit, True
 
     def _interleave(self, b: Operand, packed: Any, panel: Any, cols: int) -> Stmt:
-        op, element = self.op, storage_bytes(b.dtype)
-        last = self.spec.k - (self.groups - 1) * op.group
-        numbers = (op.group, self.lanes, cols, b.row_stride * element, self.width * op.unit_bytes, last)
-        name = f"tl.interleave.{8 * element}.{'_'.join(map(str, numbers))}.{'x' if self.flips else 'n'}"
         zero = index(0)
         target = tir.address_of(tir.BufferLoad(packed, [panel, zero, zero]))
-        groups = tir.const(self.groups, "int64")
-        return tir.Evaluate(tir.call_extern("void", name, b.address(zero, panel * self.width), target, groups))
+        return self.interleaved(b, b.address(zero, panel * self.width), target, cols, self.width)
+
+    def interleaved(self, b: Operand, source: Any, target: Any, cols: int, width: int) -> Stmt:
+        """Groups of rows of `b` (K rows), `cols` columns from `source` on, as rows of `width` units."""
+        op, element = self.op, storage_bytes(b.dtype)
+        last = self.spec.k - (self.groups - 1) * op.group
+        numbers = (op.group, self.lanes, cols, b.row_stride * element, width * op.unit_bytes, last)
+        name = f"tl.interleave.{8 * element}.{'_'.join(map(str, numbers))}.{'x' if self.flips else 'n'}"
+        return tir.Evaluate(tir.call_extern("void", name, source, target, tir.const(self.groups, "int64")))
 
     def _transpose(self, b: Operand, packed: Any, panel: Any, cols: int) -> Stmt:
         unit, zero = self.op.unit_bytes, index(0)
