@@ -155,13 +155,17 @@ def test_transposed_operands(types, turns, shape, run, scratch, host):
 
 
 def test_transposed_halves_are_not_copied_element_by_element(scratch):
-    """Those taken in pairs are interleaved as B is; those that are converted keep their order."""
+    """Those taken in pairs are interleaved as B is, for tile registers turned then; those that are converted keep their order."""
     body = str(gemm_launch(scratch, TYPES[3], (64, 64, 64), V4_BF16_VNNI, turn_a=True).body)
     assert body.count("tl.interleave.16.2_16_64_") + body.count("tl.interleave.16.2_16_32_") == 2
     for types in TYPES[2:4]:
         other = type(scratch)()
         gemm_launch(other, types, (48, 64, 80), V3, turn_a=True)
         assert any(tuple(map(int, b.ty.shape)) == (80, 48) and str(b.ty.dtype) == "float32" for b, *_ in other.placed)
+    for types, features in ((TYPES[9], V4_BF16_VNNI), (TYPES[3], V4_AMX), (TYPES[9], V4_AMX)):
+        launch = gemm_launch(type(scratch)(), types, (40, 64, 80), features, turn_a=True)
+        assert str(launch.body).count("tl.transpose.32.16_") == 2  # whole squares and the rest
+        assert build_object([launch], features).object
 
 
 @pytest.mark.parametrize("types", [TYPES[3], *TYPES[9:13], TYPES[17]], ids=[IDS[3], *IDS[9:13], IDS[17]])

@@ -50,6 +50,7 @@ from .gemm_operands import (
     index,
     loop_within,
     unsigned,
+    whole_blocks,
 )
 from .gemm_streams import Streams, streams
 from .gemm_tiles import Tiles
@@ -201,7 +202,7 @@ class Vectors(Emitter):
             width = whole_blocks(spec.m, self.lanes)
             packed = spec.scratch("int32", (self.groups, width))
             target = tir.address_of(tir.BufferLoad(packed, [zero, zero]))
-            stmt = self.interleaved(a.transposed, a.address(zero, zero), target, spec.m, width)
+            stmt = self.interleaved(a.transposed, a.address(zero, zero), target, spec.m, width, flips=False)
             return [stmt], InterleavedRows(packed, (zero, zero), 1, 0, op.group)
         if op.group == 1 and not held:
             copy = Operand(spec.scratch(op.a, (spec.k, spec.m)), (zero, zero), 1, 0)
@@ -311,11 +312,6 @@ class Vectors(Emitter):
         target = tir.address_of(tir.BufferLoad(sums, [zero]))
         rows = tir.const(spec.m, "int64")
         return [tir.Evaluate(tir.call_extern("void", name, a.address(zero, zero), target, rows))], sums
-
-
-def whole_blocks(count: int, size: int) -> int:
-    """`count`, or the next multiple of `size`."""
-    return -(-count // size) * size
 
 
 def balanced(total: int, most: int) -> list[tuple[int, int]]:

@@ -200,7 +200,31 @@ class Emitter:
         spec, op = self.spec, self.op
         if holds(spec.a.dtype, op.a) and (op.group == 1 or (spec.a.col_stride == 1 and spec.k % op.group == 0)):
             return [], spec.a
+        turned = spec.a.row_stride == 1 and spec.a.col_stride != 1
+        if turned and op.group > 1 and holds(spec.a.dtype, op.a):
+            return self._turned_rows(spec.a)
         return self._padded_copy(spec.a, op.a, spec.m)
+
+    def _turned_rows(self, a: Operand) -> tuple[list[Stmt], Operand]:
+        """A copy [rows][K] of a transposed A, K padded with zeros: its rows along K in groups of 4 bytes first, which squares
+        in registers turn then."""
+        op, m, lanes, zero = self.op, self.spec.m, self.lanes, index(0)
+        width, depth = whole_blocks(m, lanes), whole_blocks(self.groups, lanes)
+        packed = self.spec.scratch("int32", (self.groups, width))
+        rows = Operand(self.spec.scratch(op.a, (m, depth * op.group)), (zero, zero), 0, 1)
+
+        def at(group: Any) -> Any:
+            return tir.address_of(tir.BufferLoad(packed, [group, zero]))
+
+        def turn(first: Any, count: int) -> Stmt:
+            target = rows.address(zero, first * op.group)
+            return transposed(Turn(m, count, 4, at(first), width * 4, target, depth * 4), lanes)
+
+        whole, rest = divmod(self.groups, lanes)
+        stmts = [self.interleaved(a.transposed, a.address(zero, zero), at(zero), m, width, flips=False)]
+        stmts += [loop(whole, lambda t: turn(t * lanes, lanes))] if whole else []
+        stmts += [turn(index(whole * lanes), rest)] if rest else []
+        return stmts, rows
 
     def _padded_copy(self, source: Operand, dtype: str, rows: int) -> tuple[list[Stmt], Operand]:
         """A copy [rows][K] of `source` in `dtype`, K padded with zeros to whole groups."""
@@ -246,14 +270,15 @@ class Emitter:
     def _interleave(self, b: Operand, packed: Any, panel: Any, cols: int) -> Stmt:
         zero = index(0)
         target = tir.address_of(tir.BufferLoad(packed, [panel, zero, zero]))
-        return self.interleaved(b, b.address(zero, panel * self.width), target, cols, self.width)
+        return self.interleaved(b, b.address(zero, panel * self.width), target, cols, self.width, self.flips)
 
-    def interleaved(self, b: Operand, source: Any, target: Any, cols: int, width: int) -> Stmt:
-        """Groups of rows of `b` (K rows), `cols` columns from `source` on, as rows of `width` units."""
+    def interleaved(self, b: Operand, source: Any, target: Any, cols: int, width: int, flips: bool) -> Stmt:
+        """Groups of rows of `b` (K rows), `cols` columns from `source` on, as rows of `width` units; `flips`: with the other sign
+        bit in each byte."""
         op, element = self.op, storage_bytes(b.dtype)
         last = self.spec.k - (self.groups - 1) * op.group
         numbers = (op.group, self.lanes, cols, b.row_stride * element, width * op.unit_bytes, last)
-        name = f"tl.interleave.{8 * element}.{'_'.join(map(str, numbers))}.{'x' if self.flips else 'n'}"
+        name = f"tl.interleave.{8 * element}.{'_'.join(map(str, numbers))}.{'x' if flips else 'n'}"
         return tir.Evaluate(tir.call_extern("void", name, source, target, tir.const(self.groups, "int64")))
 
     def _transpose(self, b: Operand, packed: Any, panel: Any, cols: int) -> Stmt:
@@ -278,6 +303,11 @@ class Emitter:
 
 def unsigned(dtype: str) -> bool:
     return dtype.startswith("uint") or dtype == "bool"
+
+
+def whole_blocks(count: int, size: int) -> int:
+    """`count`, or the next multiple of `size`."""
+    return -(-count // size) * size
 
 
 def holds(dtype: str, wanted: str) -> bool:
