@@ -79,7 +79,11 @@ def test_levels_of_the_cpu_are_compiled_for_and_named(tmp_path):
 
 
 def test_a_gpu_kernel_is_shipped_with_all_variants_and_ptx_for_newer_cards():
-    made = prebuild.make(prebuild.Job(spec_of(300), "cuda", "sm_80", (prebuild.PTX,)))
+    from tile_ops.normalization.configs import plan
+    from tile_ops.normalization.problem import NormProblem
+
+    spec = plan(NormProblem(1, 300, "float32", None), Target("cuda", "sm_80")).kernels[0][1]
+    made = prebuild.make(prebuild.Job(spec, "cuda", "sm_80", (prebuild.PTX,)))
     manifest = Artifact.from_bytes(unpacked(made.content)).manifest
     assert manifest.variants[-1].guard is None  # serves any call
     assert len(manifest.variants) == 3

@@ -171,7 +171,7 @@ def test_explain_prints_kernel_origin_and_reason(installed):
     said = str(tile_ops.explain(tile_ops.rms_norm, x, x[0], eps=0.25))
     first, second = said.splitlines()
     assert first.startswith("rms_norm on cpu (x86-64-v")
-    assert "rows of 40 stay in registers (rule: " in first
+    assert "rows of 40 are read from memory once and then from a cache (measured: " in first
     assert second.startswith("  forward: normalization.rms_norm(activation=None, block_columns=")
     assert second.endswith(
         "from unavailable (no prebuilt kernels are installed; install tile-ops[compile], or unset "
