@@ -172,7 +172,7 @@ def test_explain_prints_kernel_origin_and_reason(installed):
     first, second = said.splitlines()
     assert first.startswith("rms_norm on cpu (x86-64-v")
     assert "rows of 40 are read from memory once and then from a cache (measured: " in first
-    assert second.startswith("  forward: normalization.rms_norm(activation=None, block_columns=")
+    assert second.startswith("  forward: normalization.rms_norm_cached(activation=None, block_columns=")
     assert second.endswith(
         "from unavailable (no prebuilt kernels are installed; install tile-ops[compile], or unset "
         "TILE_OPS_COMPILE if it is 0)"
