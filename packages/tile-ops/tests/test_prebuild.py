@@ -245,6 +245,21 @@ def test_kernels_of_older_text_are_removed(tmp_path, monkeypatch):
     assert [path.read_bytes() for path in tmp_path.rglob("*.tile.xz")] == [b"2"]
 
 
+def test_kernels_that_no_plan_asks_for_are_removed_by_a_run_for_all(tmp_path, monkeypatch):
+    counted(monkeypatch)
+    short, long = (prebuild.Job(spec_of(columns), "cpu", "x86-64-v3") for columns in (300, 2000))
+    prebuild.prebuild({"cpu": tmp_path}, [short, long])
+
+    def left(work, whole):
+        prebuild.prebuild({"cpu": tmp_path}, work, whole=whole)
+        return sorted(path.read_bytes() for path in tmp_path.rglob("*.tile.xz"))
+
+    assert left([short], None) == [b"1", b"2"]
+    assert left([], {"cpu": ["gemm"]}) == [b"1", b"2"]  # they are of another family
+    assert left([short], {"cpu": ["normalization"]}) == [b"1"]
+    assert left([], {"cpu": []}) == []
+
+
 def test_the_compiler_is_known_by_what_its_files_hold(tmp_path, monkeypatch):
     import importlib.util
     from types import SimpleNamespace

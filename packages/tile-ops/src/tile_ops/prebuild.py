@@ -6,7 +6,7 @@ any call is served where there is no compiler, and neither source nor report. Bi
 they are serve it too (docs/decisions/0017-prebuilt-binaries.md).
 
 A run goes on where one before it ended: what the same compiler made of the same text of a kernel is not made again, what is
-of an older text is removed.
+of an older text is removed. So is what no plan asks for any more, by a run for all architectures of a vendor.
 
 A kernel that the device's compiler spills or serializes (SlowDeviceCode, TL210) is a fault of the library: the run names each
 with its spec, goes on, and fails at its end. The index keeps what was said of a kernel, so that later runs fail as well.
@@ -166,6 +166,12 @@ class Package:
             }
         self.write_index()
 
+    def keep(self, work: Sequence[Job], names: Sequence[str]) -> None:
+        """Forget the kernels of these families (none: of all) that are not in `work`."""
+        wanted = {job.spec.key(arch) for job in work for arch in (job.arch, *job.serves)}
+        others = {entry["family"] for entry in self.entries.values()} - set(names) if names else set()
+        self.entries = {key: e for key, e in self.entries.items() if key in wanted or e["family"] in others}
+
     def slow(self) -> list[str]:
         """What the device's compiler spills or serializes, each kernel once."""
         notes = (f"{e['arch']} {e['spec']}: {note}" for e in self.entries.values() for note in e.get("slow", ()))
@@ -191,11 +197,18 @@ class Package:
 
 
 def prebuild(
-    folders: Mapping[str, Path], work: Sequence[Job], processes: int = 1, minutes: float = float("inf")
+    folders: Mapping[str, Path],
+    work: Sequence[Job],
+    processes: int = 1,
+    minutes: float = float("inf"),
+    whole: Mapping[str, Sequence[str]] | None = None,
 ) -> list[Made]:
     """Compile what is not in the folders, of which each kind has its own; returns what was refused. After `minutes` no
-    kernel is begun."""
+    kernel is begun. `whole`: the kinds, and families of them (none: all), of which `work` is everything; other kernels of
+    these are removed."""
     packages = {kind: Package(folder, compiler_digest(kind)) for kind, folder in folders.items()}
+    for kind, names in (whole or {}).items():
+        packages[kind].keep([job for job in work if job.kind == kind], names)
     missing = [job for job in work if not packages[job.kind].has(job)]
     if len(missing) < len(work):
         print(f"{len(work) - len(missing)} of {len(work)} kernels are there", flush=True)
@@ -299,7 +312,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for kind, archs in reversed(ARCHS.items()):
         work += jobs(kind, [arch for arch in archs if arch in (given.arch or every)], given.family or [])
     folders = {kind: given.folder / PACKAGES[kind] for kind in ARCHS if any(job.kind == kind for job in work)}
-    refused = prebuild(folders, work, given.processes, given.minutes)
+    asked = given.arch or every
+    whole = {kind: given.family or [] for kind in folders if set(ARCHS[kind]) <= set(asked)}
+    refused = prebuild(folders, work, given.processes, given.minutes, whole)
     for folder in folders.values():
         files = list(folder.rglob(f"*{SUFFIX}"))
         print(
