@@ -299,9 +299,9 @@ V3, V4, AMX = (Target("cpu", f"x86-64-{level}") for level in ("v3", "v4", "v4+bf
         (V4, 16, 6000, 600, True, (16, 64, 128), "float32"),
         (V4, 64, 16000, 70, True, (64, 64, 128), "float32"),
         (V4, 64, 6000, 220, True, (64, 64, 256), "float32"),
-        (V3, 6, 200, 300, True, (8, 64, 256), "float32"),
+        (V3, 8, 200, 300, True, (8, 64, 256), "float32"),
         (V3, 8, 60, 70, True, (8, 64, 128), "float32"),
-        (V3, 8, 60, 60, True, (8, 64, 64), "float32"),
+        (V3, 8, 60, 64, True, (8, 64, 64), "float32"),
         (V4, 5000, 5000, 70, False, (256, 256, 128), "float16"),
         (V3, 9, 60000, 70, False, (16, 128, 64), "float32"),
         (V3, 33, 60, 70000, False, (64, 64, 64), "float32"),
@@ -324,7 +324,7 @@ def test_tiles_of_a_cpu(target, m, n, k, turned, tile, dtype):
 @pytest.mark.cpu("tiles for its vectors and caches")
 @pytest.mark.parametrize(
     ("m", "n", "k", "turned", "tile"),
-    [(6, 200, 300, True, (16, 128)), (8, 60, 70, True, (16, 64)), (4, 200, 300, True, (8, 64)),
+    [(6, 20, 300, True, (16, 128)), (8, 20, 70, True, (16, 64)), (4, 20, 300, True, (8, 64)),
      (8, 600, 300, False, (64, 512)), (3, 2000, 60, False, (64, 512)), (8, 1000, 600, False, (256, 128)),
      (2, 600, 300, False, (1024, 8))],
 )  # fmt: skip
@@ -371,6 +371,31 @@ def test_few_rows_by_a_transposed_matrix_are_multiplied_where_it_lies(arch, dtyp
         own = dtype == "bfloat16" and "bf16" in arch
         assert arguments["tile_dtype"] == (dtype if own else "float32")
         assert spec in set(shipped(target))
+
+
+@pytest.mark.cpu("kernels of CPUs")
+@pytest.mark.parametrize(
+    ("arch", "m", "n", "k", "turned"),
+    [
+        ("x86-64-v4", 3, 64, 64, True),
+        ("x86-64-v4", 2, 64, 64, False),
+        ("x86-64-v4", 8, 31, 64, False),
+        ("x86-64-v4", 1, 1024, 63, True),
+        ("x86-64-v3", 6, 64, 64, True),
+        ("x86-64-v3", 8, 64, 64, False),
+        ("x86-64-v3", 8, 31, 64, True),
+        ("x86-64-v3", 4, 64, 63, True),
+    ],
+)
+def test_few_rows_by_a_small_transposed_matrix(arch, m, n, k, turned):
+    target = Target("cpu", arch)
+    for batch, transpose_a in ((1, False), (2, False), (1, True)):
+        problem = GemmProblem(
+            batch, m, n, k, "float32", "float32", transpose_a, True, "each", "each", None, None, False
+        )
+        spec = plan(problem, target).kernels[0][1]
+        assert (spec.function == "multiply") == (turned and batch == 1 and not transpose_a)
+        assert spec in set(shipped(target)) or transpose_a
 
 
 @pytest.mark.cpu("kernels of CPUs")

@@ -149,8 +149,12 @@ def _tile_in_place(problem: GemmProblem, target: Target) -> in_place.Tile | None
     plain = problem.dtype == problem.out_dtype == "float32" and not problem.gradient
     if target.kind != "cpu" or not plain:
         return None
+    m, n, k = problem.m, problem.n, problem.k
+    alone = problem.batch == 1 and problem.transpose_b and not (problem.transpose_a or problem.scales)
+    if alone and (found := in_place.small(target, m, n, k)) is not None:
+        return found
     by_panels = _panel_blocks(problem, target) is not None
-    return in_place.tile(target, problem.m, problem.n, problem.k, problem.transpose_b, by_panels)
+    return in_place.tile(target, m, n, k, problem.transpose_b, by_panels)
 
 
 def _few_rows(problem: GemmProblem, target: Target) -> dict[str, KernelSpec]:

@@ -118,6 +118,24 @@ def kernel_of_few(target: Target, chosen: Tile, dtype: str, out_dtype: str, bias
     )
 
 
+#: A transposed B of fewer elements than LEAST_ELEMENTS: the least k and columns by which few rows are scalar products. Whole
+#: calls, us, AVX-512, scalar products, TURNED, torch: 8x64x64 2.2, 1.7, 1.7; 8x200x300 26, 9.7, 13; 8x16x1024 16, 3.4, 4.0;
+#: 8x33x50 5.0, 1.6, 1.3; 3x64x64 1.66, 1.54, 1.53; but 8x1024x16 3.1, 4.1, 4.6 and 2x64x64 1.38, 1.53, 1.35. As AVX2 6x200x300
+#: 14.6, 9.7, 11.9; 8x16x1024 12.6, 4.8, 4.0; 8x1024x16 11.2, 4.8, 4.6; but 8x128x128 3.96, 4.83, 4.1 and 4x200x300 8.7, 9.8, 8.8.
+LEAST_DEPTH, LEAST_WIDTH = 64, 32
+
+
+def small(target: Target, m: int, n: int, k: int) -> Tile | None:
+    """TURNED where few rows by a transposed B of few elements, one matrix, are better by register tiles."""
+    if m > FEW.block_m or n * k >= LEAST_ELEMENTS:
+        return None
+    if target.arch == "x86-64-v3":  # six rows are a register tile
+        better = k < LEAST_DEPTH or m in (5, 6) or (m > 4 and n < LEAST_WIDTH)
+    else:
+        better = k < LEAST_DEPTH or (m >= LEAST_ROWS and n >= LEAST_WIDTH)
+    return TURNED if better else None
+
+
 def tile(target: Target, m: int, n: int, k: int, transpose_b: bool, panels: bool) -> Tile | None:
     """That of a product of float32, which could be done by `panels`; None where it goes another way."""
     bytes_of_b, few = 4 * n * k, m <= FEW.block_m
