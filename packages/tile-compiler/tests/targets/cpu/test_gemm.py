@@ -139,6 +139,16 @@ def test_few_rows_of_bytes_by_a_transposed_matrix(types, run, scratch, features)
     assert dots_of(spec_of((4, 16, 63), types), VPMADDWD) is None
 
 
+def test_few_rows_of_bfloat16_by_a_transposed_matrix(run, scratch, features):
+    """In pairs, where there are instructions for these; K with a rest, odd ones too."""
+    for shape in ((1, 16, 64), (3, 37, 151), (16, 4, 530), (13, 9, 512)):
+        check(run, scratch, TYPES[3], shape, features, turn_b=True)
+    own = choose_instruction(*TYPES[3][:3], V4_BF16_VNNI)
+    assert dots_of(spec_of((8, 16, 512), TYPES[3]), own) is own
+    assert dots_of(spec_of((17, 16, 2048), TYPES[3]), own) is None
+    assert dots_of(spec_of((8, 16, 512), TYPES[3]), choose_instruction(*TYPES[3][:3], V4_AMX)) is None
+
+
 def spec_of(shape, types) -> GemmSpec:
     """The product of a matrix by a transposed one."""
     m, n, k = shape

@@ -20,14 +20,14 @@ ROWS, COLUMNS, DEPTH = 20, 40, 96
 TYPES = [("float32", "float32"), ("float16", "float32"), ("bfloat16", "float32"), ("bfloat16", "bfloat16")]
 
 
-def few_rows(dtype: str, tile_dtype: str, clear: bool, rows: int = ROWS):
+def few_rows(dtype: str, tile_dtype: str, clear: bool, rows: int = ROWS, sums: str = "float32"):
     m, n, k, pitch = T.dynamic("m"), T.dynamic("n"), T.dynamic("k"), T.dynamic("pitch")
 
     @T.prim_func
-    def main(A: T.Tensor((m, k), dtype), B: T.StridedTensor((n, k), (pitch, 1), dtype), C: T.Tensor((m, n), "float32")):
+    def main(A: T.Tensor((m, k), dtype), B: T.StridedTensor((n, k), (pitch, 1), dtype), C: T.Tensor((m, n), sums)):
         with T.Kernel(T.ceildiv(n, COLUMNS)) as x:
             a = T.alloc_shared((rows, DEPTH), tile_dtype)
-            c = T.alloc_fragment((rows, COLUMNS), "float32")
+            c = T.alloc_fragment((rows, COLUMNS), sums)
             T.copy(C[0, x * COLUMNS], c)
             for step in T.serial(T.ceildiv(k, DEPTH)):
                 at = step * DEPTH
@@ -74,6 +74,18 @@ def test_nothing_else_is_read(dtype, tile_dtype, clear, arch):
         expected = a.double() @ b.double().T + (0 if clear else c.double())
         kernel(a, b, c)
         assert float((c.double() - expected).abs().max()) < 1e-5 * k
+
+
+@pytest.mark.parametrize(("dtype", "tile_dtype"), TYPES)
+def test_sums_of_float64_are_made_in_float64(dtype, tile_dtype):
+    for arch in ("x86-64-v3", "x86-64-v4+bf16+vnni", "x86-64-v4+bf16+vnni+amx"):
+        assert functions(few_rows(dtype, tile_dtype, True, 4, "float64"), arch) <= {"gemm", "dots"}
+    kernel = tilelang.compile(few_rows(dtype, tile_dtype, True, 4, "float64"), target="cpu")
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(n, 700, generator=generator).to(getattr(torch, dtype)) for n in (4, 50))
+    c = torch.empty(4, 50, dtype=torch.float64)
+    kernel(a, b, c)
+    assert float((c - a.double() @ b.double().T).abs().max()) < 1e-12
 
 
 def test_halves_that_are_denormal_or_no_number():

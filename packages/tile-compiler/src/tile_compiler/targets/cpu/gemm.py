@@ -98,7 +98,7 @@ def in_place(problem: InTensors, features: CpuFeatures) -> tuple[bool, bool, boo
     a, b, c = problem.types
     op = choose_instruction(a, b, c, features)
     rows_on_chip = problem.on_chip[0] and problem.on_chip[2]
-    if rows_on_chip and streams(a, b, features, problem.turned, problem.rows) is not None:
+    if rows_on_chip and streams(op, a, b, features, problem.turned, problem.rows) is not None:
         return False, True, False
     whole = op.group == 1 and holds(a, op.a) and holds(b, op.b) and holds(c, op.acc)
     return whole, whole, whole
@@ -130,7 +130,7 @@ def emit_gemm(spec: GemmSpec) -> Stmt:
     op = choose_instruction(spec.a.dtype, spec.b.dtype, spec.c.dtype, spec.features)
     if spec.b.in_tensor and not (spec.a.in_tensor or spec.c.in_tensor):
         turned = spec.a.row_dim > spec.a.col_dim, spec.b.row_dim > spec.b.col_dim
-        streamed = streams(spec.a.dtype, spec.b.dtype, spec.features, turned, spec.m)
+        streamed = streams(op, spec.a.dtype, spec.b.dtype, spec.features, turned, spec.m)
         if streamed is not None:
             return Streams(spec, streamed).emit()
     dots = dots_of(spec, op)

@@ -9,7 +9,7 @@ Integers of 8 bits are widened as they are loaded and multiplied in pairs, on ev
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from tvm import tirx as tir
@@ -26,10 +26,11 @@ from .llvm_text import Function, Value, bits_of, split, vector
 #: Rows up to which B is not packed, and no more than vectors along K, whose sums cost as much: behind them both ways take as
 #: long with AVX2, before them this one 0.3 to 0.9 of the time (docs/performance/cpu.md).
 FEW_ROWS = 8
-MOST_ROWS = {FMA_F32: FEW_ROWS, FMA_F64: FEW_ROWS, VPMADDWD: FEW_ROWS, VDPBF16PS: 2 * FEW_ROWS}
-#: The same where tile registers multiply. 4096 x 4096 in int2, Sapphire Rapids: 1, 4 rows 0.84, 1.84 ms, by tiles 1.58, 1.71;
-#: bfloat16 by a copied B 16 rows 8.4 ms, 24 by tiles 5.0.
-MOST_BESIDE_TILES = {VPMADDWD: 2, VDPBF16PS: 0}
+#: The same of bfloat16 by `vdpbf16ps`, whose B is packed in pairs otherwise: 16 rows by 4096 x 4096 3.2 ms, 3.9 by a packed B.
+MOST_HALVES = 16
+#: Rows of bytes up to which the same holds where tile registers multiply, which halves are left to. 4096 x 4096 in int2, Sapphire
+#: Rapids: 1, 4 rows 0.84, 1.84 ms, by tiles 1.58, 1.71; bfloat16 by a copied B 16 rows 8.4 ms, 24 by tiles 5.0.
+MOST_BYTES_BESIDE_TILES = 2
 
 #: Elements of 128 bits, within which a shuffle costs least.
 _WITHIN = 128
@@ -40,19 +41,17 @@ def dots_of(spec: GemmSpec, op: MultiplyAccumulate | TileMultiply) -> MultiplyAc
     operands = (spec.a, spec.b, spec.c)
     if any(spec.leaves) or not all(x.knows_stride(dim) for x in operands for dim in (x.row_dim, x.col_dim)):
         return None  # strides are in the kernels' names, and nothing ends
-    by_tiles = isinstance(op, TileMultiply)
-    a, b, c = (x.dtype for x in operands)
-    bytes_only = _is_byte(spec.a) and _is_byte(spec.b) and holds(c, VPMADDWD.acc)
+    most = MOST_BYTES_BESIDE_TILES if isinstance(op, TileMultiply) else FEW_ROWS
+    bytes_only = _is_byte(spec.a) and _is_byte(spec.b) and holds(spec.c.dtype, VPMADDWD.acc)
     if bytes_only:
         op = VPMADDWD
-    elif (a, b) == ("bfloat16", "bfloat16") and VDPBF16PS.available(spec.features):
-        op = VDPBF16PS
     along_k = spec.b.col_stride != 1 and spec.b.row_stride == 1
-    if op not in MOST_ROWS or not along_k or (op is VPMADDWD and not bytes_only):
+    if op not in (FMA_F32, FMA_F64, VPMADDWD, VDPBF16PS) or not along_k or (op is VPMADDWD and not bytes_only):
         return None
     assert isinstance(op, MultiplyAccumulate)
-    rows = spec.a.col_stride == 1 or not (op.group > 1 or holds(a, op.a))
-    most = MOST_BESIDE_TILES[op] if by_tiles else MOST_ROWS[op]
+    rows = spec.a.col_stride == 1 or not (op.group > 1 or holds(spec.a.dtype, op.a))
+    if op is VDPBF16PS:
+        most = MOST_HALVES
     few = spec.m <= min(most, spec.k // (op.lanes(spec.features) * op.group))
     return op if rows and few else None
 
@@ -182,11 +181,38 @@ class DotShape:
         return f"tl.dots.{self.instruction}.{self.a}.{self.b}.{'_'.join(map(str, numbers))}"
 
 
+#: The accumulators of (row of A, row of the transposed B).
+Sums = dict[tuple[int, int], Value]
+
+
+def accumulated(
+    f: Function, op: MultiplyAccumulate, sums: Sums, rows: Sequence[Value], columns: Iterable[Value]
+) -> Sums:
+    """The accumulators after one vector along K of each row of A, and of each of B as it is loaded."""
+    return {
+        (i, j): op.write(f, sums[i, j], row, column) for j, column in enumerate(columns) for i, row in enumerate(rows)
+    }
+
+
+def store_sums(f: Function, op: MultiplyAccumulate, sums: Sums, c: Value, c_row: int, clear: Value) -> None:
+    """The lanes' sums, in rows of C `c_row` bytes apart, in place of what is there or added to it; ends in the block `stored`."""
+    count = {i: [lanes for (row, _), lanes in sorted(sums.items()) if row == i] for i, _ in sums}
+    totals = {i: sums_of_lanes(f, lanes) for i, lanes in count.items()}
+    f.line(f"br i1 {clear.text}, label %write, label %update")
+    for label in ("write", "update"):
+        f.block(label)
+        for i, total in totals.items():
+            at = f.at(c, i * c_row)
+            value = total + f.load(total.type, at, op.unit_bytes) if label == "update" else total
+            f.store(value, at, op.unit_bytes)
+        f.line("br label %stored")
+
+
 def _dots(name: str, instruction: str, a_element: str, b_element: str, numbers: str) -> Function:
     """`void name(a, b, c, i64 count, i32 clear)`: C[:, j] (+)= A B[j]^T for `count` >= 1 blocks of `cols` columns."""
     shape = DotShape(instruction, a_element, b_element, *(int(n) for n in numbers.split("_")))
     op, of_a, of_b = ALL[instruction], ELEMENTS[a_element], ELEMENTS[b_element]
-    unit, wide = op.unit_bytes, vector(op.acc_type, shape.lanes)
+    wide = vector(op.acc_type, shape.lanes)
     arguments = [("a", "ptr"), ("b", "ptr"), ("c", "ptr"), ("count", "i64"), ("clear", "i32")]
     f = Function(name, "void", arguments, inline=False, arg_attrs="noalias nocapture")
     a, _, _, count, clear = f.args
@@ -194,15 +220,10 @@ def _dots(name: str, instruction: str, a_element: str, b_element: str, numbers: 
     steps, tail = divmod(shape.k, together)
     tiles = [(i, j) for i in range(shape.rows) for j in range(shape.cols)]
 
-    def products(
-        a_at: Value, b_at: Value, sums: dict[tuple[int, int], Value], mask: Value | None
-    ) -> dict[tuple[int, int], Value]:
-        row = [of_a.load(f, f.at(a_at, i * shape.a_row), together, mask) for i in range(shape.rows)]
-        done = {}
-        for j in range(shape.cols):
-            column = of_b.load(f, f.at(b_at, j * shape.b_row), together, mask)
-            done.update({(i, j): op.write(f, sums[i, j], row[i], column) for i in range(shape.rows)})
-        return done
+    def products(a_at: Value, b_at: Value, sums: Sums, mask: Value | None) -> Sums:
+        rows = [of_a.load(f, f.at(a_at, i * shape.a_row), together, mask) for i in range(shape.rows)]
+        columns = (of_b.load(f, f.at(b_at, j * shape.b_row), together, mask) for j in range(shape.cols))
+        return accumulated(f, op, sums, rows, columns)
 
     f.block("entry")
     fresh = clear.compare("ne", 0)
@@ -233,18 +254,10 @@ def _dots(name: str, instruction: str, a_element: str, b_element: str, numbers: 
         mask = f.raw(vector("i1", together), f"<{lanes}>")
         end = steps * together
         sums = products(f.at(a, end * of_a.size), f.at(b_now, end * of_b.size), sums, mask)
-    rows = [sums_of_lanes(f, [sums[i, j] for j in range(shape.cols)]) for i in range(shape.rows)]
-    whole = vector(op.acc_type, shape.cols)
-    f.line(f"br i1 {fresh.text}, label %write, label %update")
-    for label in ("write", "update"):
-        f.block(label)
-        for i, total in enumerate(rows):
-            at = f.at(c_now, i * shape.c_row)
-            f.store(total + f.load(whole, at, unit) if label == "update" else total, at, unit)
-        f.line("br label %stored")
+    store_sums(f, op, sums, c_now, shape.c_row, fresh)
     f.block("stored")
     f.line(f"%b.next = getelementptr inbounds i8, ptr %b.now, i64 {shape.cols * shape.b_row}")
-    f.line(f"%c.next = getelementptr inbounds i8, ptr %c.now, i64 {shape.cols * unit}")
+    f.line(f"%c.next = getelementptr inbounds i8, ptr %c.now, i64 {shape.cols * op.unit_bytes}")
     f.line("%number.next = add nuw nsw i64 %number, 1")
     f.line(f"%again = icmp ult i64 %number.next, {count.text}")
     f.line("br i1 %again, label %block, label %done")

@@ -17,23 +17,27 @@ from tvm import tirx as tir
 from tilelang.ir import tile_ir
 
 from .features import CpuFeatures
-from .gemm_dots import ELEMENTS, Element, block_of, sums_of_lanes
+from .gemm_dots import ELEMENTS, Element, Sums, accumulated, block_of, store_sums
 from .gemm_operands import Emitter, GemmSpec, Operand, Stmt, index
 from .instructions.multiply_accumulate import ALL, FMA_F32, VDPBF16PS, MultiplyAccumulate
-from .instructions.tile_multiply import TDPBF16PS
+from .instructions.tile_multiply import TDPBF16PS, TileMultiply
 from .llvm_text import Function, Value, vector
 
 #: Rows up to which products are made so, and where tile registers multiply as well.
 MOST_ROWS, MOST_BESIDE_TILES = 64, 8
 
 
-def streams(a: str, b: str, features: CpuFeatures, turned: tuple[bool, bool], m: int) -> MultiplyAccumulate | None:
-    """The instruction for products of m rows whose B is taken where it lies, transposed; None where it is not."""
+def streams(
+    op: MultiplyAccumulate | TileMultiply, a: str, b: str, features: CpuFeatures, turned: tuple[bool, bool], m: int
+) -> MultiplyAccumulate | None:
+    """The instruction for products of m rows whose B is taken where it lies, transposed; None where it is not. `op`: the one for
+    operands on chip of types `a` and `b`."""
     if turned != (False, True) or m > MOST_ROWS:
         return None
-    if (a, b) == ("bfloat16", "bfloat16") and VDPBF16PS.available(features):
-        return None if TDPBF16PS.available(features) and m > MOST_BESIDE_TILES else VDPBF16PS
-    return FMA_F32 if a == "float32" and b in ("float32", "float16", "bfloat16") else None
+    if op is TDPBF16PS and VDPBF16PS.available(features) and m <= MOST_BESIDE_TILES:
+        return VDPBF16PS
+    widened = op is FMA_F32 and a == "float32" and b in ("float32", "float16", "bfloat16")
+    return op if isinstance(op, MultiplyAccumulate) and (op is VDPBF16PS or widened) else None
 
 
 class Streams(Emitter):
@@ -125,21 +129,19 @@ def _streams(name: str, instruction: str, a_element: str, b_element: str, number
     """`void name(a, b, c, i64 k, i64 b_row, i32 clear)`: C (+)= A B^T over k >= 0 elements, B's rows `b_row` bytes apart."""
     shape = StreamShape(instruction, a_element, b_element, *(int(n) for n in numbers.split("_")))
     op, of_a, of_b = ALL[instruction], ELEMENTS[a_element], ELEMENTS[b_element]
-    unit, wide, together = op.unit_bytes, vector(op.acc_type, shape.lanes), shape.lanes * op.group
+    wide, together = vector(op.acc_type, shape.lanes), shape.lanes * op.group
     arguments = [("a", "ptr"), ("b", "ptr"), ("c", "ptr"), ("k", "i64"), ("b_row", "i64"), ("clear", "i32")]
     f = Function(name, "void", arguments, inline=False, arg_attrs="noalias nocapture")
     a, b, c, k, b_row, clear = f.args
     tiles = [(i, j) for i in range(shape.rows) for j in range(shape.cols)]
 
-    def products(step: Value, sums: dict[tuple[int, int], Value], mask: Value | None) -> dict[tuple[int, int], Value]:
+    def products(step: Value, sums: Sums, mask: Value | None) -> Sums:
         a_at, b_at = f.at(a, step * (together * of_a.size)), f.at(b, step * (together * of_b.size))
-        row = [of_a.load(f, f.at(a_at, i * shape.a_row), together, mask) for i in range(shape.rows)]
-        done = {}
-        for j in range(shape.cols):
-            column = of_b.load(f, f.at(b_at, b_row * j), together, mask)
-            done.update({(i, j): op.write(f, sums[i, j], row[i], column) for i in range(shape.rows)})
-            if mask is None and j in range(shape.fetched, shape.cols, shape.step):
-                f.fetch(f.anywhere(b_at, b_row * (shape.cols + j)))
+        rows = [of_a.load(f, f.at(a_at, i * shape.a_row), together, mask) for i in range(shape.rows)]
+        columns = (of_b.load(f, f.at(b_at, b_row * j), together, mask) for j in range(shape.cols))
+        done = accumulated(f, op, sums, rows, columns)
+        for j in range(shape.fetched, shape.cols, shape.step) if mask is None else ():
+            f.fetch(f.anywhere(b_at, b_row * (shape.cols + j)))
         return done
 
     f.block("entry")
@@ -170,16 +172,8 @@ def _streams(name: str, instruction: str, a_element: str, b_element: str, number
     f.block("sums")
     for i, j in tiles:
         f.line(f"%all{i}_{j} = phi {wide} [ %whole{i}_{j}, %end ], [ %rest{i}_{j}, %tail ]")
-    rows = [sums_of_lanes(f, [f.raw(wide, f"%all{i}_{j}") for j in range(shape.cols)]) for i in range(shape.rows)]
-    whole = vector(op.acc_type, shape.cols)
-    f.line(f"br i1 {clear.compare('ne', 0).text}, label %write, label %update")
-    for label in ("write", "update"):
-        f.block(label)
-        for i, total in enumerate(rows):
-            at = f.at(c, i * shape.c_row)
-            f.store(total + f.load(whole, at, unit) if label == "update" else total, at, unit)
-        f.line("br label %done")
-    f.block("done")
+    store_sums(f, op, {(i, j): f.raw(wide, f"%all{i}_{j}") for i, j in tiles}, c, shape.c_row, clear.compare("ne", 0))
+    f.block("stored")
     f.ret()
     return f
 
