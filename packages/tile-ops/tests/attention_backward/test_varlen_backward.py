@@ -46,6 +46,24 @@ def test_sequences_stay_apart(agrees, run_as, target):
     agrees(*operands([3, 128, 0, 5, 30], [20, 70, 4, 0, 9], 2, 1, 32, dtype), causal=True)
 
 
+def test_wide_heads_have_a_kernel_for_dk_and_one_for_dv(agrees, hopper):
+    tensors, starts, longest = operands([70, 0, 30], [40, 5, 90], 2, 1, 192, torch.float16)
+    explained = tile_ops.explain(
+        tile_ops.flash_attention_varlen_backward,
+        *tensors,
+        tensors[1],
+        torch.zeros(2, 100),
+        *starts,
+        *longest,
+        causal=True,
+    )
+    assert [kernel.role for kernel in explained.kernels if kernel.role not in ("prepare", "queries")] == [
+        "keys",
+        "values",
+    ]
+    agrees(tensors, starts, longest, causal=True)
+
+
 @pytest.mark.full
 def test_window_softcap_sinks_and_the_gradient_of_lse(agrees):
     tensors, starts, longest = operands([40, 128, 7], [60, 30, 0], 2, 1, 32)

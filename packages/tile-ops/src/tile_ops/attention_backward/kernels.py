@@ -111,6 +111,19 @@ def of_rows(dim):
     return block
 
 
+@T.macro
+def keep(tile, X, where, rows, packed):
+    """A tile as rows of X from `where` on: (sequence, its first row if it is `packed`, row in it, head). Of packed sequences
+    other rows lie behind the last of `rows`."""
+    b, start, row, head = where
+    if packed:
+        for i, d in T.Parallel(*tile.shape):
+            if row + i < rows:
+                X[b, start + row + i, head, d] = tile[i, d]
+    else:
+        T.copy(tile, X[b, row : row + tile.shape[0], head, :])
+
+
 def queries(dtype, dim, mask, softcap, block_M, block_N, stages, threads):
     """dQ of sequences of one length: a block computes `block_M` queries of one head."""
     batch, tokens, keys = T.dynamic("batch"), T.dynamic("tokens"), T.dynamic("keys")
@@ -245,12 +258,7 @@ def of_queries(dtype, dim, mask, softcap, packed, block_M, block_N, stages):
 
         for i, d in T.Parallel(block_M, dim):
             gradient[i, d] *= scale
-        if packed:
-            for i, d in T.Parallel(block_M, dim):
-                if row + i < tokens:
-                    dQ[b, q0 + row + i, head, d] = gradient[i, d]
-        else:
-            T.copy(gradient, dQ[b, row : row + block_M, head, :])
+        keep(gradient, dQ, (b, q0, row, head), tokens, packed)
 
     return block
 
@@ -451,19 +459,9 @@ def of_keys_and_values(dtype, dim, mask, softcap, packed, block_M, block_N, stag
         if dK is not None:
             for j, d in T.Parallel(block_N, dim):
                 of_keys[j, d] *= scale
-            if packed:
-                for j, d in T.Parallel(block_N, dim):
-                    if column + j < keys:
-                        dK[b, k0 + column + j, head_kv, d] = of_keys[j, d]
-            else:
-                T.copy(of_keys, dK[b, column : column + block_N, head_kv, :])
+            keep(of_keys, dK, (b, k0, column, head_kv), keys, packed)
         if dV is not None:
-            if packed:
-                for j, d in T.Parallel(block_N, dim):
-                    if column + j < keys:
-                        dV[b, k0 + column + j, head_kv, d] = of_values[j, d]
-            else:
-                T.copy(of_values, dV[b, column : column + block_N, head_kv, :])
+            keep(of_values, dV, (b, k0, column, head_kv), keys, packed)
 
     return block
 
