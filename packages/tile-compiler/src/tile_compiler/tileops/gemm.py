@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from tvm import tirx as tir
@@ -10,10 +11,11 @@ from tvm import tirx as tir
 from tile_compiler.context import InTensors, TileProduct
 from tile_compiler.loops.conditions import same
 from tile_compiler.tileops.copy import stage_in, stage_out
+from tile_compiler.tileops.fill import lower_fill
 from tile_compiler.tileops.site import Site, at, cast, element_type, plus, serial
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of
-from tilelang.ops import Gemm
+from tilelang.ops import Fill, Gemm
 
 
 def lower_gemm(op: Gemm, site: Site) -> Any:
@@ -29,7 +31,9 @@ def lower_gemm(op: Gemm, site: Site) -> Any:
     turned = bool(op.transpose_a), bool(op.transpose_b)
     problem = InTensors(types, turned, int(op.m), (site.on_chip(a), site.on_chip(b), site.on_chip(c)))
     takes = (False, False, False) if site.ctx.in_place is None else site.ctx.in_place(problem)
-    ends = _Ends.of(op, site)
+    in_place = any(took and not site.on_chip(region) for region, took in zip((a, b), takes))
+    fills = in_place and site.on_chip(c) and tile_ir.static(op.clear_accum) != 0
+    ends = _Ends.of(op, site, fills)
 
     def usable(region: Any, takes: bool, bounded: bool = True) -> bool:
         """A tensor's tile may leave it where the product is `bounded` there."""
@@ -48,6 +52,10 @@ def lower_gemm(op: Gemm, site: Site) -> Any:
         loads, c = stage_in(c, site, f"{c.source.name}_tile")
         before += [] if tile_ir.static(op.clear_accum) == 1 else [loads]
         after.append(stage_out(c, target, site))
+    if fills and (partial := ends.partial(op)) is not None:
+        zero = Fill(c, cast(tir.const(0, "int32"), element_type(c)))
+        clears = tir.const(True, "bool") if tile_ir.static(op.clear_accum) == 1 else tir.Cast("bool", op.clear_accum)
+        before.append(tir.IfThenElse(tir.And(clears, partial), lower_fill(zero, site), None))
     rows_a, depth_a = (-1, -2) if op.transpose_a else (-2, -1)
     depth_b, cols_b = (-1, -2) if op.transpose_b else (-2, -1)
     product = TileProduct(
@@ -73,7 +81,7 @@ def lower_gemm(op: Gemm, site: Site) -> Any:
 @dataclass(frozen=True)
 class _Ends:
     """From where on rows and columns of A, B and C, as the product has them, are zeros or outside of a tensor (None: nowhere);
-    `kept`: C is added to."""
+    `kept`: C is added to, or holds zeros there."""
 
     a: tuple[Any, Any]
     b: tuple[Any, Any]
@@ -81,11 +89,17 @@ class _Ends:
     kept: bool
 
     @classmethod
-    def of(cls, op: Gemm, site: Site) -> _Ends:
+    def of(cls, op: Gemm, site: Site, fills: bool) -> _Ends:
         a, b = site.limits(op.a)[-2:], site.limits(op.b)[-2:]
         c = (None, None) if site.on_chip(op.c) else site.limits(op.c)[-2:]
         a, b = (part[::-1] if turned else part for part, turned in ((a, op.transpose_a), (b, op.transpose_b)))
-        return cls(a, b, c, tile_ir.static(op.clear_accum) == 0)
+        return cls(a, b, c, fills or tile_ir.static(op.clear_accum) == 0)
+
+    def partial(self, op: Gemm) -> Any:
+        """Whether the product ends before C, a condition; None where it does not."""
+        sizes = zip(self.limits[:2], (op.m, op.n))
+        conditions = [limit < tir.const(size, str(limit.ty)) for limit, size in sizes if limit is not None]
+        return None if not conditions else reduce(tir.Or, conditions)
 
     @property
     def limits(self) -> tuple[Any, Any, Any]:

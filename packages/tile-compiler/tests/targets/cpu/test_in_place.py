@@ -6,6 +6,7 @@ import ctypes
 import mmap
 import re
 
+import ml_dtypes  # noqa: F401 (numpy knows bfloat16 by it)
 import numpy as np
 import pytest
 
@@ -104,7 +105,9 @@ LEAVING = [(20, 40, 48), (1, 1, 1), (21, 41, 49), (33, 75, 100), (40, 17, 7), (5
 
 
 def tiles_of_tensors(dtype: str, turn_a: bool, turn_b: bool, clear: str, on_chip: bool = False):
-    """C = A @ B, or C += A @ B, by tiles that nothing copies, or of which C's is `on_chip`; strides of rows are free."""
+    """C = A @ B, or C += A @ B, by tiles that nothing copies, or of which C's is `on_chip`; strides of rows are free. Sums of
+    halves are float32."""
+    sums_dtype = "float32" if dtype == "bfloat16" else dtype
     m, n, k = T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
     pitch_a, pitch_b, pitch_c = T.dynamic("pitch_a"), T.dynamic("pitch_b"), T.dynamic("pitch_c")
 
@@ -112,12 +115,12 @@ def tiles_of_tensors(dtype: str, turn_a: bool, turn_b: bool, clear: str, on_chip
     def main(
         A: T.StridedTensor((k, m) if turn_a else (m, k), (pitch_a, 1), dtype),
         B: T.StridedTensor((n, k) if turn_b else (k, n), (pitch_b, 1), dtype),
-        C: T.StridedTensor((m, n), (pitch_c, 1), dtype),
+        C: T.StridedTensor((m, n), (pitch_c, 1), sums_dtype),
     ):
         with T.Kernel(T.ceildiv(n, TILE_N), T.ceildiv(m, TILE_M)) as (x, y):
             rows, columns = slice(y * TILE_M, y * TILE_M + TILE_M), slice(x * TILE_N, x * TILE_N + TILE_N)
             if on_chip:
-                sums = T.alloc_fragment((TILE_M, TILE_N), dtype)
+                sums = T.alloc_fragment((TILE_M, TILE_N), sums_dtype)
                 T.copy(C[y * TILE_M, x * TILE_N], sums)
             for step in T.serial(T.ceildiv(k, TILE_K)):
                 at = slice(step * TILE_K, step * TILE_K + TILE_K)
@@ -147,7 +150,7 @@ def guarded(rng: np.random.Generator, rows: int, columns: int, dtype: str) -> np
     libc = ctypes.CDLL(None, use_errno=True)
     assert libc.mprotect(ctypes.c_void_p(start + pages * page), ctypes.c_size_t(page), 0) == 0
     flat = np.frombuffer(memory, dtype, rows * pitch - 3, offset=pages * page - size)
-    flat[:] = np.nan if np.dtype(dtype).kind == "f" else np.iinfo(dtype).max
+    flat[:] = np.iinfo(dtype).max if np.dtype(dtype).kind == "i" else np.nan
     matrix = np.lib.stride_tricks.as_strided(flat, (rows, columns), (pitch * item, item))
     matrix[:] = (
         rng.integers(-8, 8, (rows, columns)) if np.dtype(dtype).kind == "i" else rng.standard_normal((rows, columns))
@@ -166,7 +169,7 @@ def _forgets_memory():
 
 @pytest.mark.parametrize("on_chip", [False, True])
 @pytest.mark.parametrize("clear", ["step", "never"])
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "bfloat16"])
 @pytest.mark.parametrize("turned", TURNED)
 def test_tiles_that_leave_their_tensors(turned, dtype, clear, on_chip):
     """Nothing behind a tensor is read, nothing beside its rows used or written."""
@@ -174,14 +177,45 @@ def test_tiles_that_leave_their_tensors(turned, dtype, clear, on_chip):
     for m, n, k in LEAVING:
         rng = np.random.default_rng(m + n + k)
         a, b = (guarded(rng, *shape[:: -1 if turn else 1], dtype) for shape, turn in zip(((m, k), (k, n)), turned))
-        c = guarded(rng, m, n, dtype)
+        c = guarded(rng, m, n, "float32" if dtype == "bfloat16" else dtype)
         apart = np.lib.stride_tricks.as_strided(c, (m - 1, n + 3), c.strides)[:, n:]  # what lies between rows
         before, kept = c.astype("float64"), apart.copy()
         kernel(a, b, c)
         exact = (a.T if turned[0] else a).astype("float64") @ (b.T if turned[1] else b).astype("float64")
         exact += 0 if clear == "step" else before
-        np.testing.assert_allclose(c, exact, rtol=0, atol={"float32": 1e-5, "float64": 1e-13, "int32": 0}[dtype] * k)
+        np.testing.assert_allclose(c, exact, rtol=0, atol={"float64": 1e-13, "int32": 0}.get(dtype, 1e-5) * k)
         np.testing.assert_array_equal(apart, kept)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("clears", [True, "step"])
+def test_a_cleared_tile_is_zero_where_the_product_ends(dtype, clears):
+    m, n, k = T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
+
+    @T.prim_func
+    def main(
+        A: T.StridedTensor((m, k), (T.dynamic("pitch_a"), 1), dtype),
+        B: T.StridedTensor((k, n), (T.dynamic("pitch_b"), 1), dtype),
+        C: T.Tensor((TILE_M, TILE_N), "float32"),
+    ):
+        with T.Kernel(1):
+            sums = T.alloc_fragment((TILE_M, TILE_N), "float32")
+            T.fill(sums, 7.0)
+            for step in T.serial(1 if clears is True else 2):
+                at = slice(step * TILE_K, step * TILE_K + TILE_K)
+                T.gemm(A[0:TILE_M, at], B[at, 0:TILE_N], sums, clear_accum=True if clears is True else step == 0)
+            T.copy(sums, C)
+
+    assert staged(main) == [] if dtype == "float32" else True
+    kernel = tilelang.compile(main, target="cpu")
+    for m, n, k in [(20, 40, 48), (3, 40, 48), (20, 17, 47), (1, 1, 1), (19, 39, 0)]:
+        rng = np.random.default_rng(m)
+        a, b = guarded(rng, m, max(k, 1), dtype)[:, :k], guarded(rng, max(k, 1), n, dtype)[:k]
+        c = np.full((TILE_M, TILE_N), 7, "float32")
+        kernel(a, b, c)
+        exact = np.zeros((TILE_M, TILE_N))
+        exact[:m, :n] = a.astype("float64") @ b.astype("float64")
+        np.testing.assert_allclose(c, exact, rtol=0, atol=1e-4)
 
 
 def staged(func) -> list[str]:

@@ -12,7 +12,7 @@ import tilelang.language as T
 from tile_compiler.compile import lower
 from tilelang.target import Target
 
-BY_BLOCKS = re.compile(r"tl\.transpose\.32\.\d+_(\d+)_")
+BY_BLOCKS = re.compile(r"tl\.transpose\.(?:16|32)\.\d+_(\d+)_")
 
 
 def turned(rows: int, columns: int, pad: int = 0, dtype: str = "float32", swapped: bool = False, scale: int = 1):
@@ -38,7 +38,7 @@ def by_blocks(func) -> bool:
     return bool(BY_BLOCKS.search(lower(func, Target("cpu", "x86-64-v3")).text()))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize("dtype", ["float32", "int32", "float16"])
 @pytest.mark.parametrize("swapped", [False, True])
 @pytest.mark.parametrize(("rows", "columns", "pad"), [(32, 16, 0), (37, 16, 0), (64, 32, 8), (41, 48, 3), (16, 128, 1)])
 def test_turns(rows, columns, pad, dtype, swapped):
@@ -55,10 +55,10 @@ def test_turns(rows, columns, pad, dtype, swapped):
     [
         {"rows": 4, "columns": 64},
         {"rows": 37, "columns": 19},
-        {"rows": 64, "columns": 64, "dtype": "float16"},
+        {"rows": 64, "columns": 64, "dtype": "int8"},
         {"rows": 64, "columns": 64, "scale": 2},
     ],
-    ids=["too few", "no whole vectors", "of two bytes", "with arithmetic"],
+    ids=["too few", "no whole vectors", "of one byte", "with arithmetic"],
 )
 def test_others_are_plain_loops(options):
     func = turned(**options)

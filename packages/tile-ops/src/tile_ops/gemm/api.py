@@ -16,6 +16,8 @@ from tile_ops.registration import operation, traced
 
 from .configs import plan
 from .gradients import backward, setup_context
+from .halves import PreparedHalves
+from .halves import multiply as multiply_halves
 from .operands import Views, operands, result_shape
 from .padding import Padded, has_whole_rows, pays
 from .panels import PreparedPanels
@@ -215,7 +217,7 @@ def _run(
         out = a.new_empty(kept["shape"], dtype=kept["dtype"])
     if not out.numel():
         return out
-    known: Prepared | PreparedPanels | None = kept.get("prepared")
+    known: Prepared | PreparedPanels | PreparedHalves | None = kept.get("prepared")
     if known is not None and known.run(a, b, bias, out):
         return out
     again = kept.get("views") is not None and "prepared" not in kept
@@ -233,13 +235,22 @@ def _run(
     slopes_of = None if grad is None else grad.reshape(whole.shape).contiguous()
     _multiply(call, left, right, added, whole, of_a, of_b, slopes_of, repeat)
     if again:
-        if "pack" in call and "combine" not in call:
-            kept["prepared"] = PreparedPanels.of(call, left, right, whole)
-        else:
-            kept["prepared"] = (
-                Prepared.of(call, left, right, _added(bias, whole), whole, repeat) if added is bias else None
-            )
+        kept["prepared"] = _prepared(call, left, right, bias, whole, repeat) if added is bias else None
     return out
+
+
+def _prepared(
+    call: Call[GemmProblem],
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    c: torch.Tensor,
+    repeat: int,
+) -> Prepared | PreparedPanels | PreparedHalves | None:
+    if "pack" in call and "combine" not in call:
+        return PreparedPanels.of(call, a, b, c)
+    kind = PreparedHalves if "halves" in call else Prepared
+    return kind.of(call, a, b, _added(bias, c), c, repeat)
 
 
 def _multiply(
@@ -262,6 +273,8 @@ def _multiply(
         multiply_by_panels(call, a, b, sums)
         if "combine" in call:
             call["combine"](sums, bias, c, activation)
+    elif "halves" in call:
+        multiply_halves(call, a, b, bias, c, repeat)
     elif "direct" in call:
         call["direct"](a, b, bias, c, repeat, activation)
     elif "gemv" in call:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
+from tile_ops.gemm_halves import configs as halves
 from tile_ops.gemm_in_place import configs as in_place
 from tile_ops.gemm_panels import configs as panels
 from tile_ops.kernel import KernelSpec, Target
@@ -120,6 +121,9 @@ def plan(problem: GemmProblem, target: Target) -> Plan:
         turned, batches = (problem.transpose_a, problem.transpose_b), (problem.batch_a, problem.batch_b)
         why = f"{problem.m} x {problem.n} by register tiles of a and b where they lie"
         return Plan.of({"direct": in_place.kernel(tile, *turned, *batches)}, why, "rule: gemm_in_place/configs.py")
+    if (half := _halves(problem, target)) is not None:
+        why = f"{problem.m} x {problem.n} by tiles of {half.block_m} x {half.block_n}, a and b where they lie"
+        return Plan.of(_kernels_of_halves(problem, half), why, "measured: gemm_halves/configs.py", **vars(half))
     if kernels := _few_rows(problem, target):
         why = f"{problem.m} rows: " + ("scalar products" if "product" in kernels else "B streams through registers")
         return Plan.of(kernels, why, "measured: FEW_ROWS in gemm/few_rows.py", **few_rows.numbers(problem))
@@ -143,6 +147,18 @@ def _few_in_place(problem: GemmProblem, target: Target) -> in_place.Tile | None:
     if target.kind != "cpu" or not (plain and floats and problem.transpose_b):
         return None
     return in_place.few(target, problem.dtype, problem.m, problem.n, problem.k)
+
+
+def _halves(problem: GemmProblem, target: Target) -> halves.Tile | None:
+    """Of any matrices, a transposed a of one."""
+    if problem.scales or problem.gradient or (problem.transpose_a and problem.batch > 1):
+        return None
+    return halves.tile(target, problem.dtype, problem.m, problem.n, problem.k)
+
+
+def _kernels_of_halves(problem: GemmProblem, chosen: halves.Tile) -> dict[str, KernelSpec]:
+    turned, batches = (problem.transpose_a, problem.transpose_b), (problem.batch_a, problem.batch_b)
+    return halves.kernels(chosen, problem.dtype, problem.out_dtype, str(few_rows.bias(problem)), turned, batches)
 
 
 def _tile_in_place(problem: GemmProblem, target: Target) -> in_place.Tile | None:
@@ -315,6 +331,7 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
         yield _spec(replace(scaled, scales="blocks"), target, _tiles(target, "blocks"))
     yield from panels.shipped(target)
     yield from in_place.shipped(target)
+    yield from halves.shipped(target)
 
 
 def _shipped(problem: GemmProblem, target: Target) -> Iterator[KernelSpec]:

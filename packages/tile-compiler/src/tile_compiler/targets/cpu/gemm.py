@@ -15,7 +15,7 @@
 | other floats | f32 (f64 if one is) fma | converted to it |
 
 Of operands of one type and no groups, tiles of tensors are read in place, and written (`in_place`), as far as they are inside;
-a transposed B is turned into panels from there. The lines of C that a kernel will need, and those that the next round of the
+a transposed B is turned into panels from there. Of bfloat16 in pairs A and B may lie in tensors, beside a C on chip. The lines of C that a kernel will need, and those that the next round of the
 loop around reads of A and B, are fetched while it multiplies.
 
 C of another type than the accumulator is converted before and rounded after, once per call. The kernels for the first two
@@ -36,6 +36,7 @@ from tilelang.ir.dtypes import dtype_of as dtype_facts
 
 from .ahead import FetchedLines, Share
 from .features import CpuFeatures
+from .flatten import storage_bytes
 from .gemm_dots import Dots, dots_of
 from .gemm_kernels import ROUND, KernelShape
 from .gemm_operands import (
@@ -100,7 +101,10 @@ def in_place(problem: InTensors, features: CpuFeatures) -> tuple[bool, bool, boo
     rows_on_chip = problem.on_chip[0] and problem.on_chip[2]
     if rows_on_chip and streams(op, a, b, features, problem.turned, problem.rows) is not None:
         return False, True, False
-    whole = op.group == 1 and holds(a, op.a) and holds(b, op.b) and holds(c, op.acc)
+    held = holds(a, op.a) and holds(b, op.b) and holds(c, op.acc)
+    if op is VDPBF16PS:
+        return held, held, False
+    whole = op.group == 1 and held
     return whole, whole, whole
 
 
@@ -147,55 +151,78 @@ class Vectors(Emitter):
     def __init__(self, spec: GemmSpec, op: MultiplyAccumulate) -> None:
         super().__init__(spec)
         self.op, self.lanes = op, op.lanes(spec.features)
-        rows, nv = register_tile(op, spec.features, spec.m, spec.n, spec.a.in_tensor)
+        rows, nv = register_tile(op, spec.features, spec.m, spec.n, self.a_in_place)
         self.width, self.row_blocks = nv * self.lanes, balanced(spec.m, rows)
 
+    @property
+    def a_in_place(self) -> bool:
+        """Whether the kernels read A of a tensor; else of a copy, pairs of a transposed one side by side."""
+        a = self.spec.a
+        return a.in_tensor and (self.op.group == 1 or a.col_dim == len(a.origin) - 1)
+
     def products(self, given: Prepared) -> list[Stmt]:
-        blocks = sum(count for _, count in self.row_blocks)
-        shares = [
-            Share.of(tile, blocks * -(-self.spec.n // self.width), self.rounds) for tile in self.following(given.c)
-        ]
+        """Panels, of each all blocks of rows; of rows that wait in a tensor, and not in a cache, each block meets all panels."""
+        blocks, panels = sum(count for _, count in self.row_blocks), -(-self.spec.n // self.width)
+        shares = [Share.of(tile, blocks * panels, self.rounds) for tile in self.following(given.c)]
 
-        m_limit, n_limit, _ = self.limits
-        n_leaves = self.spec.leaves[1]
+        def one(panel: Any, cols: int, ends: Any, block: Any, row: Any, high: int) -> Stmt:
+            number = block * panels + panel if self.rows_first else panel * blocks + block
+            return self.kernel(given, panel, cols, row, high, shares, number, ends)
 
-        def rows(panel: Any, cols: int, first: int, start: int, high: int, count: int, ends: Any) -> Stmt:
-            def one(t: Any) -> Stmt:
-                number = panel * blocks + (t + index(first))
-                return self.kernel(given, panel, cols, index(start) + t * high, high, shares, number, ends)
+        if not self.rows_first:
+            return self.over_panels(lambda *at: tile_ir.sequence(self.over_rows(lambda *rows: one(*at, *rows))))
+        return self.over_rows(lambda *rows: tile_ir.sequence(self.over_panels(lambda *at: one(*at, *rows))))
 
-            return loop_within(count, m_limit, start, high, one)
+    def over_rows(self, body: Callable[[Any, Any, int], Stmt]) -> list[Stmt]:
+        """`body(block, row, rows)` for all blocks of rows that are there."""
+        parts, start, first = [], 0, 0
+        for high, count in self.row_blocks:
 
-        def all_rows(panel: Any, cols: int, ends: Any = None) -> Stmt:
-            parts, start, first = [], 0, 0
-            for high, count in self.row_blocks:
-                parts.append(rows(panel, cols, first, start, high, count, ends))
-                start, first = start + high * count, first + count
-            return tile_ir.sequence(parts)
+            def one(t: Any, first: int = first, start: int = start, high: int = high) -> Stmt:
+                return body(t + index(first), index(start) + t * high, high)
+
+            parts.append(loop_within(count, self.limits[0], start, high, one))
+            start, first = start + high * count, first + count
+        return parts
+
+    def over_panels(self, body: Callable[[Any, int, Any], Stmt]) -> list[Stmt]:
+        """`body(panel, columns, ends)` for all panels that are there: of the last one as many vectors as begin below the limit;
+        what `leaves` ends there."""
+        n_limit, n_leaves = self.limits[1], self.spec.leaves[1]
 
         def held(panel: Any, cols: int) -> Stmt:
-            """Of the last panel as many vectors as begin below the limit; what `leaves` ends there."""
-            vectors, body = -(-cols // self.lanes), all_rows(panel, cols)
+            vectors, stmt = -(-cols // self.lanes), body(panel, cols, None)
             if n_limit is None:
-                return body
+                return stmt
             left = n_limit - panel * self.width
             ends = left if n_leaves else None
             for count in range(vectors if n_leaves else vectors - 1, 0, -1):
                 some = min(cols, count * self.lanes)
                 within = left < index(some) if count == vectors else left <= index(some)
-                body = tir.IfThenElse(within, all_rows(panel, some, ends), body)
-            return body
+                stmt = tir.IfThenElse(within, body(panel, some, ends), stmt)
+            return stmt
 
-        def all_panels(first: int, count: int, cols: int) -> Stmt:
+        def part(first: int, count: int, cols: int) -> Stmt:
             return loop_within(count, n_limit, first * self.width, cols, lambda p: held(p + index(first), cols))
 
-        return [all_panels(*part) for part in self.panels]
+        return [part(*some) for some in self.panels]
+
+    @property
+    def rows_first(self) -> bool:
+        return self.op.group > 1 and self.a_in_place
 
     def prepare_a(self) -> tuple[list[Stmt], Operand]:
         """A transposed A stays so, as its elements are broadcast: it is converted row by row, or interleaved, as B is, where they
         are taken in pairs."""
         spec, op, a, zero = self.spec, self.op, self.spec.a, index(0)
         held = holds(a.dtype, op.a)
+        if self.a_in_place:
+            return [], a
+        if a.in_tensor:
+            packed = spec.scratch("int32", (self.groups, whole_blocks(spec.m, self.lanes)))
+            target, limit = tir.address_of(tir.BufferLoad(packed, [zero, zero])), self.limits[0]
+            rows = InterleavedRows(packed, (zero, zero), 1, 0, op.group)
+            return [self.pairs(a.transposed, zero, target, (spec.m, whole_blocks(spec.m, self.lanes)), limit)], rows
         if (held and op.group == 1) or a.row_stride != 1 or a.col_stride == 1:
             return super().prepare_a()
         if op is VDPBF16PS and held:
@@ -210,30 +237,45 @@ class Vectors(Emitter):
         return super().prepare_a()
 
     def prepare_b(self) -> tuple[list[Stmt], Callable[[Any, Any], Any], Any, bool]:
-        """A transposed B in a tensor is turned into panels from there."""
-        spec, b, unit = self.spec, self.spec.b, self.op.unit_bytes
-        if not b.in_tensor or b.row_dim != len(b.origin) - 1:
+        """A B in a tensor becomes panels from there where it is transposed, or multiplied in pairs."""
+        spec, b, op = self.spec, self.spec.b, self.op
+        transposed = b.row_dim == len(b.origin) - 1
+        if not b.in_tensor or not (transposed or op.group > 1):
             return super().prepare_b()
-        packed = spec.scratch(
-            self.op.acc, (-(-spec.n // self.width), whole_blocks(self.groups, self.lanes), self.width)
-        )
-        limit, pitch = self.limits[1] if spec.leaves[1] else None, b.any_stride(b.col_dim) * index(unit)
+        unit = op.acc if op.group == 1 else "int32"
+        packed = spec.scratch(unit, (-(-spec.n // self.width), whole_blocks(self.groups, self.lanes), self.width))
+        limit = self.limits[1] if spec.leaves[1] else None
 
         def panel(p: Any, group: Any) -> Any:
             return tir.address_of(tir.BufferLoad(packed, [p, group, index(0)]))
 
-        def turned(first: int, count: int, cols: int) -> Stmt:
-            name = f"tl.turn.{8 * unit}.{self.lanes}_{cols}_{self.width * unit}.n"
-
+        def pack(first: int, count: int, cols: int) -> Stmt:
             def one(t: Any) -> Stmt:
                 p = t + index(first)
-                there = index(cols) if limit is None else tir.min(limit - p * self.width, index(cols))
-                args = b.address(index(0), p * self.width), panel(p, index(0)), self.depth, pitch, there
-                return tir.Evaluate(tir.call_extern("void", name, *args))
+                column, left = p * self.width, None if limit is None else limit - p * self.width
+                if not transposed:
+                    return self.pairs(b, column, panel(p, index(0)), (cols, self.width), left)
+                return self.turned(b, column, panel(p, index(0)), cols, left)
 
             return loop_within(count, limit, first * self.width, cols, one)
 
-        return [turned(*part) for part in self.panels], panel, self.width * unit, True
+        return [pack(*part) for part in self.panels], panel, self.width * op.unit_bytes, True
+
+    def turned(self, b: Operand, column: Any, target: Any, cols: int, left: Any) -> Stmt:
+        """Columns of a transposed B in a tensor as rows of a panel; `left`: as many as there are (None: all)."""
+        unit, group = self.op.unit_bytes, self.op.group
+        name = f"tl.turn.{8 * unit}.{self.lanes}_{cols}_{self.width * unit}_{group}.n"
+        pitch = b.any_stride(b.col_dim) * index(unit // group)
+        args = b.address(index(0), column), target, self.elements, pitch, at_most(cols, left)
+        return tir.Evaluate(tir.call_extern("void", name, *args))
+
+    def pairs(self, b: Operand, column: Any, target: Any, columns: tuple[int, int], left: Any) -> Stmt:
+        """Rows of a B in a tensor by pairs, so many columns, as rows of so many units; `left` as above."""
+        size, (cols, width) = storage_bytes(b.dtype), columns
+        name = f"tl.pairs.{8 * size}.{self.lanes}_{cols}_{width * self.op.unit_bytes}.n"
+        pitch = b.any_stride(b.row_dim) * index(size)
+        args = b.address(index(0), column), target, self.elements, pitch, at_most(cols, left)
+        return tir.Evaluate(tir.call_extern("void", name, *args))
 
     @property
     def limits(self) -> tuple[Any, Any, Any]:
@@ -241,15 +283,23 @@ class Vectors(Emitter):
         return (None, None, None) if self.flips else self.spec.limits
 
     @property
+    def elements(self) -> Any:
+        """Elements along K that are not all zeros, one at least where it is there to read."""
+        limit, least = self.limits[2], index(0 if self.spec.leaves[2] else 1)
+        return index(self.spec.k) if limit is None else tir.min(tir.max(limit, least), index(self.spec.k))
+
+    @property
     def depth(self) -> Any:
-        """Groups along K that are not all zeros, one at least where it is there to read."""
-        limit = self.limits[2]
-        if limit is None:
-            return index(self.groups)
+        """Groups of these, the last of which may be completed by zeros."""
         size = self.op.group
-        groups = tir.floordiv(limit + index(size - 1), index(size))
-        least = index(0 if self.spec.leaves[2] else 1)
-        return tir.min(tir.max(groups, least), index(self.groups))
+        if self.limits[2] is None:
+            return index(self.groups)
+        return tir.floordiv(self.elements + index(size - 1), index(size))
+
+    @property
+    def odd(self) -> bool:
+        """Whether A in its tensor may have half a pair."""
+        return self.op.group > 1 and self.a_in_place and (self.spec.k % 2 != 0 or self.limits[2] is not None)
 
     @property
     def rounds(self) -> int:
@@ -258,7 +308,7 @@ class Vectors(Emitter):
     def following(self, c: Operand) -> list[Ahead]:
         """The tiles that are fetched meanwhile: those that the next round reads in place. Copies of the others gain nothing
         by it (docs/performance/cpu.md)."""
-        return [tile for tile in self.spec.ahead if tile.in_place and c.in_tensor]
+        return [tile for tile in self.spec.ahead if tile.in_place and (c.in_tensor or self.op.group > 1)]
 
     def kernel(
         self, given: Prepared, panel: Any, cols: int, row: Any, rows: int, shares: list[Share], number: Any, ends: Any
@@ -272,7 +322,7 @@ class Vectors(Emitter):
         args = [a.address(row, zero), given.panel(panel, zero), first]
         if given.sums is not None:
             args.append(tir.address_of(tir.BufferLoad(given.sums, [row])))
-        args += [self.depth, given.clear]
+        args += [tir.floordiv(self.elements, index(self.op.group)) if self.odd else self.depth, given.clear]
         args += [a.any_stride(dim) * size for known, (dim, size) in zip((a_row, a_k), steps) if not known]
         b_k = given.b_k if isinstance(given.b_k, int) else 0
         args += [] if b_k else [given.b_k]
@@ -284,12 +334,13 @@ class Vectors(Emitter):
         m_leaves, m_limit = self.spec.leaves[0], self.limits[0]
         args += [tir.min(m_limit - row, index(rows))] if m_leaves else []
         args += [] if ends is None else [ends]
+        args += [tir.floormod(self.elements, index(self.op.group))] if self.odd else []
         args += [first, c_row] if c.in_tensor else []
         args += [x for share in shares for x in (share.address(number), share.tile.stride)]
         shape = KernelShape(
             self.op.name, rows, -(-cols // self.lanes), self.lanes, cols, a_row, a_k, b_k,
             0 if c.in_tensor else c.row_stride * unit, given.b_padded, given.sums is not None,
-            m_leaves, ends is not None, tuple(ahead),
+            m_leaves, ends is not None, self.odd, tuple(ahead),
         )  # fmt: skip
         return tir.Evaluate(tir.call_extern("void", shape.name, *args))
 
@@ -312,6 +363,11 @@ class Vectors(Emitter):
         target = tir.address_of(tir.BufferLoad(sums, [zero]))
         rows = tir.const(spec.m, "int64")
         return [tir.Evaluate(tir.call_extern("void", name, a.address(zero, zero), target, rows))], sums
+
+
+def at_most(count: int, left: Any) -> Any:
+    """`count`, or what is left of it (None: all)."""
+    return index(count) if left is None else tir.min(tir.max(left, index(0)), index(count))
 
 
 def balanced(total: int, most: int) -> list[tuple[int, int]]:

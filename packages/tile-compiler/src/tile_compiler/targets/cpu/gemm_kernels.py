@@ -31,7 +31,8 @@ class KernelShape:
     `cols` valid columns of `nv * lanes`: the rest of the last vector is masked in C (and in B unless `b_padded`).
     `correction`: the accumulators of row i start at `correction[i]` (int32), see `gemm.py` on int8. `c_row` 0: C lies in a
     tensor, the stride is an argument, and so with `a_row`, `a_k` and `b_k`. `some_rows`, `some_columns`: how many there are is an
-    argument; the others are neither read nor written. `ahead`: of each matrix that is fetched into the caches meanwhile.
+    argument; the others are neither read nor written. `odd`: whether half a pair of A follows the groups is an argument. `ahead`:
+    of each matrix that is fetched into the caches meanwhile.
     """
 
     instruction: str
@@ -47,6 +48,7 @@ class KernelShape:
     correction: bool
     some_rows: bool = False
     some_columns: bool = False
+    odd: bool = False
     ahead: tuple[FetchedLines, ...] = ()
 
     @property
@@ -54,15 +56,16 @@ class KernelShape:
         numbers = [self.mr, self.nv, self.lanes, self.cols, self.a_row, self.a_k, self.b_k, self.c_row]
         numbers += [n for lines in self.ahead for n in (lines.each, lines.row)]
         flags = "p" * self.b_padded + "c" * self.correction + "r" * self.some_rows + "s" * self.some_columns
+        flags += "o" * self.odd
         return f"tl.gemm.{self.instruction}.{'_'.join(map(str, numbers))}.{flags or 'n'}"
 
     @classmethod
     def parse(cls, instruction: str, numbers: str, flags: str) -> KernelShape:
         mr, nv, lanes, cols, a_row, a_k, b_k, c_row, *ahead = (int(n) for n in numbers.split("_"))
         fetched = tuple(FetchedLines(*pair) for pair in zip(ahead[::2], ahead[1::2]))
-        padded, correction, rows, columns = (flag in flags for flag in "pcrs")
+        padded, correction, rows, columns, odd = (flag in flags for flag in "pcrso")
         sizes = mr, nv, lanes, cols, a_row, a_k, b_k, c_row
-        return cls(instruction, *sizes, padded, correction, rows, columns, fetched)
+        return cls(instruction, *sizes, padded, correction, rows, columns, odd, fetched)
 
 
 def _kernel(name: str, instruction: str, numbers: str, flags: str) -> Function:
@@ -70,7 +73,8 @@ def _kernel(name: str, instruction: str, numbers: str, flags: str) -> Function:
 
 
 def write_kernel(name: str, shape: KernelShape) -> Function:
-    """`void name(a, b, c, [correction], k, i32 clear, [a_row], [a_k], [b_row], [c_row], [rows], [columns], [next, stride]...)`
+    """`void name(a, b, c, [correction], k, i32 clear, [a_row], [a_k], [b_row], [c_row], [rows], [columns], [odd], [next,
+    stride]...)`
 
     Numbers are i64, strides in bytes; `next` and `stride` for each of `ahead`.
     """
@@ -78,7 +82,7 @@ def write_kernel(name: str, shape: KernelShape) -> Function:
     pointers = [("a", "ptr"), ("b", "ptr"), ("c", "ptr"), *([("correction", "ptr")] if shape.correction else [])]
     known: dict[str, Any] = {"a_row": shape.a_row, "a_k": shape.a_k, "b_row": shape.b_k, "c_row": shape.c_row}
     wanted = [name for name, value in known.items() if not value]
-    wanted += ["rows"] * shape.some_rows + ["columns"] * shape.some_columns
+    wanted += ["rows"] * shape.some_rows + ["columns"] * shape.some_columns + ["odd"] * shape.odd
     ahead = [arg for i in range(len(shape.ahead)) for arg in ((f"next{i}", "ptr"), (f"stride{i}", "i64"))]
     arguments = [*pointers, ("k", "i64"), ("clear", "i32"), *((name, "i64") for name in wanted), *ahead]
     f = Function(name, "void", arguments, inline=False, arg_attrs="noalias nocapture")
@@ -86,7 +90,7 @@ def write_kernel(name: str, shape: KernelShape) -> Function:
     k, clear, *more = f.args[len(pointers) :]
     given, fetched = {**known, **dict(zip(wanted, more))}, more[len(wanted) :]
     type_ = vector(op.acc_type, shape.lanes)
-    start: dict[tuple[int, int], Value] = {}
+    start: Sums = {}
     f.block("entry")
     walk = _Walk.of(f, shape, given)
     for i in range(shape.mr):
@@ -96,11 +100,18 @@ def write_kernel(name: str, shape: KernelShape) -> Function:
         start.update({(i, v): first for v in range(shape.nv)})
     state = _State(f.args[0], f.args[1], start)
     rest, left = _rounds(f, op, shape, state, walk, k, fetched)
-    some = left.compare("ne", 0)
-    f.line(f"br i1 {some.text}, label %loop, label %finish")
-    last = _steps(f, op, shape, "loop", "rest", rest, walk, left, "finish")
-    f.block("finish")
-    done = rest.join(f, "finish", ("rest", rest), ("loop", last)).sums
+    some, after = left.compare("ne", 0), "whole" if shape.odd else "finish"
+    f.line(f"br i1 {some.text}, label %loop, label %{after}")
+    last = _steps(f, op, shape, "loop", "rest", rest, walk, left, after)
+    f.block(after)
+    done = rest.join(f, after, ("rest", rest), ("loop", last))
+    if shape.odd:
+        f.line(f"br i1 {given['odd'].compare('ne', 0).text}, label %half, label %finish")
+        f.block("half")
+        half = _State(done.a, done.b, _step(f, op, shape, walk, done, done.sums, half=True))
+        f.line("br label %finish")
+        f.block("finish")
+        done = done.join(f, "finish", ("whole", done), ("half", half))
     fresh = clear.compare("ne", 0)
     f.line(f"br i1 {fresh.text}, label %write, label %update")
     for label in ("write", "update"):
@@ -113,7 +124,7 @@ def write_kernel(name: str, shape: KernelShape) -> Function:
             row = f.at(c, given["c_row"] * i)
             for v in range(shape.nv):
                 at = f.at(row, v * shape.lanes * op.unit_bytes)
-                total = done[i, v]
+                total = done.sums[i, v]
                 if label == "update":
                     total = total + load_masked(f, type_, at, op.unit_bytes, walk.masks[v])
                 store_masked(f, total, at, op.unit_bytes, walk.masks[v])
@@ -149,13 +160,17 @@ class _Walk:
         return cls(rows, steps_of_a, steps_of_b, masks)
 
 
+#: The accumulators of (row, vector of columns).
+Sums = dict[tuple[int, int], Value]
+
+
 @dataclass(frozen=True)
 class _State:
     """Where the kernel is along K, and the accumulators."""
 
     a: Value
     b: Value
-    sums: dict[tuple[int, int], Value]
+    sums: Sums
 
     def join(self, f: Function, label: str, *ways: tuple[str, _State]) -> _State:
         """At the top of block `label`: the state of the way that was taken, given as (block, state)."""
@@ -195,14 +210,7 @@ def _steps(
     now = start.join(f, label, (before, start), (label, last))
     sums = dict(now.sums)
     for step in range(unrolled):
-        b = f.at(now.b, walk.steps_of_b[step]) if step else now.b
-        columns = [_load_b(f, op, shape, f.at(b, v * shape.lanes * op.unit_bytes), walk, v) for v in range(shape.nv)]
-        for i in range(shape.mr):
-            at = f.at(f.at(now.a, walk.rows_of_a[i]), walk.steps_of_a[step])
-            wide = f.splat(f.load(op.unit_type, at, max(1, op.unit_bytes // op.group)), shape.lanes)
-            for v in range(shape.nv):
-                new = op.write(f, sums[i, v], wide, columns[v])
-                sums[i, v] = f.emit(new.type, f"freeze {new.typed()}")
+        sums = _step(f, op, shape, walk, now, sums, step)
     for t, value in sums.items():
         f.line(f"{last.sums[t].text} = freeze {value.typed()}")
     for next_, pointer, turn in (
@@ -215,6 +223,31 @@ def _steps(
     f.line(f"%{label}.more = icmp ult i64 %{label}.turn.next, {turns.text}")
     f.line(f"br i1 %{label}.more, label %{label}, label %{end}")
     return last
+
+
+def _step(
+    f: Function,
+    op: MultiplyAccumulate,
+    shape: KernelShape,
+    walk: _Walk,
+    now: _State,
+    sums: Sums,
+    step: int = 0,
+    half: bool = False,
+) -> Sums:
+    """The sums after one group along K, `step` groups on from `now`; `half`: of A's pair the second element is not there."""
+    sums = dict(sums)
+    b = f.at(now.b, walk.steps_of_b[step]) if step else now.b
+    columns = [_load_b(f, op, shape, f.at(b, v * shape.lanes * op.unit_bytes), walk, v) for v in range(shape.nv)]
+    align = max(1, op.unit_bytes // op.group)
+    for i in range(shape.mr):
+        at = f.at(f.at(now.a, walk.rows_of_a[i]), walk.steps_of_a[step])
+        unit = f.load("i16", at, align).convert("zext", op.unit_type) if half else f.load(op.unit_type, at, align)
+        wide = f.splat(unit, shape.lanes)
+        for v in range(shape.nv):
+            new = op.write(f, sums[i, v], wide, columns[v])
+            sums[i, v] = f.emit(new.type, f"freeze {new.typed()}")
+    return sums
 
 
 def _rounds(
@@ -347,6 +380,42 @@ def _interleave(name: str, bits: str, numbers: str, flags: str) -> Function:
     return f
 
 
+def _pairs(name: str, bits: str, numbers: str, flags: str) -> Function:
+    """`void name(ptr source, ptr panel, i64 rows, i64 pitch, i64 columns)`: so many rows of B, `pitch` bytes apart, to one panel
+    of pairs of them. Beyond so many columns, and beside a last row that is single, the panel has zeros; nothing is read there.
+
+    numbers: lanes, most columns, panel row bytes.
+    """
+    lanes, most, panel_row = (int(n) for n in numbers.split("_"))
+    args = [("s", "ptr"), ("d", "ptr"), ("rows", "i64"), ("pitch", "i64"), ("columns", "i64")]
+    f = Function(name, "void", args, inline=False, arg_attrs="noalias nocapture")
+    source, panel, rows, pitch, columns = f.args
+    type_ = vector(f"i{bits}", lanes)
+    f.block("entry")
+    starts = range(0, most, lanes)
+    masks = [_some_lanes(f, lanes, columns - first) for first in starts]
+
+    def write(pair: Value, single: bool) -> None:
+        into, start = f.at(panel, pair * panel_row), f.at(source, pair * pitch * 2)
+        for first, mask in zip(starts, masks):
+            at = f.at(start, first * int(bits) // 8)
+            low = load_masked(f, type_, at, 1, mask)
+            high = f.const(type_, 0) if single else load_masked(f, type_, f.at(at, pitch), 1, mask)
+            f.store(_zip(f, low, high), f.at(into, first * 4), 4)
+
+    whole = rows >> 1
+    f.line(f"br i1 {whole.compare('ne', 0).text}, label %pre, label %k.end")
+    f.block("pre")
+    _loop(f, whole, "k", lambda pair: write(pair, False), "pre")
+    f.line(f"br i1 {(rows & 1).compare('ne', 0).text}, label %last, label %done")
+    f.block("last")
+    write(whole, True)
+    f.line("br label %done")
+    f.block("done")
+    f.ret()
+    return f
+
+
 def _zip(f: Function, low: Value, high: Value) -> Value:
     scalar, lanes = split(low.type)
     both = f.shuffle(low, high, [half * lanes + i for i in range(lanes) for half in (0, 1)])
@@ -366,7 +435,8 @@ def _transpose(name: str, bits: str, numbers: str, flags: str) -> Function:
     """`void name(ptr source, ptr panel, i64 blocks)`: columns of a transposed B to one panel.
 
     numbers: lanes, valid rows, valid units of the last block, source row bytes, panel row bytes. Source row j holds
-    the units of column j of B; panel[k][j] = source[j][k]. A block is `lanes` units of k. Flag `x` as in interleave.
+    the units of column j of B; panel[k][j] = source[j][k]. A block is `lanes` units of k. Flag `x` as in interleave. Units of
+    two bytes are turned by pairs of rows, whose number is whole vectors of pairs: `lanes` are of pairs.
     """
     lanes, rows, last, source_row, panel_row = (int(n) for n in numbers.split("_"))
     unit = int(bits) // 8
@@ -374,16 +444,18 @@ def _transpose(name: str, bits: str, numbers: str, flags: str) -> Function:
         name, "void", [("s", "ptr"), ("d", "ptr"), ("blocks", "i64")], inline=False, arg_attrs="noalias nocapture"
     )
     source, panel, blocks = f.args
-    type_ = vector(f"i{bits}", lanes)
+    type_, group = vector(f"i{bits}", lanes), 2 if bits == "16" else 1
 
     def write(block: Value, units: int) -> None:
         mask = _lane_mask(f, lanes, units)
         start = f.at(source, block * (lanes * unit))
         into = f.at(panel, block * (lanes * panel_row))
-        for first in range(0, rows, lanes):
-            valid = min(lanes, rows - first)
+        for first in range(0, rows, lanes * group):
+            valid = min(lanes * group, rows - first)
             read = [load_masked(f, type_, f.at(start, (first + j) * source_row), 1, mask) for j in range(valid)]
-            read += [f.const(type_, 0)] * (lanes - valid)
+            if group > 1:
+                read = [_zip(f, low, high) for low, high in zip(read[::2], read[1::2])]
+            read += [f.const(type_, 0)] * (lanes - len(read))
             turned = _transpose_square(f, read)
             for i in range(units):
                 value = turned[i] ^ -0x7F7F7F80 if "x" in flags else turned[i]
@@ -402,17 +474,18 @@ def _transpose(name: str, bits: str, numbers: str, flags: str) -> Function:
 
 
 def _turn(name: str, bits: str, numbers: str, flags: str) -> Function:
-    """`void name(ptr source, ptr panel, i64 units, i64 pitch, i64 rows)`: the same of so many units of so many rows, `pitch`
-    bytes apart. What lies beyond is not read; of the last square of each way the panel holds any numbers there.
+    """`void name(ptr source, ptr panel, i64 elements, i64 pitch, i64 rows)`: the same of so many elements of so many rows,
+    `pitch` bytes apart. What lies beyond is not read; of the last square of each way the panel holds any numbers there, but
+    zeros in the elements that complete a unit.
 
-    numbers: lanes, most rows, panel row bytes.
+    numbers: lanes, most rows, panel row bytes, elements of a unit.
     """
-    lanes, most, panel_row = (int(n) for n in numbers.split("_"))
-    unit = int(bits) // 8
-    args = [("s", "ptr"), ("d", "ptr"), ("units", "i64"), ("pitch", "i64"), ("rows", "i64")]
+    lanes, most, panel_row, group = (int(n) for n in numbers.split("_"))
+    unit, together = int(bits) // 8, lanes * group
+    args = [("s", "ptr"), ("d", "ptr"), ("elements", "i64"), ("pitch", "i64"), ("rows", "i64")]
     f = Function(name, "void", args, inline=False, arg_attrs="noalias nocapture")
-    source, panel, units, pitch, rows = f.args
-    type_ = vector(f"i{bits}", lanes)
+    source, panel, elements, pitch, rows = f.args
+    type_, loaded = vector(f"i{bits}", lanes), vector(f"i{int(bits) // group}", together)
 
     def write(block: Value, mask: Value | None, label: str) -> None:
         start = f.at(source, block * (lanes * unit))
@@ -424,7 +497,8 @@ def _turn(name: str, bits: str, numbers: str, flags: str) -> Function:
             read = []
             for j in range(first, min(first + lanes, most)):
                 row = rows.compare("ugt", j).select(pitch * j, 0)  # of a row that is not there the first one
-                read.append(load_masked(f, type_, f.at(start, row), unit, mask))
+                found = load_masked(f, loaded, f.at(start, row), unit // group, mask)
+                read.append(found if group == 1 else f.emit(type_, f"bitcast {found.typed()} to {type_}"))
             read += [f.const(type_, 0)] * (lanes - len(read))
             for i, value in enumerate(_transpose_square(f, read)):
                 valid = _lane_mask(f, lanes, min(lanes, most - first))
@@ -433,7 +507,7 @@ def _turn(name: str, bits: str, numbers: str, flags: str) -> Function:
         f.block(f"{label}.done")
 
     f.block("entry")
-    full, left = units >> (lanes.bit_length() - 1), units & (lanes - 1)
+    full, left = elements >> (together.bit_length() - 1), elements & (together - 1)
     f.line(f"br i1 {full.compare('ne', 0).text}, label %pre, label %rest")
     f.block("pre")
     f.line("br label %k")
@@ -446,7 +520,7 @@ def _turn(name: str, bits: str, numbers: str, flags: str) -> Function:
     f.block("rest")
     f.line(f"br i1 {left.compare('ne', 0).text}, label %part, label %end")
     f.block("part")
-    write(full, _some_lanes(f, lanes, left), "last")
+    write(full, _some_lanes(f, together, left), "last")
     f.line("br label %end")
     f.block("end")
     f.ret()
@@ -501,6 +575,7 @@ def _row_sums(name: str, kind: str, numbers: str, flags: str) -> Function:
 WRITERS: dict[str, Callable[..., Function]] = {
     "gemm": _kernel,
     "interleave": _interleave,
+    "pairs": _pairs,
     "transpose": _transpose,
     "turn": _turn,
     "row_sums": _row_sums,

@@ -56,10 +56,10 @@ class CpuTarget:
         def turned_copy(turn: Turn) -> Any:
             from tile_compiler.targets.cpu.gemm_operands import transposed
 
-            lanes = features.lanes(8 * turn.itemsize)
+            lanes = features.lanes(32)  # of elements of 4 bytes, or pairs of 2
             # Stores are whole vectors, and of less than a block elements one by one are as good.
-            whole = turn.columns % lanes == 0 and turn.rows >= lanes
-            return transposed(turn, lanes) if turn.itemsize == 4 and whole else None
+            whole = turn.itemsize in (2, 4) and turn.columns % (lanes * 4 // turn.itemsize) == 0 and turn.rows >= lanes
+            return transposed(turn, lanes) if whole else None
 
         return CompileContext(
             features=features,

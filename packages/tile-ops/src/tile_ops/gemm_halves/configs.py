@@ -1,0 +1,105 @@
+"""Which products of halves are made where their operands lie, and by which tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from tile_ops.kernel import KernelSpec, Target
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Rows and columns of C, and steps along k: of B so much is prepared at a time, for so many rows."""
+
+    block_m: int
+    block_n: int
+    block_k: int
+
+
+#: Rows, the least that hold m, or the most. By 64 columns and steps of 256, one thread, EPYC with AVX-512, of torch's speed by
+#: 64, 128, 256 and 512 rows (and by copied tiles): 64 rows by 4096 x 4096 1.62, 1.38 (1.16), 128x1024x1024 T -, 1.05, 0.99, 0.98
+#: (0.94), 256x4096x4096 T -, 0.93, 1.00, 0.94 (0.94), 1024x1024x1024 -, 0.99, 1.02, 1.03 (0.95), 300x768x768 T -, 0.97, 0.98,
+#: 1.02 (0.85).
+HEIGHTS = (64, 128, 256, 512)
+WIDTH, DEPTH = 64, 256
+#: The same where k is no more than the last of these depths, so that C's lines count: 2048x64x2048 by 64, 128, 256 columns 0.96,
+#: 1.06, 1.17 (0.86 by copied tiles), 2048x128x2048 0.89, 0.94, 0.97 (0.83).
+SHALLOW_HEIGHTS, SHALLOW_WIDTH, SHALLOW_DEPTHS = (64, 128, 256), 256, (64, 128)
+#: Columns of C that a block makes at most, tile by tile: what the next tile reads is fetched meanwhile. 256x1024x8192 T by 256
+#: and 512 columns 0.97, 1.00; 72x4096x4096 T by 512 and 2048 0.97, 1.02.
+COLUMNS = 2048
+#: Multiplications from which on: 128x128x128 1.68 by copied tiles, 1.47 so; 16x512x512 1.10 and 1.75.
+LEAST_WORK = 1 << 22
+#: Rows from which on: fewer read B through registers.
+LEAST_ROWS = 9
+#: Rows of a block that turns A, and elements between the rows that it makes, which would share lines of a cache.
+TURNED_ROWS, PAD = 64, 32
+
+
+def tile(target: Target, dtype: str, m: int, n: int, k: int) -> Tile | None:
+    """None where a product goes another way: where the level multiplies no pairs, or by tile registers."""
+    level = target.arch.split("+")
+    if target.kind != "cpu" or dtype != "bfloat16" or "bf16" not in level or "amx" in level:
+        return None
+    if m < LEAST_ROWS or m * n * k < LEAST_WORK:
+        return None
+    depth = next((depth for depth in SHALLOW_DEPTHS if k <= depth), DEPTH)
+    heights, width = (HEIGHTS, WIDTH) if depth == DEPTH else (SHALLOW_HEIGHTS, SHALLOW_WIDTH)
+    return Tile(next((rows for rows in heights if m <= rows), heights[-1]), width, depth)
+
+
+def tiles_of_a_block(tile: Tile, m: int, n: int, batch: int, threads: int) -> int:
+    """So many tiles of columns that each of several threads has two blocks, where there are enough."""
+    tiles = -(-n // tile.block_n)
+    blocks = 1 if threads == 1 else 2 * threads
+    groups = -(-blocks // (-(-m // tile.block_m) * batch))
+    return max(1, min(COLUMNS // tile.block_n, -(-tiles // groups)))
+
+
+def turned_shape(tile: Tile, m: int, k: int) -> tuple[int, int, int]:
+    """What `turn` makes of a transposed A (k, m)."""
+    return -(-k // tile.block_k), -(-m // TURNED_ROWS) * TURNED_ROWS, tile.block_k + PAD
+
+
+def kernels(
+    chosen: Tile,
+    dtype: str,
+    out_dtype: str,
+    bias: str,
+    transposes: tuple[bool, bool],
+    batches: tuple[str, str] = ("each", "each"),
+) -> dict[str, KernelSpec]:
+    """`halves`, and `turn` for a transposed A."""
+    transpose_a, transpose_b = transposes
+    found = {
+        "halves": KernelSpec.of(
+            "gemm_halves",
+            "multiply",
+            dtype=dtype,
+            out_dtype=out_dtype,
+            bias=bias,
+            turned=transpose_a,
+            transpose_b=transpose_b,
+            batch_a=batches[0],
+            batch_b=batches[1],
+            block_m=chosen.block_m,
+            block_n=chosen.block_n,
+            block_k=chosen.block_k,
+            pad=PAD if transpose_a else 0,
+        )
+    }
+    if transpose_a:
+        found["turn"] = KernelSpec.of(
+            "gemm_halves", "turn", dtype=dtype, block_m=TURNED_ROWS, block_k=chosen.block_k, pad=PAD
+        )
+    return found
+
+
+def shipped(target: Target) -> Iterator[KernelSpec]:
+    """Of one matrix, or of as many on both sides; of a transposed a by a row-major b, as gradients of weights are."""
+    found = (tile(target, "bfloat16", m, 1 << 20, k) for m, k in product(HEIGHTS, (*SHALLOW_DEPTHS, DEPTH)))
+    for chosen, out_dtype in product(dict.fromkeys(filter(None, found)), ("bfloat16", "float32")):
+        for transposes in ((False, False), (False, True), (True, False)):
+            yield from kernels(chosen, "bfloat16", out_dtype, out_dtype, transposes).values()

@@ -1,0 +1,80 @@
+"""Products of 16-bit floats in tile language by instructions that multiply pairs: C = activation(A @ B + bias).
+
+A: (batch_a, m, k), or (steps, rows, block_k + pad) by `turn`; B: (batch_b, k, n); C: (batch, m, n) with rows of any pitch; a
+transposed B is stored with its last two dimensions exchanged. The parameters are those of `tile_ops.gemm.kernels.matmul`
+that these types need. All extents and pitches are dynamic.
+"""
+
+import tilelang.language as T
+from tile_ops.gemm.kernels import _activate, _add, _matrix, _operand, _result
+
+
+def turn(dtype, block_m, block_k, pad):
+    """A transposed A, (1, k, m), as rows by steps along k: R[s, i, j] = A[0, s * block_k + j, i], with zeros where that leaves A.
+
+    Rows of R, of which there are whole blocks, lie `pad` elements apart.
+    """
+    m, k, steps, rows = (T.dynamic(name) for name in ("m", "k", "steps", "rows"))
+
+    @T.prim_func
+    def turn(A: _operand(m, k, True, dtype, "a"), R: T.Tensor((steps, rows, block_k + pad), dtype)):
+        with T.Kernel(rows // block_m, steps, threads=128) as (block, step):
+            # Rows a power of two apart would share lines of the first cache.
+            columns = T.alloc_shared((block_k, block_m + pad), dtype)
+            tile = columns[0:block_k, 0:block_m]
+            T.copy(A[0, step * block_k, block * block_m], tile)
+            for i, j in T.Parallel(block_m, block_k):
+                R[step, block * block_m + i, j] = columns[j, i]
+
+    return turn
+
+
+def multiply(dtype, out_dtype, bias, turned, transpose_b, batch_a, batch_b, block_m, block_n, block_k, pad=0):
+    """A block makes `block_m` rows by up to `each` tiles of `block_n` columns, one after the other.
+
+    Sums in float32 in the order of k, by `block_k` at a time, rounded once. With `turned` A is what `turn` made of one matrix.
+    `bias`: the type of the vector.
+    """
+    batch, m, n, k = T.dynamic("batch"), T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
+    rows_of_a = T.Tensor((T.dynamic("steps"), T.dynamic("rows"), block_k + pad), dtype)
+
+    @T.prim_func
+    def multiply(
+        A: rows_of_a if turned else _operand(m, k, False, dtype, "a"),
+        B: _operand(k, n, transpose_b, dtype, "b"),
+        added: T.Tensor((T.dynamic("added_n"),), bias),
+        C: _result(batch, m, n, out_dtype),
+        repeat: T.int32,
+        each: T.int32,
+        activation: T.int32,
+    ):
+        with T.Kernel(T.ceildiv(n, block_n * each), T.ceildiv(m, block_m), batch, threads=128) as (group, bm, z):
+            total = T.alloc_fragment((block_m, block_n), "float32")
+            of_a, of_b = _matrix(A, batch_a, z, repeat), _matrix(B, batch_b, z, repeat)
+            T.assume((of_a >= 0) & (of_a < A.shape[0]) & (of_b >= 0) & (of_b < B.shape[0]))
+            first = group * each
+            steps = T.max(T.ceildiv(k, block_k), 1)
+            # One loop over tiles and steps: each round fetches what the next one reads.
+            for item in T.serial(T.min(each, T.ceildiv(n, block_n) - first) * steps):
+                row, column, step = bm * block_m, (first + item // steps) * block_n, item % steps
+                at = step * block_k
+                T.assume((column >= 0) & (step >= 0))
+                if turned:
+                    T.assume(step < A.shape[0])
+                T.gemm(
+                    A[step, row : row + block_m, 0:block_k]
+                    if turned
+                    else A[of_a, row : row + block_m, at : at + block_k],
+                    B[of_b, column : column + block_n, at : at + block_k]
+                    if transpose_b
+                    else B[of_b, at : at + block_k, column : column + block_n],
+                    total,
+                    transpose_B=transpose_b,
+                    clear_accum=step == 0,
+                )
+                if step == steps - 1:
+                    _add(total, added, column)
+                    _activate(total, activation)
+                    T.copy(total, C[z, row, column])
+
+    return multiply

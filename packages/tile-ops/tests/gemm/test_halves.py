@@ -1,0 +1,162 @@
+"""Products of bfloat16 on a CPU that multiplies pairs, where their operands lie."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tile_compiler
+import tile_ops
+import tilelang
+from tile_ops.gemm import reference
+from tile_ops.gemm.configs import plan, shipped
+from tile_ops.gemm.problem import GemmProblem
+from tile_ops.gemm_halves import configs, kernels
+from tile_ops.kernel import Target
+
+PAIRS = Target("cpu", "x86-64-v4+bf16+vnni")
+TOLERANCE = reference.TOLERANCES["bfloat16"]
+of_level = configs.tile
+
+
+@pytest.fixture(autouse=True)
+def _on_every_level(monkeypatch):
+    """Their kernels are right on any, and their rules are the same."""
+    monkeypatch.setattr(configs, "tile", lambda target, *of: of_level(PAIRS if target.kind == "cpu" else target, *of))
+
+
+def operands(m, n, k, turned="", dtype=torch.bfloat16):
+    """a (m, k) and b (k, n), of which `turned` names the transposed ones; NaN lies between all rows."""
+    shapes = ((k, m) if "a" in turned else (m, k), (n, k) if "b" in turned else (k, n))
+    found = []
+    for name, (rows, columns) in zip("ab", shapes):
+        x = torch.full((rows, columns + 5), torch.nan, dtype=dtype)[:, :columns]
+        x.copy_(torch.randn(rows, columns))
+        found.append(x.T if name in turned else x)
+    return found
+
+
+def roles(*args, **options):
+    return [kernel.spec.function for kernel in tile_ops.explain(tile_ops.matmul, *args, **options).kernels]
+
+
+@pytest.mark.cpu("its kernels")
+@pytest.mark.parametrize("turned", ["", "a", "b", "ab"])
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(128, 256, 256), (131, 257, 259), (521, 130, 129), (70, 1030, 64), (257, 600, 33), (65, 65, 2049)]
+)
+def test_agrees(ran, close, m, n, k, turned):
+    a, b = operands(m, n, k, turned)
+    assert roles(a, b) == (["multiply", "turn"] if "a" in turned else ["multiply"])
+    for _ in range(3):  # the third call's kernels are prepared
+        c = ran(tile_ops.matmul, a, b)
+    close(c, reference.matmul(a, b), TOLERANCE)
+
+
+@pytest.mark.cpu("its kernels")
+@pytest.mark.parametrize("m", [9, 33])
+def test_few_rows(ran, close, m):
+    """By a row-major matrix: by a transposed one they are scalar products."""
+    a, b = operands(m, 700, 801)
+    close(ran(tile_ops.matmul, a, b), reference.matmul(a, b), TOLERANCE)
+
+
+@pytest.mark.cpu("its kernels")
+@pytest.mark.parametrize("turned", ["a", "b"])
+def test_bias_activation_and_type_of_the_result(ran, close, turned):
+    a, b = operands(140, 300, 301, turned)
+    for out_dtype in (torch.bfloat16, torch.float32, torch.float16):
+        options = {"bias": torch.linspace(-1, 1, 300).to(out_dtype), "activation": "gelu", "out_dtype": out_dtype}
+        found = ran(tile_ops.matmul, a, b, **options)
+        assert found.dtype == out_dtype
+        exact = reference.matmul(a, b, bias=options["bias"], activation="gelu")
+        close(found, exact, reference.TOLERANCES[str(out_dtype).removeprefix("torch.")])
+
+
+@pytest.mark.cpu("its kernels")
+def test_several_matrices(ran, close):
+    """Their own, a shared one, one of neighbours; a transposed one of several goes another way."""
+    for shape_a, shape_b in (
+        ((3, 90, 300), (3, 300, 260)),
+        ((3, 90, 301), (301, 260)),
+        ((2, 3, 90, 302), (2, 1, 302, 260)),
+    ):
+        a, b = torch.randn(shape_a).bfloat16(), torch.randn(shape_b).bfloat16()
+        assert roles(a, b) == ["multiply"]
+        close(ran(tile_ops.matmul, a, b), reference.matmul(a, b), TOLERANCE)
+    a, b = torch.randn(3, 300, 90).bfloat16().mT, torch.randn(3, 300, 260).bfloat16()
+    assert roles(a, b) == ["matmul"]
+
+
+@pytest.mark.cpu("its kernels")
+def test_rows_of_a_result_of_any_pitch(close):
+    """What lies between them stays."""
+    a, b = operands(150, 303, 402, "b")
+    whole = torch.full((150, 310), 7.0, dtype=torch.bfloat16)
+    tile_ops.matmul(a, b, out=whole[:, :303])
+    close(whole[:, :303], reference.matmul(a, b), TOLERANCE)
+    assert (whole[:, 303:] == 7).all()
+
+
+@pytest.mark.cpu("its kernels")
+@pytest.mark.parametrize("threads", [2, 5])
+def test_blocks_for_several_threads(close, monkeypatch, threads):
+    """Other numbers for the same kernels: what was prepared for one thread is not taken for several."""
+    a, b = operands(200, 1000 + threads, 410, "a")
+    for count in (1, threads):
+        monkeypatch.setattr(torch, "get_num_threads", lambda count=count: count)
+        for _ in range(3):
+            close(tile_ops.matmul(a, b), reference.matmul(a, b), TOLERANCE)
+
+
+def test_tiles_of_a_block():
+    tile = configs.Tile(256, 64, 256)
+    assert configs.tiles_of_a_block(tile, 256, 8192, 1, 1) == 32  # 2048 columns
+    assert configs.tiles_of_a_block(tile, 256, 1024, 1, 1) == 16
+    assert configs.tiles_of_a_block(tile, 256, 1024, 1, 2) == 4
+    assert configs.tiles_of_a_block(tile, 1024, 1024, 1, 2) == 16
+    assert configs.tiles_of_a_block(tile, 256, 128, 1, 64) == 1
+
+
+@pytest.mark.cpu("kernels of CPUs")
+@pytest.mark.parametrize(
+    ("m", "n", "k", "tile"),
+    [
+        (64, 4096, 4096, (64, 64, 256)),
+        (128, 1024, 1024, (128, 64, 256)),
+        (129, 1024, 129, (256, 64, 256)),
+        (5000, 1024, 1024, (512, 64, 256)),
+        (2048, 2048, 128, (256, 256, 128)),
+        (100, 2048, 64, (128, 256, 64)),
+        (8, 4096, 4096, None),
+        (128, 128, 128, None),
+    ],
+)
+def test_tiles(m, n, k, tile):
+    for turned in ((False, False), (True, False)):
+        problem = GemmProblem(1, m, n, k, "bfloat16", "bfloat16", *turned, "each", "each", None, None, False)
+        found = dict(plan(problem, PAIRS).kernels)
+        assert ("halves" in found) == (tile is not None)
+        if tile is not None:
+            arguments = dict(found["halves"].arguments)
+            assert tuple(arguments[name] for name in ("block_m", "block_n", "block_k")) == tile
+            assert set(found.values()) <= set(shipped(PAIRS))
+
+
+def test_levels():
+    levels = ("v3", "v4", "v4+bf16+vnni", "v4+bf16+vnni+amx")
+    found = [of_level(Target("cpu", f"x86-64-{level}"), "bfloat16", 256, 1024, 1024) is not None for level in levels]
+    assert found == [False, False, True, False]
+    assert of_level(PAIRS, "float16", 256, 1024, 1024) is None
+
+
+@pytest.mark.cpu("kernels of CPUs")
+@pytest.mark.parametrize("transposes", [(False, False), (False, True), (True, False)])
+def test_nothing_is_copied(transposes):
+    found = configs.kernels(configs.Tile(256, 64, 256), "bfloat16", "bfloat16", "bfloat16", transposes)
+    func = kernels.multiply(**dict(found["halves"].arguments))
+    text = tile_compiler.lower(func, tilelang.target.Target("cpu", PAIRS.arch)).trace.text()
+    assert "A_tile" not in text
+    assert "B_tile" not in text
+    assert ("tl.turn." in text) == transposes[1]
+    assert ("tl.pairs." in text) != transposes[1]
