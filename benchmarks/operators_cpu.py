@@ -16,6 +16,7 @@ from operators import Case, norm_gradients
 from torch.nn.functional import scaled_dot_product_attention as attend
 
 import tile_ops
+from tile_ops.dequantize.reference import dequantize
 
 #: Both types in which a CPU computes; torch's bfloat16 is far slower than its float32 without AVX-512.
 DTYPES = (torch.float32, torch.bfloat16)
@@ -54,6 +55,47 @@ def small_products(device: str) -> Iterator[Case]:
             lambda a=a, b=b: a @ b,
             4.0 * (m * k + k * n + m * n),
             2.0 * m * k * n,
+        )
+
+
+def halves(device: str) -> Iterator[Case]:
+    """Products of bfloat16: m, k, n, by matrices as layers store them (T) or row-major."""
+    shapes = [(16, 512, 512, False), (32, 4096, 4096, False), (64, 4096, 4096, False), (72, 4096, 4096, True)]
+    shapes += [(80, 768, 3072, True), (96, 4096, 4096, True), (128, 128, 128, True), (128, 256, 256, True)]
+    shapes += [(128, 1024, 1024, True), (256, 1024, 8192, True), (300, 768, 768, True), (512, 512, 512, True)]
+    shapes += [(1024, 1024, 1024, False), (1024, 1024, 1024, True), (2048, 2048, 2048, False)]
+    shapes += [(2048, 64, 2048, True), (2048, 2048, 64, True)]
+    for m, k, n, turned in shapes:
+        a, b = torch.randn(m, k).bfloat16(), torch.randn(k, n).bfloat16()
+        b = b.T.contiguous().T if turned else b
+        yield Case(
+            "halves",
+            f"matmul bfloat16 {m}x{k}x{n} by a {'transposed' if turned else 'row-major'} matrix",
+            torch.bfloat16,
+            lambda a=a, b=b: tile_ops.matmul(a, b),
+            lambda a=a, b=b: a @ b,
+            2.0 * (m * k + k * n + m * n),
+            2.0 * m * k * n,
+        )
+
+
+def quantized(device: str) -> Iterator[Case]:
+    """Few tokens by 4096 x 4096 weights in all formats, beside a product with halves, which leaves nothing of them in the
+    caches."""
+    n = 4096
+    formats = (("uint4", 128), ("nf4", 64), ("int2", 128), ("mxfp4", 32), ("fp4", 64), ("uint1", 128), ("int4", 32))
+    for (format, group), m in product(formats, (1, 2, 4, 8, 16)):
+        w = tile_ops.quantize(torch.randn(n, n, dtype=torch.float16), format=format, group_size=group)
+        options = {"scales": w.scales, "zeros": w.zeros, "format": format, "group_size": group}
+        x, weights = torch.randn(m, n, dtype=torch.float16), dequantize(w.packed, **options).to(torch.float16)
+        yield Case(
+            "quantized",
+            f"dequant_matmul {format} in groups of {group} {m}x{n}x{n}",
+            torch.float16,
+            lambda x=x, w=w, options=options: tile_ops.dequant_matmul(x, w.packed, **options),
+            lambda x=x, weights=weights: x @ weights.T,
+            float(w.packed.nbytes + w.scales.nbytes) + 4.0 * m * n,
+            2.0 * m * n * n,
         )
 
 
@@ -297,6 +339,8 @@ def name(dtype: torch.dtype) -> str:
 FAMILIES: tuple[Callable[[str], Iterator[Case]], ...] = (
     few_rows,
     small_products,
+    halves,
+    quantized,
     weight_gradients,
     small_norms,
     large_norms,

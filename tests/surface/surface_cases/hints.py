@@ -44,6 +44,20 @@ def safe_value():
     return Program(main, [a], [np.concatenate([a, np.full(3, -2.5)])])
 
 
+@case("T.prefetch")
+def prefetch():
+    @T.prim_func
+    def main(A: T.Tensor((24, 40), "float32"), B: T.Tensor((24, 40), "float32")):
+        with T.Kernel(5, 6, threads=8) as (bx, by):
+            T.prefetch(A[by * 4 + 4 : by * 4 + 8, bx * 8 : bx * 8 + 8])
+            tile = T.alloc_shared((4, 8), "float32")
+            T.copy(A[by * 4, bx * 8], tile)
+            T.copy(tile, B[by * 4, bx * 8])
+
+    a = floats(24, 40)
+    return Program(main, [a], [a])
+
+
 @case("T.annotate_l2_hit_ratio", "T.annotate_min_blocks_per_sm")
 def other_annotations():
     @T.prim_func

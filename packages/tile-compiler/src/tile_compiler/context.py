@@ -68,6 +68,14 @@ class Ahead:
 
 
 @dataclass(frozen=True)
+class Fetch:
+    """So many bytes (int64) in one piece from an address on, for `T.prefetch`."""
+
+    address: Any
+    size: Any
+
+
+@dataclass(frozen=True)
 class TileProduct:
     """C (m, n) = (0 if clear else C) + A (m, k) @ B (k, n) over tiles on chip or as `in_place` of the context has it.
 
@@ -107,7 +115,7 @@ class CompileContext:
 
     `tile_product` is the target's own lowering of a tile product; it may return None to decline. `in_place`: of
     which of A, B and C it takes tiles of tensors too, with rows in one piece, which may leave their tensors.
-    `turned_copy` is its lowering of a copy that turns a matrix, which may decline as well.
+    `turned_copy` is its lowering of a copy that turns a matrix, which may decline as well; `fetch` that of `T.prefetch`.
     `prints` and `errors` are filled by the lowering of `T.print` and `T.device_assert`: one list of entries for
     each kernel index (see docs/internals/runtime.md, launches). `tiles`: where the elements of the user's tile are, for
     the buffer that holds them in the final form: a Layout (shared memory), a Fragment (registers), or None (a thread's
@@ -118,6 +126,7 @@ class CompileContext:
     tile_product: Callable[[TileProduct], Any] | None = None
     in_place: Callable[[InTensors], tuple[bool, bool, bool]] | None = None
     turned_copy: Callable[[Turn], Any] | None = None
+    fetch: Callable[[Fetch], Any] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     report: Report = field(default_factory=Report)
     prints: dict[int, list[dict[str, Any]]] = field(default_factory=dict)

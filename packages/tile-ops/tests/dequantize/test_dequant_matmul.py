@@ -79,10 +79,10 @@ def test_many_tokens_of_bfloat16(ran, close):
 def test_steps_on_a_cpu(ran, close, monkeypatch, format):
     """Whole steps and what is left of a row, groups of several vectors and of less than one; tokens, and rows of W, that fill
     no tile."""
-    monkeypatch.setattr(configs, "FEW_CODES", 1024)
-    for m, group in ((1, 512), (2, 128), (4, 32)):
+    monkeypatch.setattr(configs, "_codes", lambda target: {1: 1024, 2: 1024, 4: 1024, 8: 512})
+    for m, group in ((1, 512), (2, 128), (4, 32), (7, 64)):
         check(ran, close, m, 140, 2 * 1024 + 160, format, group)
-    for m, group in ((5, 32), (70, 512), (20, 1024)):
+    for m, group in ((9, 32), (70, 512), (20, 1024)):
         check(ran, close, m, 140, 2 * 512 + 160, format, group, torch.bfloat16, bias=True)
 
 

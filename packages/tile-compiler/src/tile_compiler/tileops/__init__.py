@@ -16,6 +16,7 @@ from tile_compiler.tileops.fence import lower_fence
 from tile_compiler.tileops.fill import lower_fill
 from tile_compiler.tileops.gemm import lower_gemm
 from tile_compiler.tileops.hints import lower_hint
+from tile_compiler.tileops.prefetch import lower_prefetch
 from tile_compiler.tileops.reduce import lower_reduce
 from tile_compiler.tileops.registers import lower_set_max_nreg
 from tile_compiler.tileops.scan import lower_scan
@@ -45,6 +46,7 @@ LOWERINGS: dict[type[ops.TileOp], Lowering] = {
     ops.MbarrierArrive: lower_barrier,
     ops.MbarrierExpectTx: lower_barrier,
     ops.MbarrierWait: lower_barrier,
+    ops.Prefetch: lower_prefetch,
     ops.Print: lower_print,
     ops.Reduce: lower_reduce,
     ops.SafeValue: lower_hint,

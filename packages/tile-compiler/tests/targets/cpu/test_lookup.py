@@ -19,8 +19,8 @@ LOAD, STORE = tir.BufferLoad, tir.BufferStore
 COUNT = 45  # whole vectors and narrower ones
 
 
-def lookup_launch(dtype: str, entries: int, index: str = "uint8") -> LoweredLaunch:
-    """out[i] = table[at[i]], with a copy of the table on chip."""
+def lookup_launch(dtype: str, entries: int, index: str = "uint8", mask: int | None = None) -> LoweredLaunch:
+    """out[i] = table[at[i]], or table[at[i] & mask], with a copy of the table on chip."""
     values, at, out = (
         tir.decl_buffer((n,), d, name)
         for n, d, name in ((entries, dtype, "values"), (COUNT, index, "at"), (COUNT, dtype, "out"))
@@ -29,7 +29,9 @@ def lookup_launch(dtype: str, entries: int, index: str = "uint8") -> LoweredLaun
     i, j = (tir.Var(name, "int32") for name in "ij")
     zero = tir.const(0, "int32")
     fill = tir.For(i, zero, tir.const(entries, "int32"), tir.ForKind.SERIAL, STORE(table, LOAD(values, [i]), [i]))
-    found = LOAD(table, [prim.Cast("int32", LOAD(at, [j]))])
+    chosen = LOAD(at, [j])
+    chosen = chosen if mask is None else chosen & tir.const(mask, index)
+    found = LOAD(table, [prim.Cast("int32", chosen)])
     look = tir.For(j, zero, tir.const(COUNT, "int32"), tir.ForKind.VECTORIZED, STORE(out, found, [j]))
     return LoweredLaunch("tile_main", (values, at, out), (), ((table, 0),), 1024, (), (), tir.SeqStmt([fill, look]))
 
@@ -82,3 +84,54 @@ def test_a_masked_code_is_known_to_be_inside_of_its_table(bound):
     asm = lowered.asm()
     assert "vperm" in asm
     assert "vinsertps" not in asm
+
+
+@pytest.mark.parametrize(
+    ("entries", "mask"), [(16, 15), (32, 31), (64, 63), (8, 7), (4, 3), (13, 7), (16, 7), (32, 15)]
+)
+def test_masked_indices(run, features, entries, mask):
+    """Whatever the other bits are: registers of a whole table look at no more of them."""
+    rng = np.random.default_rng(entries)
+    values, at = rng.standard_normal(entries).astype("float32"), rng.integers(0, 2**32, COUNT).astype(np.uint32)
+    out = np.zeros(COUNT, "float32")
+    assert run(lookup_launch("float32", entries, "uint32", mask), features, values, at, out) == 0
+    np.testing.assert_array_equal(out, values[at & mask])
+
+
+@pytest.mark.parametrize(
+    ("features", "entries", "masks"), [(V3, 8, False), (V4, 16, False), (V4, 8, True), (V3, 16, True)]
+)
+def test_masks_that_registers_make_needless(features, entries, masks):
+    """With AVX2 two registers are chosen from by a bit of the index."""
+    asm = build_object([lookup_launch("float32", entries, "uint32", entries - 1)], features).asm
+    assert any("vpand" in line or "vandps" in line for line in asm.splitlines()) == masks
+
+
+def repeated_launch(span: int, lanes: int, offset: int) -> LoweredLaunch:
+    """out[i, j] = a[i, (j + offset) // span] in vectors of `lanes`."""
+    rows, columns = 3, 64
+    a = tir.decl_buffer((rows, columns), "float32", "a")
+    out = tir.decl_buffer((rows, columns), "float32", "out")
+    i, v, j = (tir.Var(name, "int32") for name in "ivj")
+    zero, at = tir.const(0, "int32"), v * lanes + j
+    store = STORE(out, LOAD(a, [i, prim.FloorDiv(at + offset, tir.const(span, "int32"))]), [i, at])
+    body: tir.Stmt = tir.For(j, zero, tir.const(lanes, "int32"), tir.ForKind.VECTORIZED, store)
+    for var, count in ((v, columns // lanes), (i, rows)):
+        body = tir.For(var, zero, tir.const(count, "int32"), tir.ForKind.SERIAL, body)
+    return LoweredLaunch("tile_main", (a, out), (), (), 1024, (), (), body)
+
+
+@pytest.mark.parametrize(
+    ("span", "offset"), [(2, 0), (4, 0), (8, 0), (16, 0), (4, 4), (8, 16), (4, 2), (3, 0), (64, 0)]
+)
+def test_neighbouring_lanes_that_read_one_element(run, features, span, offset):
+    rng = np.random.default_rng(span)
+    a, out = rng.standard_normal((3, 64)).astype("float32"), np.zeros((3, 64), "float32")
+    assert run(repeated_launch(span, 16, offset), features, a, out) == 0
+    np.testing.assert_array_equal(out, a.ravel()[(np.arange(3)[:, None] * 64 + (np.arange(64) + offset) // span)])
+
+
+def test_they_are_loaded_once():
+    for span, offset, repeated in ((4, 0, True), (4, 8, True), (8, 0, True), (4, 2, False), (3, 0, False)):
+        asm = build_object([repeated_launch(span, 16, offset)], V4).asm
+        assert ("vinsertps" not in asm) == repeated

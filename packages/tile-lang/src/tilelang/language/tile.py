@@ -182,6 +182,32 @@ def _copy_stepped(a: Region, b: Region) -> None:
         store(b.buffer, at(b, y), a.buffer[at(a, x)])
 
 
+def prefetch(tile: Any) -> None:
+    """`T.prefetch(A[i0:i1, j0:j1])`: fetch what will be read of a tensor soon into the caches; changes no result.
+
+    For loops on a CPU that read a tensor where it lies and compute for so long that the processor does not look ahead by
+    itself: fetch what the loop reads a kilobyte or more later. The region may leave the tensor. Other targets ignore it, and
+    the report says so.
+
+    Raises InvalidArgument for a tile on chip.
+    """
+    from tilelang.ir.tile_ir import GLOBAL
+    from tilelang.ops.prefetch import Prefetch
+
+    builder = tile_operator("T.prefetch")
+    region = place("T.prefetch", tile, "the operand")
+    if isinstance(region, Element):  # its line
+        region = region.buffer[tuple(slice(index, index + 1) for index in region.indices)]
+    if region.buffer.scope not in GLOBAL:
+        raise InvalidArgument(
+            "T.prefetch of a tile on chip",
+            found=f"{region.buffer.name} of scope {region.buffer.scope}",
+            expected="a region of a tensor",
+            repair="name the tensor that the tile is copied from",
+        )
+    builder.emit(Prefetch(region.node()).to_stmt(builder.span()))
+
+
 # -- fill -----------------------------------------------------------------------------------------------------
 
 

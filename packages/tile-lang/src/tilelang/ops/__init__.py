@@ -20,6 +20,7 @@ from tilelang.ops.fence import FenceProxyAsync
 from tilelang.ops.fill import Fill
 from tilelang.ops.gemm import Gemm, GemmWarpPolicy
 from tilelang.ops.hints import AnnotateLayout, Hint, ImportSource, SafeValue
+from tilelang.ops.prefetch import Prefetch
 from tilelang.ops.reduce import Reduce
 from tilelang.ops.registers import SetMaxNreg
 from tilelang.ops.scan import Scan
@@ -50,6 +51,7 @@ __all__ = [
     "MbarrierArrive",
     "MbarrierExpectTx",
     "MbarrierWait",
+    "Prefetch",
     "Print",
     "Reduce",
     "SafeValue",

@@ -65,12 +65,13 @@ ONE_INT8 = {
     512: {"block_N": 8, "block_W": 512, "threads": 128},
     0: {"block_N": 8, "block_W": 128, "threads": 32},
 }
-#: Tokens that a CPU multiplies by vectors of words, the least that holds all; more go through a product of float32. 4096 x
-#: 4096 in nf4 took 6 ms for 4 tokens so, 8 ms by that product, which takes as long for 8 (docs/performance/cpu.md, AVX2).
-CPU_TOKENS = (1, 2, 4)
-#: Codes of a row in a step by vectors of words: long pieces, as memory gives them faster (3.1 ms for 4.2 ms with half as
-#: many, one token), and half as many for the most tokens, whose x fills the caches (5.6 ms for 9.9 ms).
-FEW_CODES = 4096
+#: Tokens that a CPU multiplies by vectors of words, the least that holds all, with the codes of a row in a step: long pieces,
+#: as memory gives them faster, and fewer for more tokens, whose x fills the caches. More tokens go through a product of
+#: float32. 4096 x 4096 in uint4, a core of an EPYC with AVX-512, by 4096, 2048, 1024, 512 codes, ms: 4 tokens 2.3, 1.3, 1.6,
+#: 2.1, 8 tokens 8.8, 6.5, 2.3, 2.9 (3.7 by that product), 16 tokens 18.7, 15.6, 9.2, 5.6 (3.6).
+WORDS = {1: 4096, 2: 4096, 4: 2048, 8: 1024}
+#: Without AVX-512, whose registers hold the sums of more: 4 tokens in nf4 6 ms so, 8 ms by that product.
+WORDS_OF_AVX2 = {1: 4096, 2: 4096, 4: 2048}
 #: Tokens of a tile of the product of float32, and codes of a row in a step.
 COLUMNS = (8, 16, 32, 64)
 STEP_CODES = 512
@@ -103,8 +104,8 @@ def plan(problem: DequantProblem, target: Target) -> Plan:
         tokens = _tokens(problem.m, target)
         why = f"{tokens} tokens in a tile of integer matrix instructions, weights decoded in registers"
         return Plan.of({"product": _product_int8(problem, False, _arguments(problem, target, tokens))}, why, SOURCE)
-    if target.kind == "cpu" and problem.m <= CPU_TOKENS[-1]:
-        why = f"at most {CPU_TOKENS[-1]} tokens: vectors of words"
+    if target.kind == "cpu" and problem.m <= (most := max(_codes(target))):
+        why = f"at most {most} tokens: vectors of words"
         return Plan.of({"product": _words(problem, target)}, why, SOURCE)
     if problem.m >= MANY:
         return _in_two(problem, target)
@@ -289,8 +290,7 @@ def _sum(problem: DequantProblem) -> KernelSpec:
 
 
 def _words(problem: DequantProblem, target: Target) -> KernelSpec:
-    tokens = next(t for t in CPU_TOKENS if t >= problem.m)
-    codes = FEW_CODES if tokens < CPU_TOKENS[-1] else FEW_CODES // 2
+    tokens, codes = next(item for item in _codes(target).items() if item[0] >= problem.m)
     return KernelSpec.of(
         "dequantize",
         "words",
@@ -301,6 +301,10 @@ def _words(problem: DequantProblem, target: Target) -> KernelSpec:
         block_N=128,
         **_steps(problem, target, codes),
     )
+
+
+def _codes(target: Target) -> dict[int, int]:
+    return WORDS_OF_AVX2 if target.arch == "x86-64-v3" else WORDS
 
 
 def _by_float32(problem: DequantProblem, steps: dict[str, int]) -> dict[str, KernelSpec]:
@@ -328,15 +332,14 @@ def _by_float32(problem: DequantProblem, steps: dict[str, int]) -> dict[str, Ker
 
 
 def _steps(problem: DequantProblem, target: Target, codes: int) -> dict[str, int]:
-    """Words of a step of so many codes, and of a vector: as many as a register holds, if these have one scale."""
+    """Words of a step of so many codes, and of a vector: as many as a register holds."""
     bits = FORMATS[problem.format].bits
-    wide = target.arch.startswith("x86-64-v4") and problem.group * bits // 32 % 16 == 0
-    return {"block_W": codes * bits // 32, "lanes": 16 if wide else 8}
+    return {"block_W": codes * bits // 32, "lanes": 16 if target.arch.startswith("x86-64-v4") else 8}
 
 
 #: Formats with the group of their scales that wheels hold kernels for, and rows of x that together meet every tile.
 SHIPPED = (("uint4", 128), ("int4", 128), ("nf4", 64), ("fp4", 64), ("mxfp4", 32))
-SHIPPED_ROWS = (*CPU_TOKENS, *TOKENS, MANY)
+SHIPPED_ROWS = (*WORDS, *TOKENS, MANY)
 
 
 def shipped(target: Target) -> Iterator[KernelSpec]:

@@ -437,9 +437,10 @@ def words(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, table, toke
     """For a CPU and few tokens, `tokens` at a time: the lanes of a vector are neighbouring words, of which each gives the
     code of one place. x is put in that order once for `block_N` rows of W, `block_W` words a step.
 
-    W is read straight from memory in whole steps, which are inside of it by their count; what is left is copied.
+    W is read straight from memory in whole steps, which are inside of it by their count, each row while two before it are
+    multiplied; what is left is copied.
     """
-    per = 32 // bits
+    per, ahead = 32 // bits, 2
     span = group // per if group else 0  # words of one group
     rows = max(1, block_W // span) if group else 1  # groups of a step
     m, n, length, groups = (T.dynamic(name) for name in ("m", "n", "words", "groups"))
@@ -462,8 +463,9 @@ def words(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, table, toke
             x = T.alloc_fragment((tokens, per, block_W), "float32")
             x_sum = T.alloc_fragment((tokens, block_W), "float32")
             packed = T.alloc_fragment((block_N, block_W), "uint32")
-            scale_of = T.alloc_fragment((rows, block_N), "float32")
-            zero_of = T.alloc_fragment((rows, block_N), "float32")
+            numbers = T.alloc_shared((rows, block_N), "float32")  # as they lie, and those of a row side by side
+            scale_of = T.alloc_shared((block_N, rows), "float32")
+            zero_of = T.alloc_shared((block_N, rows), "float32")
             sums = T.alloc_fragment((tokens, block_N, lanes), "float32")
             total = T.alloc_fragment((tokens, block_N), "float32")
             if table:
@@ -475,39 +477,48 @@ def words(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, table, toke
                 for t, c, w in T.Parallel(tokens, per, block_W):
                     x[t, c, w] = T.cast(X[bm * tokens + t, (first + w) * per + c], "float32")
                 row = first * per // group if group else 0
-                T.copy(scales[row : row + rows, bn * block_N : (bn + 1) * block_N], scale_of)
+                T.copy(scales[row : row + rows, bn * block_N : (bn + 1) * block_N], numbers)
+                for i, r in T.Parallel(block_N, rows):
+                    scale_of[i, r] = numbers[r, i]
                 if zeros:
-                    T.copy(zero_points[row : row + rows, bn * block_N : (bn + 1) * block_N], zero_of)
+                    T.copy(zero_points[row : row + rows, bn * block_N : (bn + 1) * block_N], numbers)
+                    for i, r in T.Parallel(block_N, rows):
+                        zero_of[i, r] = numbers[r, i]
                     T.clear(x_sum)
                     for t, c in T.grid(tokens, per):
                         for w in T.Parallel(block_W):
                             x_sum[t, w] += x[t, c, w]
 
             @T.macro
-            def multiply(word_at, count):
-                for i, j in T.Parallel(block_N, lanes):
+            def multiply(i, word_at, count):
+                for j in T.Parallel(lanes):
                     for v in T.serial(count):
                         at = v * lanes + j
-                        word = word_at(i, at)
+                        word = word_at(at)
                         parts = [0.0 for _ in those]
                         for c in places:
                             weight = number(word, c, value_of if table else None)
                             parts = [weight * x[t, c, at] + parts[t] for t in those]
                         place = (v * lanes if span % lanes == 0 else at) // span if group else 0
                         for t in those:
-                            part = parts[t] - zero_of[place, i] * x_sum[t, at] if zeros else parts[t]
-                            sums[t, i, j] += part * scale_of[place, i]
+                            part = parts[t] - zero_of[i, place] * x_sum[t, at] if zeros else parts[t]
+                            sums[t, i, j] += part * scale_of[i, place]
 
             T.clear(sums)
             whole = length // block_W
             for step in T.serial(whole):
-                prepare(step * block_W)
-                multiply(lambda i, at: W[bn * block_N + i, step * block_W + at], block_W // lanes)
+                first = step * block_W
+                prepare(first)
+                for i in T.serial(block_N):
+                    row = bn * block_N + i
+                    T.prefetch(W[row + ahead, first : first + block_W])
+                    multiply(i, lambda at: W[row, first + at], block_W // lanes)
             rest = length - whole * block_W
             if rest > 0:
                 prepare(whole * block_W)
                 T.copy(W[bn * block_N, whole * block_W], packed)
-                multiply(lambda i, at: packed[i, at], T.min(T.ceildiv(rest, lanes), block_W // lanes))
+                for i in T.serial(block_N):
+                    multiply(i, lambda at: packed[i, at], T.min(T.ceildiv(rest, lanes), block_W // lanes))
             T.reduce_sum(sums, total, dim=2)
             for t, i in T.Parallel(tokens, block_N):
                 y = total[t, i]
@@ -560,8 +571,9 @@ def product_float32(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, t
             x = T.alloc_shared((per * block_W, block_M), "float32")
             decoded = T.alloc_shared((block_N, per * block_W), "float32")
             packed = T.alloc_fragment((block_N, block_W), "uint32")
-            scale_of = T.alloc_fragment((parts, block_N), "float32")
-            less = T.alloc_fragment((parts, block_N), "float32")
+            numbers = T.alloc_shared((parts, block_N), "float32")  # as they lie, and those of a row side by side
+            scale_of = T.alloc_shared((block_N, parts), "float32")
+            less = T.alloc_shared((block_N, parts), "float32")
             acc = T.alloc_fragment((block_N, block_M), "float32")
             if table:
                 value_of = T.alloc_shared((2**bits,), "float32")
@@ -572,17 +584,21 @@ def product_float32(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, t
                 T.copy(X[step, 0, bm * block_M], x)
                 T.copy(W[bn * block_N, step * block_W], packed)
                 row = step * block_W * per // group if group else 0
-                T.copy(scales[row : row + parts, bn * block_N : (bn + 1) * block_N], scale_of)
+                T.copy(scales[row : row + parts, bn * block_N : (bn + 1) * block_N], numbers)
+                for i, r in T.Parallel(block_N, parts):
+                    scale_of[i, r] = numbers[r, i]
                 if zeros:
-                    T.copy(zero_points[row : row + parts, bn * block_N : (bn + 1) * block_N], less)
-                    for r, i in T.Parallel(parts, block_N):
-                        less[r, i] *= scale_of[r, i]
+                    T.copy(zero_points[row : row + parts, bn * block_N : (bn + 1) * block_N], numbers)
+                    for i, r in T.Parallel(block_N, parts):
+                        less[i, r] = numbers[r, i]
+                    for i, r in T.Parallel(block_N, parts):
+                        less[i, r] *= scale_of[i, r]
                 for i, v, j in T.Parallel(block_N, block_W // lanes, lanes):
                     at = v * lanes + j
                     part = (v * lanes if span % lanes == 0 else at) // span
                     for c in places:
-                        weight = number(packed[i, at], c, value_of if table else None) * scale_of[part, i]
-                        decoded[i, c * block_W + at] = weight - less[part, i] if zeros else weight
+                        weight = number(packed[i, at], c, value_of if table else None) * scale_of[i, part]
+                        decoded[i, c * block_W + at] = weight - less[i, part] if zeros else weight
                 T.gemm(decoded, x, acc)
             for i, j in T.Parallel(block_M, block_N):
                 y = acc[j, i]

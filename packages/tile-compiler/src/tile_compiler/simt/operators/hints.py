@@ -8,7 +8,7 @@ from tile_compiler.simt.operators.expand import Expansion
 from tile_compiler.simt.plan_clusters import WISH
 from tile_compiler.simt.rasterize_grid import Panels
 from tilelang.ir import tile_ir
-from tilelang.ops import Hint, ImportSource
+from tilelang.ops import Hint, ImportSource, Prefetch
 
 
 def expand_hint(op: Hint, to: Expansion) -> Any:
@@ -26,6 +26,12 @@ def expand_hint(op: Hint, to: Expansion) -> Any:
     else:
         to.ctx.panels[to.kernel.index] = panels
         to.ctx.report.note(to.span, f"blocks run in panels of {panels.size}, by {panels.order}")
+    return tile_ir.sequence([])
+
+
+def expand_prefetch(op: Prefetch, to: Expansion) -> Any:
+    """`tl.prefetch(tile)` -> nothing: blocks that wait leave a GPU's memory to others."""
+    to.ctx.report.note(to.span, "T.prefetch has no effect on this target")
     return tile_ir.sequence([])
 
 

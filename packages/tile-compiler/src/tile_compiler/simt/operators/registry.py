@@ -18,7 +18,7 @@ from tile_compiler.simt.operators.dependent import lower_dependent
 from tile_compiler.simt.operators.fence import lower_fence
 from tile_compiler.simt.operators.fill import expand_fill
 from tile_compiler.simt.operators.gemm import GemmRule, expand_gemm, gemm_rule
-from tile_compiler.simt.operators.hints import expand_hint, expand_import_source
+from tile_compiler.simt.operators.hints import expand_hint, expand_import_source, expand_prefetch
 from tile_compiler.simt.operators.lower_gemm import lower_gemm
 from tile_compiler.simt.operators.lower_reduce import lower_reduce
 from tile_compiler.simt.operators.reduce import expand_reduce, reduce_rule
@@ -59,6 +59,7 @@ TWINS: dict[type[ops.TileOp], Twin] = {
     ops.MbarrierArrive: Twin(lower=lower_arrive),
     ops.MbarrierExpectTx: Twin(lower=lower_expect),
     ops.MbarrierWait: Twin(lower=lower_wait),
+    ops.Prefetch: Twin(expand_prefetch),
     ops.Print: Twin(expand_print),
     ops.Reduce: Twin(expand_reduce, reduce_rule, lower_reduce, lambda op: f"T.reduce_{op.kind}"),
     ops.SafeValue: Twin(lower=nothing),

@@ -1,16 +1,17 @@
-"""Lines that a GEMM kernel fetches into the caches while it multiplies, a few at a time.
+"""Lines that are fetched into the caches: by a GEMM kernel while it multiplies, a few at a time, and by `T.prefetch`.
 
 The products leave the memory idle; all lines at once would hold up the kernel's own loads (docs/performance/cpu.md).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx as tir
 
-from tile_compiler.context import Ahead
+from tile_compiler.context import Ahead, Fetch
 
 from .llvm_text import Function, Value
 
@@ -68,3 +69,28 @@ class Share:
 def power_of_two(least: int) -> int:
     """The power of two from `least` on."""
     return 1 << (least - 1).bit_length()
+
+
+def fetched(piece: Fetch) -> Any:
+    """The statement that fetches a piece of memory into the second cache."""
+    return tir.Evaluate(tir.call_extern("void", "tl.fetch.lines", piece.address, piece.size))
+
+
+def _fetch(name: str, what: str) -> Function:
+    """`void tl.fetch.lines(ptr at, i64 bytes)`: the lines from that of `at` on."""
+    f = Function(name, "void", [("at", "ptr"), ("bytes", "i64")], inline=False)
+    at, size = f.args
+    f.block("entry")
+    f.line(f"br i1 {size.compare('sgt', 0).text}, label %lines, label %done")
+    f.block("lines")
+    f.line("%offset = phi i64 [ 0, %entry ], [ %offset.next, %lines ]")
+    f.fetch(f.anywhere(at, f.raw("i64", "%offset")), level=2)
+    f.line(f"%offset.next = add nuw nsw i64 %offset, {LINE}")
+    f.line(f"%more = icmp slt i64 %offset.next, {size.text}")
+    f.line("br i1 %more, label %lines, label %done")
+    f.block("done")
+    f.ret()
+    return f
+
+
+WRITERS: dict[str, Callable[..., Function]] = {"fetch": _fetch}

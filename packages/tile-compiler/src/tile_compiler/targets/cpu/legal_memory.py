@@ -16,7 +16,7 @@ from tvm.ir import prim
 from tilelang.ir.dtypes import dtype_of as dtype_facts
 
 from . import lookup
-from .expressions import const_like, dtype_of, scalar_of, with_lanes
+from .expressions import BINARY, const_like, dtype_of, scalar_of, with_lanes
 from .features import CpuFeatures
 from .flatten import FlatBody, Root, storage_bytes, storage_dtype
 
@@ -86,7 +86,16 @@ class LegalMemory:
         if self._is_packed(root, scalar):
             return self._load_packed(root, scalar, index, lanes)
         dtype = storage_dtype(scalar)
+        if (found := _repeated(index)) is not None:
+            first, span = found
+            few = lanes // span
+            if few == 1:
+                return prim.Broadcast(self.load(flat, first), lanes)
+            value = self.load(flat, prim.Ramp(first, tir.const(1, "int64"), few))
+            return tir.call_pure_extern(with_lanes(dtype, lanes), f"tl.repeat.{dtype}.{few}.{lanes}", value)
         if (name := self._lookup(root, dtype, index)) is not None:
+            if lookup.looks_at(root.size // storage_bytes(dtype), self.features):
+                index = _without_mask(index, root.size // storage_bytes(dtype))
             table, at = self.address(flat, tir.const(0, "int64")), prim.Cast(with_lanes("int32", lanes), index)
             return tir.call_extern(with_lanes(dtype, lanes), name, table, at)
         if not root.raw:
@@ -167,6 +176,51 @@ class LegalMemory:
 
 def _contiguous(index: Any) -> bool:
     return isinstance(index, prim.Ramp) and isinstance(index.stride, prim.IntImm) and int(index.stride.value) == 1
+
+
+def _repeated(index: Any) -> tuple[Any, int] | None:
+    """(first, span) of an index whose lanes are first + lane // span, for a span of two lanes and more."""
+    lanes = scalar_of(dtype_of(index))[1]
+    if lanes == 1 or isinstance(index, (prim.Ramp, prim.Broadcast)):
+        return None
+    places = [_place(index, lane) for lane in range(lanes)]
+    if any(place is None for place in places):
+        return None
+    analyzer = sym.Analyzer()
+    steps = [analyzer.simplify(place - places[0]) for place in places]
+    if not all(isinstance(step, prim.IntImm) for step in steps):
+        return None
+    found = [int(step.value) for step in steps]
+    span = found.count(0)
+    regular = span > 1 and lanes % span == 0 and found == [lane // span for lane in range(lanes)]
+    return (analyzer.simplify(places[0]), span) if regular else None
+
+
+def _place(index: Any, lane: int) -> Any:
+    """One lane of an index that is computed from ramps and numbers; None for others."""
+    if isinstance(index, prim.Ramp):
+        return index.base + index.stride * lane
+    if isinstance(index, prim.Broadcast):
+        return index.value
+    if type(index) in BINARY:
+        a, b = _place(index.a, lane), _place(index.b, lane)
+        return None if a is None or b is None else type(index)(a, b)
+    if isinstance(index, prim.Cast):
+        value = _place(index.value, lane)
+        return None if value is None else prim.Cast(scalar_of(dtype_of(index))[0], value)
+    return None
+
+
+def _without_mask(index: Any, entries: int) -> Any:
+    """The index without a mask of all bits that count for so many entries."""
+    inner = index
+    while isinstance(inner, prim.Cast):
+        inner = inner.value
+    mask = inner.b if isinstance(inner, prim.BitwiseAnd) else None
+    number = mask.value if isinstance(mask, prim.Broadcast) else mask
+    if not isinstance(number, prim.IntImm) or int(number.value) != entries - 1:
+        return index
+    return inner.a if dtype_facts(scalar_of(dtype_of(inner))[0]).bits <= 32 else index
 
 
 def _multiple_of(value: Any, factor: int) -> bool:

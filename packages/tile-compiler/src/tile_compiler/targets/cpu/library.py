@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 
 from tilelang.ir.dtypes import dtype_of as dtype_facts
 
-from . import conversions, gemm_dots, gemm_kernels, gemm_streams, lookup, math, tile_kernels
+from . import ahead, conversions, gemm_dots, gemm_kernels, gemm_streams, lookup, math, tile_kernels
 from .conversions import llvm_scalar
 from .flatten import storage_dtype
 from .llvm_text import Function, Value, bits_of, mangle, vector
@@ -101,6 +101,14 @@ def _gather(name: str, dtype: str, lanes: str) -> Function:
         element = f.load(scalar, f.at(pointer, offset), align)
         result = f.emit(type_, f"insertelement {result.typed()}, {element.typed()}, i64 {i}")
     f.ret(result)
+    return f
+
+
+def _repeat(name: str, dtype: str, few: str, lanes: str) -> Function:
+    """Each of `few` elements in as many neighbouring lanes."""
+    scalar, each = _element(dtype)[0], int(lanes) // int(few)
+    f = Function(name, vector(scalar, int(lanes)), [("x", vector(scalar, int(few)))])
+    f.ret(f.shuffle(f.args[0], f.args[0], [lane // each for lane in range(int(lanes))]))
     return f
 
 
@@ -227,6 +235,7 @@ _WRITERS: dict[str, Callable[..., Function]] = {
     "load": _load,
     "store": _store,
     "gather": _gather,
+    "repeat": _repeat,
     "scatter": _scatter,
     "lookup": _lookup,
     "unpack": _unpack,
@@ -237,6 +246,7 @@ _WRITERS: dict[str, Callable[..., Function]] = {
     "wrapping": _wrapping,
     "division": _division,
     "atomic": _atomic,
+    **ahead.WRITERS,
     **gemm_dots.WRITERS,
     **gemm_kernels.WRITERS,
     **gemm_streams.WRITERS,

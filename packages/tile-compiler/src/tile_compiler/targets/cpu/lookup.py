@@ -24,6 +24,11 @@ def helper_name(dtype: str, entries: int, lanes: int, features: CpuFeatures) -> 
     return f"tl.lookup.{dtype}.{entries}.{lanes}.{features.lanes(32)}"
 
 
+def looks_at(entries: int, features: CpuFeatures) -> bool:
+    """Whether a look-up looks at no more bits of an index than count for so many entries, which fill their registers."""
+    return entries >= features.lanes(32) and not entries & entries - 1
+
+
 def write(name: str, dtype: str, entries: int, lanes: int, width: int) -> Function:
     """`f(table, indices)`, with registers of `width` elements of 32 bits."""
     scalar = llvm_scalar(dtype)

@@ -9,7 +9,7 @@ from tvm import ir
 from tvm import tirx as tir
 
 from tile_compiler import pipeline
-from tile_compiler.context import CompileContext, InTensors, TileProduct, plain_options
+from tile_compiler.context import CompileContext, Fetch, InTensors, TileProduct, plain_options
 from tile_compiler.loops.turned import Turn
 from tile_compiler.passes.lower_tile_ops import alias_roots
 from tile_compiler.passes.plan_scratch import scratch_of
@@ -61,12 +61,18 @@ class CpuTarget:
             whole = turn.itemsize in (2, 4) and turn.columns % (lanes * 4 // turn.itemsize) == 0 and turn.rows >= lanes
             return transposed(turn, lanes) if whole else None
 
+        def fetch(piece: Fetch) -> Any:
+            from tile_compiler.targets.cpu.ahead import fetched
+
+            return fetched(piece)
+
         return CompileContext(
             features=features,
             options=plain_options(options),
             tile_product=product,
             in_place=in_place,
             turned_copy=turned_copy,
+            fetch=fetch,
         )
 
     def build(self, func: tir.PrimFunc, signature: Signature, ctx: CompileContext) -> Built:
