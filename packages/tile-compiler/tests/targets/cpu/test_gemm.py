@@ -9,8 +9,9 @@ from tvm import tirx as tir
 from tile_compiler.targets.cpu.codegen import build_object
 from tile_compiler.targets.cpu.features import V3, V4_AMX, V4_BF16_VNNI, CpuFeatures
 from tile_compiler.targets.cpu.gemm import GemmSpec, Operand, balanced, choose_instruction, emit_gemm, register_tile
-from tile_compiler.targets.cpu.gemm_dots import dots_of
+from tile_compiler.targets.cpu.gemm_dots import MOST_BYTES_BESIDE_TILES, dots_of
 from tile_compiler.targets.cpu.instructions.multiply_accumulate import FMA_F32, VPMADDWD
+from tile_compiler.targets.cpu.instructions.tile_multiply import TileMultiply
 from tile_compiler.targets.cpu.lowered import LoweredLaunch
 from tilelang.interpreter import numerics
 from tilelang.ir.dtypes import DType, dtype_of
@@ -130,13 +131,16 @@ def test_few_rows_by_a_transposed_matrix(types, bits, run, scratch, monkeypatch)
     "types", [t for t in TYPES if t[2] == "int32" and t[0] != "int32"], ids=lambda t: "-".join(t[:3])
 )
 def test_few_rows_of_bytes_by_a_transposed_matrix(types, run, scratch, features):
-    """Widened as they are loaded, on every level; integers of 16 bits are not."""
+    """Widened as they are loaded, on every level, beside tile registers one or two rows; integers of 16 bits are not."""
     for shape in ((1, 16, 64), (1, 37, 150), (3, 4, 131), (5, 3, 166), (8, 9, 256)):
-        op = dots_of(spec_of(shape, types), choose_instruction(*types[:3], features))
-        assert op is (None if types[0] == "int16" else VPMADDWD)
+        chosen = choose_instruction(*types[:3], features)
+        tiles = isinstance(chosen, TileMultiply) and shape[0] > MOST_BYTES_BESIDE_TILES
+        assert dots_of(spec_of(shape, types), chosen) is (None if types[0] == "int16" or tiles else VPMADDWD)
         check(run, scratch, types, shape, features, turn_b=True)
     assert dots_of(spec_of((9, 16, 512), types), VPMADDWD) is None
     assert dots_of(spec_of((4, 16, 63), types), VPMADDWD) is None
+    beside = [dots_of(spec_of((m, 16, 512), types), choose_instruction(*types[:3], V4_AMX)) for m in (2, 3)]
+    assert beside == ([None] * 2 if types[0] == "int16" else [VPMADDWD, None])
 
 
 def test_few_rows_of_bfloat16_by_a_transposed_matrix(run, scratch, features):

@@ -87,6 +87,7 @@ def split(problem: DecodeProblem, tiles: Tiles, target: Target) -> KernelSpec:
         block_N=tiles.block_N,
         stages=tiles.stages,
         threads=tiles.threads,
+        **({"ahead": True} if target.kind == "cpu" else {}),
     )
 
 

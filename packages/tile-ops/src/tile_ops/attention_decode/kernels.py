@@ -15,8 +15,9 @@ LOG2_E = math.log2(math.e)
 LOWEST = -1e30
 
 
-def split(dtype, dim, page_size, softcap, block_H, block_N, stages, threads):
-    """A block computes `block_H` heads of Q that share a head of K over one run of a sequence's keys.
+def split(dtype, dim, page_size, softcap, block_H, block_N, stages, threads, ahead=False):
+    """A block computes `block_H` heads of Q that share a head of K over one run of a sequence's keys. `ahead`: what a tile of V
+    and the next one of K are copied from is fetched while the products before are made.
 
     `group` heads of Q share a head of K, in `blocks` blocks. Parts: (batch, splits, heads, dim), each run's result; Lse:
     (batch, splits, heads), base 2, LOWEST without keys.
@@ -66,6 +67,13 @@ def split(dtype, dim, page_size, softcap, block_H, block_N, stages, threads):
             first = first_tile + s * run
             end = T.min(first + run, T.ceildiv(length, block_N))
 
+            @T.macro
+            def fetch(X, tile):
+                for p in pieces:
+                    key = tile * block_N + p * rows
+                    page = Table[b, T.min(key // page_size, columns - 1)]
+                    T.prefetch(X[page, key % page_size : key % page_size + rows, head_kv, :])
+
             for i, d in T.Parallel(block_H, dim):
                 Q_tile[i, d] = T.if_then_else(within + i < group, Q[b, head + i, d], 0)
             T.clear(out)
@@ -79,6 +87,8 @@ def split(dtype, dim, page_size, softcap, block_H, block_N, stages, threads):
                         K[page, key % page_size : key % page_size + rows, head_kv, :],
                         K_tile[p * rows : (p + 1) * rows, :],
                     )
+                if ahead:
+                    fetch(V, k)
                 T.gemm(Q_tile, K_tile, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullCol, clear_accum=True)
                 if softcap:
                     for i, j in T.Parallel(block_H, block_N):
@@ -109,6 +119,8 @@ def split(dtype, dim, page_size, softcap, block_H, block_N, stages, threads):
                 if (k + 1) * block_N > length:  # what a page holds past the end may be anything, and 0 * NaN is NaN
                     for j, d in T.Parallel(block_N, dim):
                         V_tile[j, d] = T.if_then_else(k * block_N + j < length, V_tile[j, d], 0)
+                if ahead:
+                    fetch(K, k + 1)
                 T.gemm(weights, V_tile, out, policy=T.GemmWarpPolicy.FullCol)
 
             for i, d in T.Parallel(block_H, dim):
