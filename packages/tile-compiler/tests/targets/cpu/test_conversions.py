@@ -6,8 +6,12 @@ import warnings
 
 import numpy as np
 import pytest
+from tvm import tirx as tir
 from tvm.ir import prim
 
+from tile_compiler.targets.cpu.codegen import build_object
+from tile_compiler.targets.cpu.features import V3, V4_BF16_VNNI
+from tile_compiler.targets.cpu.lowered import LoweredLaunch
 from tilelang.interpreter import numerics
 from tilelang.ir.dtypes import DType, dtype_of
 
@@ -97,3 +101,17 @@ def test_scalar_code_and_other_levels_agree(target, elementwise, features):
         got = elementwise(lambda v: prim.Cast(target, v), [x], ["float32"], target, features, vector=vector)
         ok = same(got, expected, dtype_of(target))
         assert ok.all(), (vector, x[~ok][:5], got[~ok][:5], expected[~ok][:5])
+
+
+@pytest.mark.parametrize(
+    ("features", "lanes", "native"), [(V3, 8, False), (V4_BF16_VNNI, 16, True), (V4_BF16_VNNI, 4, False)]
+)
+def test_bfloat16_is_rounded_by_an_instruction_where_there_is_one(features, lanes, native):
+    """But for vectors that have denormals, which it takes for zeros: `samples` has vectors with and without."""
+    x, out = tir.decl_buffer((lanes,), "float32", "x"), tir.decl_buffer((lanes,), "bfloat16", "out")
+    i = tir.Var("i", "int32")
+    store = tir.BufferStore(out, prim.Cast("bfloat16", tir.BufferLoad(x, [i])), [i])
+    loop = tir.For(i, tir.const(0, "int32"), tir.const(lanes, "int32"), tir.ForKind.VECTORIZED, store)
+    asm = build_object([LoweredLaunch("tile_main", (x, out), (), (), 64, (), (), loop)], features).asm
+    assert ("vcvtneps2bf16" in asm) == native
+    assert ("vfpclassps" in asm) == native

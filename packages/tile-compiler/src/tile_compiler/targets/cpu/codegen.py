@@ -110,7 +110,7 @@ def inner_function(launch: LoweredLaunch, features: CpuFeatures) -> tuple[Any, s
     body = legalize(body, memory)
     done = tir.Return(tir.const(0, "int32"))
     helpers = helpers_in(body)
-    imported = [_import(text)] if (text := inline_text(helpers)) else []
+    imported = [_import(text)] if (text := inline_text(helpers, features)) else []
     body = tile_ir.sequence([*memory.declarations, body, *imported, done])
     tiles = any(map(uses_tiles, helpers))
     if tiles:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .features import CpuFeatures
 from .llvm_text import Function, Value, mangle, split, vector
 
 
@@ -49,6 +50,10 @@ SMALL_FLOATS = {
 _FLOATS = ("float16", "bfloat16", "float32", "float64", "float8_e8m0fnu")
 
 
+#: A class of VFPCLASSPS.
+_DENORMAL = 0x20
+
+
 def _is_integer(dtype: str) -> bool:
     return dtype not in _FLOATS and dtype not in SMALL_FLOATS
 
@@ -85,6 +90,32 @@ def conversion(name: str, source: str, target: str, lanes: int) -> Function:
     else:
         single = _to_odd_float32(f, x) if source == "float64" else to_float(f, x, source)
         f.ret(_from_wide(f, single, target))
+    return f
+
+
+def native(name: str, source: str, target: str, lanes: int, features: CpuFeatures) -> Function | None:
+    """The same by an instruction for it; None where there is none.
+
+    `vcvtneps2bf16` rounds as `_encode_bfloat`, but takes denormals for zeros: a vector that has one goes the long way.
+    """
+    bits = 32 * lanes
+    if (source, target) != ("float32", "bfloat16") or not features.bf16 or bits not in (256, 512):
+        return None
+    f = Function(name, vector("i16", lanes), [("x", vector("float", lanes))])
+    x = f.args[0]
+    f.block("entry")
+    denormal = f.call(f"llvm.x86.avx512.fpclass.ps.{bits}", vector("i1", lanes), x, f.const("i32", _DENORMAL))
+    some = f.emit(f"i{lanes}", f"bitcast {denormal.typed()} to i{lanes}").compare("ne", 0)
+    f.line(f"br i1 {some.text}, label %long, label %short")
+    f.block("long")
+    exact = _encode_bfloat(x)
+    f.line("br label %done")
+    f.block("short")
+    halves = f.call(f"llvm.x86.avx512bf16.cvtneps2bf16.{bits}", vector("bfloat", lanes), x)
+    rounded = halves.convert("bitcast", "i16")
+    f.line("br label %done")
+    f.block("done")
+    f.ret(f.emit(exact.type, f"phi {exact.type} [ {exact.text}, %long ], [ {rounded.text}, %short ]"))
     return f
 
 

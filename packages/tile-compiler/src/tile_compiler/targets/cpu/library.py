@@ -17,13 +17,14 @@ from tilelang.ir.dtypes import dtype_of as dtype_facts
 
 from . import ahead, conversions, gemm_dots, gemm_kernels, gemm_streams, lookup, math, tile_kernels
 from .conversions import llvm_scalar
+from .features import CpuFeatures
 from .flatten import storage_dtype
 from .llvm_text import Function, Value, bits_of, mangle, vector
 
 
-def inline_text(names: Iterable[str]) -> str:
+def inline_text(names: Iterable[str], features: CpuFeatures) -> str:
     """LLVM text of the helpers among `names` that are to be inlined; empty for none."""
-    functions = [helper(name) for name in sorted(set(names))]
+    functions = [_native(name, features) or helper(name) for name in sorted(set(names))]
     return _text([f for f in functions if f.inline], set())
 
 
@@ -59,6 +60,16 @@ def helper(name: str) -> Function:
     if kind not in _WRITERS:
         raise ValueError(f"no helper is called {name!r}")
     return _WRITERS[kind](name, *rest)
+
+
+@functools.lru_cache(maxsize=1024)
+def _native(name: str, features: CpuFeatures) -> Function | None:
+    """The function called `name` by an instruction that not all machines have; None for others."""
+    _, kind, *rest = name.split(".")
+    if kind != "cvt":
+        return None
+    source, target, lanes = rest
+    return conversions.native(name, source, target, int(lanes), features)
 
 
 def _conversion(name: str, source: str, target: str, lanes: str) -> Function:
