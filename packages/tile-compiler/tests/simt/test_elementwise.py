@@ -60,6 +60,34 @@ def test_static_copy_moves_16_bytes_without_predicates(check_each_pass: Any, low
     assert ctx.alignments == {"A": 16, "B": 16}
 
 
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "gfx942"])
+def test_what_is_cleared_first_lies_where_vectors_are_loaded(check_each_pass: Any, lower: Any, arch: str) -> None:
+    """T.clear touches no memory: it follows the loops that do, and rows' statistics follow both."""
+
+    @T.prim_func
+    def dots(A: T.Tensor((64, 512), "float16"), B: T.Tensor((64, 512), "float16"), C: T.Tensor((16,), "float32")):
+        with T.Kernel(1, threads=128):
+            acc = T.alloc_fragment((16, 512), "float32")
+            total = T.alloc_fragment((16,), "float32")
+            T.clear(acc)
+            T.clear(total)
+            for k in T.serial(4):
+                for i, j in T.Parallel(16, 512):
+                    acc[i, j] += T.cast(A[k * 16 + i, j], "float32") * T.cast(B[k * 16 + i, j], "float32")
+            T.reduce_sum(acc, total, dim=1)
+            for i in T.Parallel(16):
+                C[i] = total[i]
+
+    text = lower(dots, arch)[0].steps[-1].after.script()
+    loads = [line for line in text.splitlines() if "= A[" in line or "= B[" in line]
+    assert len(loads) >= 2
+    assert all("1, 8)]" in line or "+ 8]" in line for line in loads), loads
+    if arch == "sm_80":
+        rng = np.random.default_rng(0)
+        a, b = (rng.standard_normal((64, 512)).astype("float16") for _ in "ab")
+        check_each_pass(dots, [a, b, np.zeros(16, "float32")], passes=False)
+
+
 def test_row_vector_is_replicated(rng: Any, check_each_pass: Any) -> None:
     @T.prim_func
     def bias(A: T.Tensor((64, 64), "float32"), b: T.Tensor((64,), "float32"), C: T.Tensor((64, 64), "float32")):

@@ -52,10 +52,13 @@ class NestRule(Rule):
 
     @property
     def demand(self) -> int:
-        """Elements of less than a byte need neighbours in one thread; other nests can follow that. A nest with fewer
-        iterations than the block has threads (statistics of rows) follows the others: led by it, rows of a tile would
-        lie in one thread each, and most threads would idle."""
-        return self.accesses.least_width - 1 if math.prod(self.shape) >= self.threads else -1
+        """Elements of less than a byte need neighbours in one thread; other nests can follow that. A nest that touches no memory
+        (as `T.clear` of an accumulator) follows those that do, which load vectors where they lead. One with fewer iterations than
+        the block has threads (statistics of rows) follows all: led by it, rows of a tile would lie in one thread each, and most
+        threads would idle."""
+        if math.prod(self.shape) < self.threads:
+            return -2
+        return self.accesses.least_width - 1 if self.accesses.wide else -1
 
     @cached_property
     def _flat(self) -> dict[int, Ints | None]:
