@@ -20,8 +20,8 @@ of C that a kernel will need, and those that the next round of the loop around r
 multiplies.
 
 C of another type than the accumulator is converted before and rounded after, once per call. The kernels for the first two
-are in `tile_kernels.py`, the others in `gemm_kernels.py`; those of few rows by a transposed B in `gemm_dots.py`,
-or, of a B in a tensor, in `gemm_streams.py`.
+are in `tile_kernels.py`, the others in `gemm_kernels.py`, their packing of B in `gemm_packing.py`; those of few rows by a
+transposed B in `gemm_dots.py`, or, of a B in a tensor, in `gemm_streams.py`.
 """
 
 from __future__ import annotations

@@ -17,11 +17,11 @@ from tvm import tirx as tir
 from tilelang.ir import tile_ir
 
 from .features import CpuFeatures
-from .gemm_kernels import load_masked
 from .gemm_operands import Emitter, GemmSpec, Operand, Stmt, holds, index, unsigned
 from .instructions.multiply_accumulate import ALL, FMA_F32, FMA_F64, VDPBF16PS, VPMADDWD, MultiplyAccumulate
 from .instructions.tile_multiply import TileMultiply
 from .llvm_text import Function, Value, bits_of, split, vector
+from .masks import first_lanes, load_masked
 
 #: Rows up to which B is not packed, and no more than vectors along K, whose sums cost as much: behind them both ways take as
 #: long with AVX2, before them this one 0.3 to 0.9 of the time (docs/performance/cpu.md).
@@ -250,10 +250,8 @@ def _dots(name: str, instruction: str, a_element: str, b_element: str, numbers: 
     f.block("finish")
     sums = {t: f.raw(wide, f"{names[t]}.next") for t in tiles}
     if tail:
-        lanes = ", ".join(f"i1 {'true' if lane < tail else 'false'}" for lane in range(together))
-        mask = f.raw(vector("i1", together), f"<{lanes}>")
         end = steps * together
-        sums = products(f.at(a, end * of_a.size), f.at(b_now, end * of_b.size), sums, mask)
+        sums = products(f.at(a, end * of_a.size), f.at(b_now, end * of_b.size), sums, first_lanes(f, together, tail))
     store_sums(f, op, sums, c_now, shape.c_row, fresh)
     f.block("stored")
     f.line(f"%b.next = getelementptr inbounds i8, ptr %b.now, i64 {shape.cols * shape.b_row}")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 
 from tilelang.ir.dtypes import dtype_of as dtype_facts
 
-from . import ahead, conversions, gemm_dots, gemm_kernels, gemm_streams, lookup, math, tile_kernels
+from . import ahead, conversions, gemm_dots, gemm_kernels, gemm_packing, gemm_streams, lookup, math, tile_kernels
 from .conversions import llvm_scalar
 from .features import CpuFeatures
 from .flatten import storage_dtype
@@ -260,6 +260,7 @@ _WRITERS: dict[str, Callable[..., Function]] = {
     **ahead.WRITERS,
     **gemm_dots.WRITERS,
     **gemm_kernels.WRITERS,
+    **gemm_packing.WRITERS,
     **gemm_streams.WRITERS,
     **tile_kernels.WRITERS,
 }

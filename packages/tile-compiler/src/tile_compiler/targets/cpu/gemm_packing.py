@@ -1,0 +1,257 @@
+"""The packing of B that register-tiled kernels need, as LLVM text: panels[k][column] of units of 4 bytes, or of one element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .llvm_text import Function, Value, bits_of, split, vector
+from .masks import first_lanes, load_masked, some_lanes, store_masked
+
+
+def _loop(f: Function, count: Value, label: str, body: Callable[[Value], None], entry: str) -> None:
+    """`for i in range(count): body(i)` for count >= 1; falls through to the block `<label>.end`."""
+    f.line(f"br label %{label}")
+    f.block(label)
+    f.line(f"%{label}.i = phi i64 [ 0, %{entry} ], [ %{label}.next, %{label} ]")
+    body(f.raw("i64", f"%{label}.i"))
+    f.line(f"%{label}.next = add nuw nsw i64 %{label}.i, 1")
+    f.line(f"%{label}.more = icmp ult i64 %{label}.next, {count.text}")
+    f.line(f"br i1 %{label}.more, label %{label}, label %{label}.end")
+    f.block(f"{label}.end")
+
+
+def _interleave(name: str, bits: str, numbers: str, flags: str) -> Function:
+    """`void name(ptr source, ptr panel, i64 groups)`: rows of B, `group` at a time, to one panel of units.
+
+    numbers: group, lanes, valid columns, source row bytes, panel row bytes, rows of the last group. The source has
+    `cols` elements of `bits` bits in each row; panel[k][j] holds source[group * k + g][j] for g < group. Flag `x`: the
+    top bit of each byte is flipped (int8 <-> uint8 with an offset of 128).
+    """
+    group, lanes, cols, source_row, panel_row, last = (int(n) for n in numbers.split("_"))
+    f = Function(
+        name, "void", [("s", "ptr"), ("d", "ptr"), ("groups", "i64")], inline=False, arg_attrs="noalias nocapture"
+    )
+    source, panel, groups = f.args
+    type_ = vector(f"i{bits}", lanes)
+
+    def write(k: Value | None, rows: int) -> None:
+        position = groups - 1 if k is None else k
+        start = f.at(source, position * (group * source_row))
+        into = f.at(panel, position * panel_row)
+        for first in range(0, cols, lanes):
+            mask = first_lanes(f, lanes, min(lanes, cols - first))
+            read = [
+                load_masked(f, type_, f.at(start, g * source_row + first * int(bits) // 8), 1, mask)
+                for g in range(rows)
+            ]
+            read += [f.const(type_, 0)] * (group - rows)
+            while len(read) > 1:  # zip neighbours, widening the element each time: the first row ends up lowest
+                read = [_zip(f, low, high) for low, high in zip(read[::2], read[1::2])]
+            units = read[0]
+            if "x" in flags:
+                units = units ^ -0x7F7F7F80
+            f.store(units, f.at(into, first * 4), 4)
+
+    f.block("entry")
+    full = groups if last == group else groups - 1
+    some = full.compare("ne", 0)
+    f.line(f"br i1 {some.text}, label %pre, label %k.end")
+    f.block("pre")
+    _loop(f, full, "k", lambda k: write(k, group), "pre")
+    if last != group:
+        write(None, last)
+    f.ret()
+    return f
+
+
+def _pairs(name: str, bits: str, numbers: str, flags: str) -> Function:
+    """`void name(ptr source, ptr panel, i64 rows, i64 pitch, i64 columns)`: so many rows of B, `pitch` bytes apart, to one panel
+    of pairs of them. Beyond so many columns, and beside a last row that is single, the panel has zeros; nothing is read there.
+
+    numbers: lanes, most columns, panel row bytes.
+    """
+    lanes, most, panel_row = (int(n) for n in numbers.split("_"))
+    args = [("s", "ptr"), ("d", "ptr"), ("rows", "i64"), ("pitch", "i64"), ("columns", "i64")]
+    f = Function(name, "void", args, inline=False, arg_attrs="noalias nocapture")
+    source, panel, rows, pitch, columns = f.args
+    type_ = vector(f"i{bits}", lanes)
+    f.block("entry")
+    starts = range(0, most, lanes)
+    masks = [some_lanes(f, lanes, columns - first) for first in starts]
+
+    def write(pair: Value, single: bool) -> None:
+        into, start = f.at(panel, pair * panel_row), f.at(source, pair * pitch * 2)
+        for first, mask in zip(starts, masks):
+            at = f.at(start, first * int(bits) // 8)
+            low = load_masked(f, type_, at, 1, mask)
+            high = f.const(type_, 0) if single else load_masked(f, type_, f.at(at, pitch), 1, mask)
+            f.store(_zip(f, low, high), f.at(into, first * 4), 4)
+
+    whole = rows >> 1
+    f.line(f"br i1 {whole.compare('ne', 0).text}, label %pre, label %k.end")
+    f.block("pre")
+    _loop(f, whole, "k", lambda pair: write(pair, False), "pre")
+    f.line(f"br i1 {(rows & 1).compare('ne', 0).text}, label %last, label %done")
+    f.block("last")
+    write(whole, True)
+    f.line("br label %done")
+    f.block("done")
+    f.ret()
+    return f
+
+
+def _zip(f: Function, low: Value, high: Value) -> Value:
+    scalar, lanes = split(low.type)
+    both = f.shuffle(low, high, [half * lanes + i for i in range(lanes) for half in (0, 1)])
+    type_ = vector(f"i{2 * bits_of(scalar)}", lanes)
+    return f.emit(type_, f"bitcast {both.typed()} to {type_}")
+
+
+def _transpose(name: str, bits: str, numbers: str, flags: str) -> Function:
+    """`void name(ptr source, ptr panel, i64 blocks)`: columns of a transposed B to one panel.
+
+    numbers: lanes, valid rows, valid units of the last block, source row bytes, panel row bytes. Source row j holds
+    the units of column j of B; panel[k][j] = source[j][k]. A block is `lanes` units of k. Flag `x` as in interleave. Units of
+    two bytes are turned by pairs of rows, whose number is whole vectors of pairs: `lanes` are of pairs.
+    """
+    lanes, rows, last, source_row, panel_row = (int(n) for n in numbers.split("_"))
+    unit = int(bits) // 8
+    f = Function(
+        name, "void", [("s", "ptr"), ("d", "ptr"), ("blocks", "i64")], inline=False, arg_attrs="noalias nocapture"
+    )
+    source, panel, blocks = f.args
+    type_, group = vector(f"i{bits}", lanes), 2 if bits == "16" else 1
+
+    def write(block: Value, units: int) -> None:
+        mask = first_lanes(f, lanes, units)
+        start = f.at(source, block * (lanes * unit))
+        into = f.at(panel, block * (lanes * panel_row))
+        for first in range(0, rows, lanes * group):
+            valid = min(lanes * group, rows - first)
+            read = [load_masked(f, type_, f.at(start, (first + j) * source_row), 1, mask) for j in range(valid)]
+            if group > 1:
+                read = [_zip(f, low, high) for low, high in zip(read[::2], read[1::2])]
+            read += [f.const(type_, 0)] * (lanes - len(read))
+            turned = _transpose_square(f, read)
+            for i in range(units):
+                value = turned[i] ^ -0x7F7F7F80 if "x" in flags else turned[i]
+                f.store(value, f.at(into, i * panel_row + first * unit), unit)
+
+    f.block("entry")
+    full = blocks if last == lanes else blocks - 1
+    some = full.compare("ne", 0)
+    f.line(f"br i1 {some.text}, label %pre, label %k.end")
+    f.block("pre")
+    _loop(f, full, "k", lambda k: write(k, lanes), "pre")
+    if last != lanes:
+        write(blocks - 1, last)
+    f.ret()
+    return f
+
+
+def _turn(name: str, bits: str, numbers: str, flags: str) -> Function:
+    """`void name(ptr source, ptr panel, i64 elements, i64 pitch, i64 rows)`: the same of so many elements of so many rows,
+    `pitch` bytes apart. What lies beyond is not read; of the last square of each way the panel holds any numbers there, but
+    zeros in the elements that complete a unit.
+
+    numbers: lanes, most rows, panel row bytes, elements of a unit.
+    """
+    lanes, most, panel_row, group = (int(n) for n in numbers.split("_"))
+    unit, together = int(bits) // 8, lanes * group
+    args = [("s", "ptr"), ("d", "ptr"), ("elements", "i64"), ("pitch", "i64"), ("rows", "i64")]
+    f = Function(name, "void", args, inline=False, arg_attrs="noalias nocapture")
+    source, panel, elements, pitch, rows = f.args
+    type_, loaded = vector(f"i{bits}", lanes), vector(f"i{int(bits) // group}", together)
+
+    def write(block: Value, mask: Value | None, label: str) -> None:
+        start = f.at(source, block * (lanes * unit))
+        into = f.at(panel, block * (lanes * panel_row))
+        for first in range(0, most, lanes):
+            if first:
+                f.line(f"br i1 {rows.compare('ugt', first).text}, label %{label}.{first}, label %{label}.done")
+                f.block(f"{label}.{first}")
+            read = []
+            for j in range(first, min(first + lanes, most)):
+                row = rows.compare("ugt", j).select(pitch * j, 0)  # of a row that is not there the first one
+                found = load_masked(f, loaded, f.at(start, row), unit // group, mask)
+                read.append(found if group == 1 else f.emit(type_, f"bitcast {found.typed()} to {type_}"))
+            read += [f.const(type_, 0)] * (lanes - len(read))
+            for i, value in enumerate(_transpose_square(f, read)):
+                valid = first_lanes(f, lanes, min(lanes, most - first))
+                store_masked(f, value, f.at(into, i * panel_row + first * unit), unit, valid)
+        f.line(f"br label %{label}.done")
+        f.block(f"{label}.done")
+
+    f.block("entry")
+    full, left = elements >> (together.bit_length() - 1), elements & (together - 1)
+    f.line(f"br i1 {full.compare('ne', 0).text}, label %pre, label %rest")
+    f.block("pre")
+    f.line("br label %k")
+    f.block("k")
+    f.line("%k.i = phi i64 [ 0, %pre ], [ %k.next, %whole.done ]")
+    write(f.raw("i64", "%k.i"), None, "whole")
+    f.line("%k.next = add nuw nsw i64 %k.i, 1")
+    f.line(f"%k.more = icmp ult i64 %k.next, {full.text}")
+    f.line("br i1 %k.more, label %k, label %rest")
+    f.block("rest")
+    f.line(f"br i1 {left.compare('ne', 0).text}, label %part, label %end")
+    f.block("part")
+    write(full, some_lanes(f, together, left), "last")
+    f.line("br label %end")
+    f.block("end")
+    f.ret()
+    return f
+
+
+def _transpose_square(f: Function, rows: list[Value]) -> list[Value]:
+    """lanes x lanes elements, by log2(lanes) rounds that swap blocks of 1, 2, 4, ... across pairs of rows."""
+    lanes = len(rows)
+    distance = 1
+    while distance < lanes:
+        new = list(rows)
+        low = [i if not i & distance else i - distance + lanes for i in range(lanes)]
+        high = [i + distance if not i & distance else i + lanes for i in range(lanes)]
+        for i in range(lanes):
+            if not i & distance:
+                new[i] = f.shuffle(rows[i], rows[i + distance], low)
+                new[i + distance] = f.shuffle(rows[i], rows[i + distance], high)
+        rows = new
+        distance *= 2
+    return rows
+
+
+def _row_sums(name: str, kind: str, numbers: str, flags: str) -> Function:
+    """`void name(ptr a, ptr sums, i64 rows)`: sums[i] = factor * sum of row i of an int8 matrix.
+
+    numbers: elements in a row, row bytes, factor (`m` in flags: negative). `kind` is int8 or uint8.
+    """
+    k, row, factor = (int(n) for n in numbers.split("_"))
+    f = Function(
+        name, "void", [("s", "ptr"), ("d", "ptr"), ("rows", "i64")], inline=False, arg_attrs="noalias nocapture"
+    )
+    source, sums, rows = f.args
+    extend = "sext" if kind == "int8" else "zext"
+
+    def write(i: Value) -> None:
+        start = f.at(source, i * row)
+        total = f.const("<16 x i32>", 0)
+        for first in range(0, k, 16):
+            mask = first_lanes(f, 16, min(16, k - first))
+            total = total + load_masked(f, "<16 x i8>", f.at(start, first), 1, mask).convert(extend, "i32")
+        f.declare("llvm.vector.reduce.add.v16i32", "i32", ["<16 x i32>"])
+        one = f.emit("i32", f"call i32 @llvm.vector.reduce.add.v16i32({total.typed()})")
+        f.store(one * (-factor if "m" in flags else factor), f.at(sums, i * 4), 4)
+
+    f.block("entry")
+    _loop(f, rows, "row", write, "entry")
+    f.ret()
+    return f
+
+
+WRITERS: dict[str, Callable[..., Function]] = {
+    "interleave": _interleave,
+    "pairs": _pairs,
+    "transpose": _transpose,
+    "turn": _turn,
+    "row_sums": _row_sums,
+}
