@@ -293,17 +293,20 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel_1(
     acc_1[c] = 0.0f;
   }
   for (int s_1 = 0; s_1 < 4; ++s_1) {
+    alignas(16) float means_part[4];
     // T.Parallel (line 38)
+    *(tl::vec<float, 4> *)means_part =
+        *(const tl::vec<float, 4> *)&means[bx_1 * 262144 + by_1 * 2048 + s_1 * 512 + tx_1 * 4];
     #pragma unroll
-    for (int c = 0; c < 4; ++c) {
-      const int j_4 = c * 128 + tx_1;
-      acc_1[c] += means[bx_1 * 262144 + by_1 * 2048 + s_1 * 512 + j_4] * weights_1[s_1] / total_1;
+    for (int u = 0; u < 4; ++u) {
+      acc_1[u] += means_part[u] * weights_1[s_1] / total_1;
     }
   }
   // T.copy (line 40)
+  tl::vec<tl::half_t, 4> Output_row;
   #pragma unroll
-  for (int c = 0; c < 4; ++c) {
-    const int i = c * 128 + tx_1;
-    Output[bx_1 * 65536 + by_1 * 512 + i] = tl::half_t(acc_1[c]);
+  for (int lane = 0; lane < 4; ++lane) {
+    Output_row[lane] = tl::half_t(acc_1[lane]);
   }
+  *(tl::vec<tl::half_t, 4> *)&Output[bx_1 * 65536 + by_1 * 512 + tx_1 * 4] = Output_row;
 }
