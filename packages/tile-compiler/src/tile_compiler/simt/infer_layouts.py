@@ -17,7 +17,7 @@ from tile_compiler.rewrite import map_kernels
 from tile_compiler.simt.accesses import collect
 from tile_compiler.simt.annotations import settled
 from tile_compiler.simt.context import SimtContext
-from tile_compiler.simt.distribution import linear, replicated
+from tile_compiler.simt.distribution import Distribution, linear, replicated
 from tile_compiler.simt.errors import LayoutConflict
 from tile_compiler.simt.kernel_layouts import KernelLayouts
 from tile_compiler.simt.layout.equations import Level, Rule, Solution, Unknown
@@ -101,11 +101,26 @@ class _Inference(RangeRewriter):
             for b, u in self.found.buffers.items()
             if is_fragment(b)
         ]
-        self.found.solution = self._solved([*rules, *self.views, *defaults])
+        self.found.solution = self._in_order([*rules, *self.views, *defaults])
         for buffer, unknown in self.found.buffers.items():
             if unknown not in self.found.solution.values and is_shared(buffer):
                 self.found.solution.values[unknown] = make_linear_layout(unknown.shape)
         return self.found
+
+    def _in_order(self, rules: list[Rule]) -> Solution:
+        """The solution where nests that touch memory choose first; where that leaves one that cannot be written, or a conflict,
+        the one where all nests choose in their order."""
+        nests = [rule for rule in rules if isinstance(rule, NestRule)]
+        try:
+            solution = self._solved(rules)
+            loops = [solution.values.get(nest.loop) for nest in nests]
+            if all(loop.emittable for loop in loops if isinstance(loop, Distribution)):
+                return solution
+        except LayoutConflict:
+            pass
+        for nest in nests:
+            nest.leads = True
+        return self._solved(rules)
 
     def _solved(self, rules: list[Rule]) -> Solution:
         """The solution. A small tile that two operators want differently is given to every thread."""

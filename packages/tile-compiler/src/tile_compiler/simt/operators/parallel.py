@@ -42,6 +42,8 @@ class NestRule(Rule):
     loop: Unknown
     buffers: Mapping[Any, Unknown]
     threads: int
+    #: Whether a nest that touches no memory chooses as those that do: the order that is left where theirs leads nowhere.
+    leads: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -58,7 +60,7 @@ class NestRule(Rule):
         threads would idle."""
         if math.prod(self.shape) < self.threads:
             return -2
-        return self.accesses.least_width - 1 if self.accesses.wide else -1
+        return self.accesses.least_width - 1 if self.accesses.wide or self.leads else -1
 
     @cached_property
     def _flat(self) -> dict[int, Ints | None]:
