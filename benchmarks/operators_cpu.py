@@ -26,17 +26,7 @@ def few_rows(device: str) -> Iterator[Case]:
     """Products of 1, 2 and 4 rows of float32 by a square matrix, transposed as layers store it or row-major."""
     n = 4096
     for m, turned in product((1, 2, 4), (True, False)):
-        a, w = torch.randn(m, n, device=device), torch.randn(n, n, device=device)
-        w = w.T if turned else w
-        yield Case(
-            "few_rows",
-            f"matmul float32 {m}x{n}x{n} by a {'transposed' if turned else 'row-major'} matrix",
-            torch.float32,
-            lambda a=a, w=w: tile_ops.matmul(a, w),
-            lambda a=a, w=w: a @ w,
-            4.0 * (w.numel() + 2 * a.numel()),
-            2.0 * m * n * n,
-        )
+        yield product_case("few_rows", torch.float32, (m, n, n), turned)
 
 
 def small_products(device: str) -> Iterator[Case]:
@@ -44,39 +34,35 @@ def small_products(device: str) -> Iterator[Case]:
     shapes = [(1, 64, 64), (1, 256, 256), (1, 1024, 1024), (8, 64, 64), (8, 512, 512), (16, 1024, 1024), (64, 64, 64)]
     shapes += [(64, 512, 512), (128, 128, 128), (128, 1024, 1024), (256, 256, 256), (512, 512, 512), (1000, 1000, 1000)]
     shapes += [(100, 4096, 100), (2048, 64, 2048), (2048, 2048, 64)]
-    for (m, k, n), turned in product(shapes, (False, True)):
-        a, b = torch.randn(m, k, device=device), torch.randn(k, n, device=device)
-        b = b.T.contiguous().T if turned else b
-        yield Case(
-            "small_products",
-            f"matmul float32 {m}x{k}x{n} by a {'transposed' if turned else 'row-major'} matrix",
-            torch.float32,
-            lambda a=a, b=b: tile_ops.matmul(a, b),
-            lambda a=a, b=b: a @ b,
-            4.0 * (m * k + k * n + m * n),
-            2.0 * m * k * n,
-        )
+    for shape, turned in product(shapes, (False, True)):
+        yield product_case("small_products", torch.float32, shape, turned)
 
 
 def halves(device: str) -> Iterator[Case]:
-    """Products of bfloat16: m, k, n, by matrices as layers store them (T) or row-major."""
+    """Products of bfloat16: m, k, n, by matrices as layers store them (transposed) or row-major."""
     shapes = [(16, 512, 512, False), (32, 4096, 4096, False), (64, 4096, 4096, False), (72, 4096, 4096, True)]
     shapes += [(80, 768, 3072, True), (96, 4096, 4096, True), (128, 128, 128, True), (128, 256, 256, True)]
     shapes += [(128, 1024, 1024, True), (256, 1024, 8192, True), (300, 768, 768, True), (512, 512, 512, True)]
     shapes += [(1024, 1024, 1024, False), (1024, 1024, 1024, True), (2048, 2048, 2048, False)]
     shapes += [(2048, 64, 2048, True), (2048, 2048, 64, True)]
-    for m, k, n, turned in shapes:
-        a, b = torch.randn(m, k).bfloat16(), torch.randn(k, n).bfloat16()
-        b = b.T.contiguous().T if turned else b
-        yield Case(
-            "halves",
-            f"matmul bfloat16 {m}x{k}x{n} by a {'transposed' if turned else 'row-major'} matrix",
-            torch.bfloat16,
-            lambda a=a, b=b: tile_ops.matmul(a, b),
-            lambda a=a, b=b: a @ b,
-            2.0 * (m * k + k * n + m * n),
-            2.0 * m * k * n,
-        )
+    for *shape, turned in shapes:
+        yield product_case("halves", torch.bfloat16, (shape[0], shape[1], shape[2]), turned)
+
+
+def product_case(family: str, dtype: torch.dtype, shape: tuple[int, int, int], turned: bool) -> Case:
+    """(m, k) @ (k, n), by a transposed matrix if `turned`."""
+    m, k, n = shape
+    a, b = torch.randn(m, k).to(dtype), torch.randn(k, n).to(dtype)
+    b = b.T.contiguous().T if turned else b
+    return Case(
+        family,
+        f"matmul {name(dtype)} {m}x{k}x{n} by a {'transposed' if turned else 'row-major'} matrix",
+        dtype,
+        lambda: tile_ops.matmul(a, b),
+        lambda: a @ b,
+        float(a.nbytes + b.nbytes + m * n * a.element_size()),
+        2.0 * m * k * n,
+    )
 
 
 def quantized(device: str) -> Iterator[Case]:

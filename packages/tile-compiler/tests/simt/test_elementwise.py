@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 import tilelang.language as T
+from tile_compiler.simt import infer_layouts
+from tile_compiler.simt.errors import LayoutConflict
+from tile_compiler.simt.operators.parallel import NestRule
 
 n, m = T.dynamic("n"), T.dynamic("m")
 
@@ -86,6 +89,37 @@ def test_what_is_cleared_first_lies_where_vectors_are_loaded(check_each_pass: An
         rng = np.random.default_rng(0)
         a, b = (rng.standard_normal((64, 512)).astype("float16") for _ in "ab")
         check_each_pass(dots, [a, b, np.zeros(16, "float32")], passes=False)
+
+
+@pytest.mark.parametrize("hindered", ["not written", "a conflict"])
+def test_nests_choose_in_their_order_where_that_of_memory_leads_nowhere(
+    lower: Any, monkeypatch: pytest.MonkeyPatch, hindered: str
+) -> None:
+    """A part of a fragment that lies across vectors cannot be written; and whatever two operators would differ about."""
+    corner = (1, 2) if hindered == "not written" else (0, 0)
+
+    @T.prim_func
+    def filled(B: T.Tensor((4, 8), "float32")):
+        with T.Kernel(1, threads=8):
+            tile = T.alloc_fragment((4, 8), "float32")
+            T.clear(tile)
+            T.fill(tile[corner[0] : corner[0] + 2, corner[1] : corner[1] + 4], 3.5)
+            T.copy(tile, B)
+
+    solve, orders = infer_layouts.solve, []
+
+    def watched(rules: Any, known: Any) -> Any:
+        orders.append([rule.leads for rule in rules if isinstance(rule, NestRule)])
+        if hindered == "a conflict" and len(orders) == 1:
+            conflict = LayoutConflict("of the first order")
+            conflict.annotated = True
+            raise conflict
+        return solve(rules, known)
+
+    monkeypatch.setattr(infer_layouts, "solve", watched)
+    assert "B[" in lower(filled)[0].steps[-1].after.script()
+    assert [any(order) for order in orders[:2]] == [False, True]
+    assert all(all(order) for order in orders[1:])
 
 
 def test_row_vector_is_replicated(rng: Any, check_each_pass: Any) -> None:

@@ -71,6 +71,11 @@ _ENTRIES: tuple[tuple[dict[Any, Any], str | bytes, object], ...] = (
 )
 
 
+def aligned(*tensors: torch.Tensor | None) -> bool:
+    """Whether the address of each that is there is a multiple of ALIGNMENT."""
+    return not any(x.data_ptr() % ALIGNMENT for x in tensors if x is not None)
+
+
 def launched(kernel: Resolved, *tensors: torch.Tensor | None) -> None:
     """A prepared kernel has been launched on these operands."""
     if _record.launches is not None:
@@ -197,7 +202,7 @@ class Replay:
         if not all(isinstance(x, torch.Tensor) for x in arguments[:count]) or not launches:
             return None
         made = [*offer.results, *offer.temporary]
-        if any(x.data_ptr() % ALIGNMENT for x in arguments[:count]):
+        if not aligned(*arguments[:count]):
             return None
         pool = [*arguments[:count], *made] + ([] if offer.scratch is None else [offer.scratch[0]])
         places = {id(x): i for i, x in enumerate(pool)}

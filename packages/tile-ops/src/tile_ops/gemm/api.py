@@ -235,22 +235,14 @@ def _run(
     slopes_of = None if grad is None else grad.reshape(whole.shape).contiguous()
     _multiply(call, left, right, added, whole, of_a, of_b, slopes_of, repeat)
     if again:
-        kept["prepared"] = _prepared(call, left, right, bias, whole, repeat) if added is bias else None
+        kind = PreparedHalves if "halves" in call else Prepared
+        if "pack" in call and "combine" not in call:
+            kept["prepared"] = PreparedPanels.of(call, left, right, whole)
+        elif added is bias:
+            kept["prepared"] = kind.of(call, left, right, _added(bias, whole), whole, repeat)
+        else:
+            kept["prepared"] = None
     return out
-
-
-def _prepared(
-    call: Call[GemmProblem],
-    a: torch.Tensor,
-    b: torch.Tensor,
-    bias: torch.Tensor | None,
-    c: torch.Tensor,
-    repeat: int,
-) -> Prepared | PreparedPanels | PreparedHalves | None:
-    if "pack" in call and "combine" not in call:
-        return PreparedPanels.of(call, a, b, c)
-    kind = PreparedHalves if "halves" in call else Prepared
-    return kind.of(call, a, b, _added(bias, c), c, repeat)
 
 
 def _multiply(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tile_ops.again import ALIGNMENT, launched, offer
+from tile_ops.again import aligned, launched, offer
 from tile_ops.gemm_halves.configs import Tile, tiles_of_a_block, turned_shape
 from tile_ops.kernel import Resolved
 from tile_ops.operator import Call
@@ -62,7 +62,7 @@ class PreparedHalves:
         repeat: int,
     ) -> PreparedHalves | None:
         """For operands as the kernels take them; None where an address is no multiple of ALIGNMENT."""
-        if not _aligned(a, b, c, bias):
+        if not aligned(a, b, c, bias):
             return None
         turn: Resolved | None = None
         shape: tuple[int, ...] = ()
@@ -77,7 +77,7 @@ class PreparedHalves:
     def run(self, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, c: torch.Tensor) -> bool:
         """Whether it could: computes c for operands of the first call's shapes, strides and types at any such address."""
         bias = self.no_bias if bias is None else bias
-        if not self._same_threads() or not _aligned(a, b, c, bias):
+        if not self._same_threads() or not aligned(a, b, c, bias):
             return False
         temporary = []
         if self.turn is not None:
@@ -92,7 +92,3 @@ class PreparedHalves:
 
     def _same_threads(self) -> bool:
         return torch.get_num_threads() == self.threads
-
-
-def _aligned(*tensors: torch.Tensor | None) -> bool:
-    return not any(x.data_ptr() % ALIGNMENT for x in tensors if x is not None)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tile_ops.again import ALIGNMENT, launched, offer
+from tile_ops.again import aligned, launched, offer
 from tile_ops.gemm_panels.configs import panels_of_a_block
 from tile_ops.kernel import Resolved
 from tile_ops.operator import Call
@@ -47,7 +47,7 @@ class PreparedPanels:
     def of(cls, call: Call[GemmProblem], a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> PreparedPanels | None:
         """For operands as the kernels take them; None where parts are packed one after the other."""
         has, batch, threads = call.numbers, c.shape[0], torch.get_num_threads()
-        if has["at_once"] < has["steps"] or has["matrices"] < batch or not _aligned(a, b, c):
+        if has["at_once"] < has["steps"] or has["matrices"] < batch or not aligned(a, b, c):
             return None
         each = panels_of_a_block(-(-call.problem.m // has["height"]), has["panels"], threads, batch)
         panels = torch.empty(batch, has["steps"], has["panels"], has["depth"], has["width"])
@@ -56,7 +56,7 @@ class PreparedPanels:
 
     def run(self, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, c: torch.Tensor) -> bool:
         """Whether it could: computes c for operands of the first call's shapes, strides and types. There is no bias."""
-        if not self._same_threads() or not _aligned(a, b, c):
+        if not self._same_threads() or not aligned(a, b, c):
             return False
         panels = scratch(self.elements)
         self.pack(b, panels)
@@ -68,7 +68,3 @@ class PreparedPanels:
 
     def _same_threads(self) -> bool:
         return torch.get_num_threads() == self.threads
-
-
-def _aligned(*tensors: torch.Tensor) -> bool:
-    return not any(x.data_ptr() % ALIGNMENT for x in tensors)

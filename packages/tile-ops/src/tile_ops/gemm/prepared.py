@@ -7,14 +7,12 @@ from dataclasses import dataclass
 
 import torch
 
-from tile_ops.again import launched, offer
+from tile_ops.again import ALIGNMENT, aligned, launched, offer
 from tile_ops.kernel import Resolved
 from tile_ops.operator import Call
 
 from .problem import ACTIVATIONS, GemmProblem, allows_tf32
 
-#: Bytes: what addresses must be multiples of, so that the kernel's variant is the one of the first call.
-ALIGNMENT = 16
 #: Roles of kernels that are all of a plan, with what their tensors are beside a, b, the bias and the result.
 _TENSORS = {"product": (2, 1), "staying": (2, 0), "gemv": (0, 0), "direct": (0, 0)}
 
@@ -49,7 +47,7 @@ class Prepared:
         address is no multiple of ALIGNMENT."""
         role = next((role for role in _TENSORS if role in call), None)
         in_parts = "parts" in call and "combine" in call
-        if call.problem.scales or call.problem.gradient or not _aligned(a, b, c, bias) or not (role or in_parts):
+        if call.problem.scales or call.problem.gradient or not aligned(a, b, c, bias) or not (role or in_parts):
             return None
         no_bias, activation = None if call.problem.bias else bias, ACTIVATIONS.index(call.problem.activation)
         still = None if call.target.kind == "cpu" else lambda: allows_tf32(a) == call.problem.tf32
@@ -68,7 +66,7 @@ class Prepared:
             bias = self.no_bias
             if (a.data_ptr() | b.data_ptr() | c.data_ptr()) % ALIGNMENT:
                 return False
-        elif not _aligned(a, b, c, bias):
+        elif not aligned(a, b, c, bias):
             return False
         if self.combine is None:
             self.kernel(a, b, *self.before, bias, *self.after, c)
@@ -82,7 +80,3 @@ class Prepared:
             launched(self.combine, parts, bias, c)
             offer(c, temporary=(parts,), still=self.still)
         return True
-
-
-def _aligned(*tensors: torch.Tensor | None) -> bool:
-    return not any(x.data_ptr() % ALIGNMENT for x in tensors if x is not None)

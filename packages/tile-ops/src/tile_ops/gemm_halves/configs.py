@@ -28,7 +28,7 @@ WIDTH, DEPTH = 64, 256
 #: 1.06, 1.17 (0.86 by copied tiles), 2048x128x2048 0.89, 0.94, 0.97 (0.83).
 SHALLOW_HEIGHTS, SHALLOW_WIDTH, SHALLOW_DEPTHS = (64, 128, 256), 256, (64, 128)
 #: Columns of C that a block makes at most, tile by tile: what the next tile reads is fetched meanwhile. 256x1024x8192 T by 256
-#: and 512 columns 0.97, 1.00; 72x4096x4096 T by 512 and 2048 0.97, 1.02.
+#: and 512 columns 0.97, 1.00; 72x4096x4096 T as kernels by 512 and 2048 0.97, 1.02.
 COLUMNS = 2048
 #: Multiplications from which on: 128x128x128 1.68 by copied tiles, 1.47 so; 16x512x512 1.10 and 1.75.
 LEAST_WORK = 1 << 22

@@ -20,6 +20,16 @@ def _loop(f: Function, count: Value, label: str, body: Callable[[Value], None], 
     f.block(f"{label}.end")
 
 
+def _pieces(f: Function, count: Value, whole: int, last: int, write: Callable[[Value, int], None]) -> None:
+    """`write(i, whole)` for each of `count` >= 1 pieces, of the last one `write(i, last)`; follows the block `entry`."""
+    full = count if last == whole else count - 1
+    f.line(f"br i1 {full.compare('ne', 0).text}, label %pre, label %k.end")
+    f.block("pre")
+    _loop(f, full, "k", lambda i: write(i, whole), "pre")
+    if last != whole:
+        write(full, last)
+
+
 def _interleave(name: str, bits: str, numbers: str, flags: str) -> Function:
     """`void name(ptr source, ptr panel, i64 groups)`: rows of B, `group` at a time, to one panel of units.
 
@@ -34,10 +44,9 @@ def _interleave(name: str, bits: str, numbers: str, flags: str) -> Function:
     source, panel, groups = f.args
     type_ = vector(f"i{bits}", lanes)
 
-    def write(k: Value | None, rows: int) -> None:
-        position = groups - 1 if k is None else k
-        start = f.at(source, position * (group * source_row))
-        into = f.at(panel, position * panel_row)
+    def write(k: Value, rows: int) -> None:
+        start = f.at(source, k * (group * source_row))
+        into = f.at(panel, k * panel_row)
         for first in range(0, cols, lanes):
             mask = first_lanes(f, lanes, min(lanes, cols - first))
             read = [
@@ -53,13 +62,7 @@ def _interleave(name: str, bits: str, numbers: str, flags: str) -> Function:
             f.store(units, f.at(into, first * 4), 4)
 
     f.block("entry")
-    full = groups if last == group else groups - 1
-    some = full.compare("ne", 0)
-    f.line(f"br i1 {some.text}, label %pre, label %k.end")
-    f.block("pre")
-    _loop(f, full, "k", lambda k: write(k, group), "pre")
-    if last != group:
-        write(None, last)
+    _pieces(f, groups, group, last, write)
     f.ret()
     return f
 
@@ -138,13 +141,7 @@ def _transpose(name: str, bits: str, numbers: str, flags: str) -> Function:
                 f.store(value, f.at(into, i * panel_row + first * unit), unit)
 
     f.block("entry")
-    full = blocks if last == lanes else blocks - 1
-    some = full.compare("ne", 0)
-    f.line(f"br i1 {some.text}, label %pre, label %k.end")
-    f.block("pre")
-    _loop(f, full, "k", lambda k: write(k, lanes), "pre")
-    if last != lanes:
-        write(blocks - 1, last)
+    _pieces(f, blocks, lanes, last, write)
     f.ret()
     return f
 
