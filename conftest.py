@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,29 @@ def seeds() -> Path:
     if not folder.is_dir():
         pytest.skip("the documents (../shared/seeds beside the repository) are absent: their listings were NOT run")
     return folder
+
+
+@pytest.fixture
+def amx(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+    """The target of CPUs with tile registers. Where this one has none, all of this process takes it for one that has, and
+    generated code calls `tile_registers`."""
+    import tile_registers
+
+    from tile_compiler.targets.cpu import codegen
+    from tile_compiler.targets.cpu.features import V4_AMX, V4_BF16_VNNI, host_features
+    from tile_compiler.targets.cpu.library import function_text
+    from tile_runtime_cpu import cpuid
+
+    target = "cpu -mcpu=x86-64-v4+bf16+vnni+amx"
+    if host_features() == V4_AMX:
+        yield target
+        return
+    if host_features() != V4_BF16_VNNI:
+        pytest.skip("machines with tile registers have instructions beside them that this processor lacks")
+    there = cpuid.features() | set(V4_AMX.extra)
+    monkeypatch.setattr(cpuid, "features", lambda: there)
+    monkeypatch.setattr(codegen, "function_text", lambda *given: tile_registers.in_python(function_text(*given)))
+    monkeypatch.setenv("TILELANG_CACHE_DIR", str(tmp_path))  # such code is this process's
+    tile_registers.refused.clear()
+    yield target
+    assert tile_registers.refused == []

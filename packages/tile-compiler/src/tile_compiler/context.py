@@ -101,11 +101,12 @@ class TileProduct:
 @dataclass(frozen=True)
 class InTensors:
     """A product some of whose tiles lie in tensors: the element types of A, B and C, which of A and B are transposed, the rows of
-    C, and which of the three are on chip."""
+    C, the depth of A and B, and which of the three are on chip."""
 
     types: tuple[str, str, str]
     turned: tuple[bool, bool]
     rows: int
+    depth: int
     on_chip: tuple[bool, bool, bool]
 
 

@@ -29,7 +29,7 @@ def lower_gemm(op: Gemm, site: Site) -> Any:
     a, b, c = op.a, op.b, op.c
     types = element_type(a), element_type(b), element_type(c)
     turned = bool(op.transpose_a), bool(op.transpose_b)
-    problem = InTensors(types, turned, int(op.m), (site.on_chip(a), site.on_chip(b), site.on_chip(c)))
+    problem = InTensors(types, turned, int(op.m), int(op.k), (site.on_chip(a), site.on_chip(b), site.on_chip(c)))
     takes = (False, False, False) if site.ctx.in_place is None else site.ctx.in_place(problem)
     in_place = any(took and not site.on_chip(region) for region, took in zip((a, b), takes))
     fills = in_place and site.on_chip(c) and tile_ir.static(op.clear_accum) != 0

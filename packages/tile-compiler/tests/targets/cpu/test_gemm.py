@@ -115,6 +115,13 @@ def test_lower_levels(types, run, scratch, features):
     check(run, scratch, types, (19, 37, 11), features, turn_b=True)
 
 
+@pytest.mark.parametrize("types", [t for t in TYPES if isinstance(choose_instruction(*t[:3], V4_AMX), TileMultiply)])
+@pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False)])
+def test_tile_registers(types, turned, amx, run, scratch):
+    for shape in ((32, 32, 64), (70, 41, 77)):
+        check(run, scratch, types, shape, V4_AMX, *turned)
+
+
 @pytest.mark.parametrize("bits", [256, 512])
 @pytest.mark.parametrize("types", [TYPES[i] for i in (0, 1, 3, 7)], ids=[IDS[i] for i in (0, 1, 3, 7)])
 def test_few_rows_by_a_transposed_matrix(types, bits, run, scratch, monkeypatch):

@@ -104,9 +104,10 @@ TURNED = [(False, False), (False, True), (True, False), (True, True)]
 LEAVING = [(20, 40, 48), (1, 1, 1), (21, 41, 49), (33, 75, 100), (40, 17, 7), (5, 90, 96)]
 
 
-def tiles_of_tensors(dtype: str, turn_a: bool, turn_b: bool, clear: str, on_chip: bool = False):
+def tiles_of_tensors(dtype: str, turn_a: bool, turn_b: bool, clear: str, on_chip: bool = False, tile=None):
     """C = A @ B, or C += A @ B, by tiles that nothing copies, or of which C's is `on_chip`; strides of rows are free. Sums of
     halves are float32."""
+    TILE_M, TILE_N, TILE_K = tile or (20, 40, 48)
     sums_dtype = "float32" if dtype == "bfloat16" else dtype
     m, n, k = T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
     pitch_a, pitch_b, pitch_c = T.dynamic("pitch_a"), T.dynamic("pitch_b"), T.dynamic("pitch_c")
@@ -185,6 +186,56 @@ def test_tiles_that_leave_their_tensors(turned, dtype, clear, on_chip):
         exact += 0 if clear == "step" else before
         np.testing.assert_allclose(c, exact, rtol=0, atol={"float64": 1e-13, "int32": 0}.get(dtype, 1e-5) * k)
         np.testing.assert_array_equal(apart, kept)
+
+
+@pytest.mark.parametrize("clear", ["step", "never"])
+@pytest.mark.parametrize("tile", [(20, 40, 64), (64, 32, 32), (16, 16, 96)])
+@pytest.mark.parametrize("turned", TURNED)
+def test_tile_registers_of_tensors(turned, tile, clear, amx):
+    """As above: blocks at an edge have the registers' shapes, steps that are not whole a copy and zeros."""
+    func = tiles_of_tensors("bfloat16", *turned, clear, True, tile)
+    kernel = tilelang.compile(func, target=amx)
+    for m, n, k in [*LEAVING, (128, 64, 192), (33, 33, 0)]:
+        rng = np.random.default_rng(m + n + k)
+        deep = max(k, 1)
+        a, b = (guarded(rng, *s[:: -1 if t else 1], "bfloat16") for s, t in zip(((m, deep), (deep, n)), turned))
+        a, b = (a[:k] if turned[0] else a[:, :k]), (b[:, :k] if turned[1] else b[:k])
+        c = guarded(rng, m, n, "float32")
+        apart = np.lib.stride_tricks.as_strided(c, (m - 1, n + 3), c.strides)[:, n:]
+        before, kept = c.astype("float64"), apart.copy()
+        kernel(a, b, c)
+        exact = (a.T if turned[0] else a).astype("float64") @ (b.T if turned[1] else b).astype("float64")
+        exact += 0 if clear == "step" and k else before
+        np.testing.assert_allclose(c, exact, rtol=0, atol=1e-5 * deep)
+        np.testing.assert_array_equal(apart, kept)
+
+
+def test_tile_registers_are_whole_after_an_edge(amx):
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((32, 32), "bfloat16"),
+        B: T.Tensor((32, n), "bfloat16"),
+        W: T.Tensor((32, 32), "bfloat16"),
+        C: T.Tensor((32, 32), "float32"),
+    ):
+        with T.Kernel(1):
+            narrow, wide = T.alloc_fragment((16, 16), "float32"), T.alloc_fragment((32, 32), "float32")
+            T.gemm(A[0:16, :], B[:, 0:16], narrow, clear_accum=True)
+            T.gemm(A, W, wide, clear_accum=True)
+            for i, j in T.Parallel(16, 16):
+                wide[i, j] += narrow[i, j]
+            T.copy(wide, C)
+
+    kernel, rng = tilelang.compile(main, target=amx), np.random.default_rng(0)
+    a, w = (rng.standard_normal((32, 32)).astype("bfloat16") for _ in range(2))
+    for n in (9, 16, 20):
+        b, c = guarded(rng, 32, n, "bfloat16"), np.empty((32, 32), "float32")
+        kernel(a, np.ascontiguousarray(b), w, c)
+        exact = a.astype("float64") @ w.astype("float64")
+        exact[:16, : min(n, 16)] += (a.astype("float64") @ b.astype("float64"))[:16, :16]
+        np.testing.assert_allclose(c, exact, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

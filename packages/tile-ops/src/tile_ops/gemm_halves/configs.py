@@ -27,6 +27,15 @@ WIDTH, DEPTH = 64, 256
 #: The same where k is no more than the last of these depths, so that C's lines count: 2048x64x2048 by 64, 128, 256 columns 0.96,
 #: 1.06, 1.17 (0.86 by copied tiles), 2048x128x2048 0.89, 0.94, 0.97 (0.83).
 SHALLOW_HEIGHTS, SHALLOW_WIDTH, SHALLOW_DEPTHS = (64, 128, 256), 256, (64, 128)
+#: By tile registers, one thread, Intel Xeon with AMX, medians of ratios in turns as kernels, of torch's speed (by copied tiles
+#: 0.6 to 1.0): few rows by 64x128x1024 16, 32, 64 rows by 4096 x 4096 T 1.29, 1.08, 1.06, by row-major ones 1.07, 1.04, 1.05;
+#: 256 rows by 256x256x1024 (256x128x512) 256x4096x4096 T 1.12 (0.98), 1.06 (0.91), 256x1024x8192 T 1.09 (1.03), 1.13 (1.09);
+#: more rows with a shallow k by 512x64x1024 (512x256x1024) 1024x1024x1024 T 1.19 (1.10), 1.31 (1.26), 512x512x512 T 1.16 (1.08),
+#: 1.03 (0.96), 300x768x768 T 1.21 (1.08), 1.02 (0.93), with a deep one 2048x2048x2048 T 0.83 (1.07), 0.97 (1.17). 2048x64x2048
+#: T by 64x64x256 1.0 to 1.3, by others 0.6 to 1.1.
+FEW_IN_REGISTERS = (Tile(64, 128, 1024), Tile(128, 128, 1024))
+IN_REGISTERS, NARROW_IN_REGISTERS, DEEP_IN_REGISTERS = Tile(256, 256, 1024), Tile(512, 64, 1024), Tile(512, 256, 1024)
+SHALLOW_IN_REGISTERS = Tile(64, 64, 256)
 #: Columns of C that a block makes at most, tile by tile: what the next tile reads is fetched meanwhile. 256x1024x8192 T by 256
 #: and 512 columns 0.97, 1.00; 72x4096x4096 T as kernels by 512 and 2048 0.97, 1.02.
 COLUMNS = 2048
@@ -39,15 +48,29 @@ TURNED_ROWS, PAD = 64, 32
 
 
 def tile(target: Target, dtype: str, m: int, n: int, k: int) -> Tile | None:
-    """None where a product goes another way: where the level multiplies no pairs, or by tile registers."""
+    """None where a product goes another way: where it is small, or the level multiplies no pairs."""
     level = target.arch.split("+")
-    if target.kind != "cpu" or dtype != "bfloat16" or "bf16" not in level or "amx" in level:
+    if target.kind != "cpu" or dtype != "bfloat16" or "bf16" not in level:
         return None
     if m < LEAST_ROWS or m * n * k < LEAST_WORK:
         return None
+    if "amx" in level:
+        return _in_registers(m, n, k)
     depth = next((depth for depth in SHALLOW_DEPTHS if k <= depth), DEPTH)
     heights, width = (HEIGHTS, WIDTH) if depth == DEPTH else (SHALLOW_HEIGHTS, SHALLOW_WIDTH)
     return Tile(next((rows for rows in heights if m <= rows), heights[-1]), width, depth)
+
+
+def _in_registers(m: int, n: int, k: int) -> Tile:
+    if k <= SHALLOW_DEPTHS[-1]:
+        return SHALLOW_IN_REGISTERS
+    few = next((tile for tile in FEW_IN_REGISTERS if m <= tile.block_m), None)
+    if few is not None:
+        return few
+    narrow = n <= NARROW_IN_REGISTERS.block_n
+    if m <= IN_REGISTERS.block_m and not narrow:
+        return IN_REGISTERS
+    return NARROW_IN_REGISTERS if narrow or k <= NARROW_IN_REGISTERS.block_k else DEEP_IN_REGISTERS
 
 
 def tiles_of_a_block(tile: Tile, m: int, n: int, batch: int, threads: int) -> int:
@@ -99,7 +122,8 @@ def kernels(
 
 def shipped(target: Target) -> Iterator[KernelSpec]:
     """Of one matrix, or of as many on both sides; of a transposed a by a row-major b, as gradients of weights are."""
-    found = (tile(target, "bfloat16", m, 1 << 20, k) for m, k in product(HEIGHTS, (*SHALLOW_DEPTHS, DEPTH)))
+    depths = (*SHALLOW_DEPTHS, DEPTH, DEEP_IN_REGISTERS.block_k + 1)
+    found = (tile(target, "bfloat16", m, 1 << 20, k) for m, k in product((*HEIGHTS, HEIGHTS[-1] + 1), depths))
     for chosen, out_dtype in product(dict.fromkeys(filter(None, found)), ("bfloat16", "float32")):
         for transposes in ((False, False), (False, True), (True, False)):
             yield from kernels(chosen, "bfloat16", out_dtype, out_dtype, transposes).values()

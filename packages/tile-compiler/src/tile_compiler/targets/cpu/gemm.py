@@ -37,7 +37,6 @@ from tilelang.ir.dtypes import dtype_of as dtype_facts
 
 from .ahead import FetchedLines, Share
 from .features import CpuFeatures
-from .flatten import storage_bytes
 from .gemm_dots import Dots, dots_of
 from .gemm_kernels import ROUND, KernelShape
 from .gemm_operands import (
@@ -56,6 +55,7 @@ from .gemm_operands import (
 )
 from .gemm_streams import Streams, streams
 from .gemm_tiles import Tiles
+from .gemm_tiles_in_place import TilesOfTensors, suits
 from .instructions.multiply_accumulate import (
     FMA_F32,
     FMA_F64,
@@ -105,6 +105,8 @@ def in_place(problem: InTensors, features: CpuFeatures) -> tuple[bool, bool, boo
     held = holds(a, op.a) and holds(b, op.b) and holds(c, op.acc)
     if op is VDPBF16PS:
         return held, held, False
+    if suits(op, problem.depth):
+        return held and not problem.turned[0], held, False
     whole = op.group == 1 and held
     return whole, whole, whole
 
@@ -141,7 +143,10 @@ def emit_gemm(spec: GemmSpec) -> Stmt:
     dots = dots_of(spec, op)
     if dots is not None:
         return Dots(spec, dots).emit()
-    return (Tiles(spec, op) if isinstance(op, TileMultiply) else Vectors(spec, op)).emit()
+    if isinstance(op, TileMultiply):
+        tiles = TilesOfTensors if spec.a.in_tensor or spec.b.in_tensor else Tiles
+        return tiles(spec, op).emit()
+    return Vectors(spec, op).emit()
 
 
 class Vectors(Emitter):
@@ -237,57 +242,10 @@ class Vectors(Emitter):
             return [convert_copy(copy.transposed, a.transposed, spec.k, spec.m)], copy
         return super().prepare_a()
 
-    def prepare_b(self) -> tuple[list[Stmt], Callable[[Any, Any], Any], Any, bool]:
-        """A B in a tensor becomes panels from there where it is transposed, or multiplied in pairs."""
-        spec, b, op = self.spec, self.spec.b, self.op
-        transposed = b.row_dim == len(b.origin) - 1
-        if not b.in_tensor or not (transposed or op.group > 1):
-            return super().prepare_b()
-        unit = op.acc if op.group == 1 else "int32"
-        packed = spec.scratch(unit, (-(-spec.n // self.width), whole_blocks(self.groups, self.lanes), self.width))
-        limit = self.limits[1] if spec.leaves[1] else None
-
-        def panel(p: Any, group: Any) -> Any:
-            return tir.address_of(tir.BufferLoad(packed, [p, group, index(0)]))
-
-        def pack(first: int, count: int, cols: int) -> Stmt:
-            def one(t: Any) -> Stmt:
-                p = t + index(first)
-                column, left = p * self.width, None if limit is None else limit - p * self.width
-                if not transposed:
-                    return self.pairs(b, column, panel(p, index(0)), (cols, self.width), left)
-                return self.turned(b, column, panel(p, index(0)), cols, left)
-
-            return loop_within(count, limit, first * self.width, cols, one)
-
-        return [pack(*part) for part in self.panels], panel, self.width * op.unit_bytes, True
-
-    def turned(self, b: Operand, column: Any, target: Any, cols: int, left: Any) -> Stmt:
-        """Columns of a transposed B in a tensor as rows of a panel; `left`: as many as there are (None: all)."""
-        unit, group = self.op.unit_bytes, self.op.group
-        name = f"tl.turn.{8 * unit}.{self.lanes}_{cols}_{self.width * unit}_{group}.n"
-        pitch = b.any_stride(b.col_dim) * index(unit // group)
-        args = b.address(index(0), column), target, self.elements, pitch, at_most(cols, left)
-        return tir.Evaluate(tir.call_extern("void", name, *args))
-
-    def pairs(self, b: Operand, column: Any, target: Any, columns: tuple[int, int], left: Any) -> Stmt:
-        """Rows of a B in a tensor by pairs, so many columns, as rows of so many units; `left` as above."""
-        size, (cols, width) = storage_bytes(b.dtype), columns
-        name = f"tl.pairs.{8 * size}.{self.lanes}_{cols}_{width * self.op.unit_bytes}.n"
-        pitch = b.any_stride(b.row_dim) * index(size)
-        args = b.address(index(0), column), target, self.elements, pitch, at_most(cols, left)
-        return tir.Evaluate(tir.call_extern("void", name, *args))
-
     @property
     def limits(self) -> tuple[Any, Any, Any]:
         """Those of the product; sums of flipped operands are over all of it."""
         return (None, None, None) if self.flips else self.spec.limits
-
-    @property
-    def elements(self) -> Any:
-        """Elements along K that are not all zeros, one at least where it is there to read."""
-        limit, least = self.limits[2], index(0 if self.spec.leaves[2] else 1)
-        return index(self.spec.k) if limit is None else tir.min(tir.max(limit, least), index(self.spec.k))
 
     @property
     def depth(self) -> Any:
@@ -364,11 +322,6 @@ class Vectors(Emitter):
         target = tir.address_of(tir.BufferLoad(sums, [zero]))
         rows = tir.const(spec.m, "int64")
         return [tir.Evaluate(tir.call_extern("void", name, a.address(zero, zero), target, rows))], sums
-
-
-def at_most(count: int, left: Any) -> Any:
-    """`count`, or what is left of it (None: all)."""
-    return index(count) if left is None else tir.min(tir.max(left, index(0)), index(count))
 
 
 def balanced(total: int, most: int) -> list[tuple[int, int]]:

@@ -172,6 +172,17 @@ class Emitter:
         """Groups along K."""
         return -(-self.spec.k // self.op.group)
 
+    @property
+    def limits(self) -> tuple[Any, Any, Any]:
+        """Those of the product."""
+        return self.spec.limits
+
+    @property
+    def elements(self) -> Any:
+        """Elements along K that are not all zeros, one at least where it is there to read."""
+        limit, least = self.limits[2], index(0 if self.spec.leaves[2] else 1)
+        return index(self.spec.k) if limit is None else tir.min(tir.max(limit, least), index(self.spec.k))
+
     def emit(self) -> Stmt:
         before, a = self.prepare_a()
         b_stmts, panel_address, b_k, b_padded = self.prepare_b()
@@ -240,6 +251,8 @@ class Emitter:
         """Statements, and `panel`, `b_k`, `b_padded` of `Prepared`."""
         spec, op, width = self.spec, self.op, self.width
         b, unit = spec.b, op.unit_bytes
+        if b.in_tensor and (op.group > 1 or b.row_dim == len(b.origin) - 1):
+            return self.panels_of_tensor()
         same = holds(b.dtype, op.b) or (self.flips and dtype_facts(b.dtype).bits <= 8)
         if b.in_tensor and not b.knows_stride(b.row_dim):  # read in place
             return [], lambda p, group: b.address(group, p * width), b.any_stride(b.row_dim) * index(unit), False
@@ -266,6 +279,45 @@ class Emitter:
             stmts.append(pack(b, packed, index(full), rest))
         at = lambda p, group: tir.address_of(tir.BufferLoad(packed, [p, group, index(0)]))  # noqa: E731
         return stmts, at, width * unit, True
+
+    def panels_of_tensor(self) -> tuple[list[Stmt], Callable[[Any, Any], Any], Any, bool]:
+        """The same for a B in a tensor, as far as it is there."""
+        spec, b, op = self.spec, self.spec.b, self.op
+        transposed = b.row_dim == len(b.origin) - 1
+        unit = op.acc if op.group == 1 else "int32"
+        packed = spec.scratch(unit, (-(-spec.n // self.width), whole_blocks(self.groups, self.lanes), self.width))
+        limit = self.limits[1] if spec.leaves[1] else None
+
+        def panel(p: Any, group: Any) -> Any:
+            return tir.address_of(tir.BufferLoad(packed, [p, group, index(0)]))
+
+        def pack(first: int, count: int, cols: int) -> Stmt:
+            def one(t: Any) -> Stmt:
+                p = t + index(first)
+                column, left = p * self.width, None if limit is None else limit - p * self.width
+                if not transposed:
+                    return self.pairs(b, column, panel(p, index(0)), (cols, self.width), left)
+                return self.turned(b, column, panel(p, index(0)), cols, left)
+
+            return loop_within(count, limit, first * self.width, cols, one)
+
+        return [pack(*part) for part in self.panels], panel, self.width * op.unit_bytes, True
+
+    def turned(self, b: Operand, column: Any, target: Any, cols: int, left: Any) -> Stmt:
+        """Columns of a transposed B in a tensor as rows of a panel; `left`: as many as there are (None: all)."""
+        unit, group = self.op.unit_bytes, self.op.group
+        name = f"tl.turn.{8 * unit}.{self.lanes}_{cols}_{self.width * unit}_{group}.n"
+        pitch = b.any_stride(b.col_dim) * index(unit // group)
+        args = b.address(index(0), column), target, self.elements, pitch, at_most(cols, left)
+        return tir.Evaluate(tir.call_extern("void", name, *args))
+
+    def pairs(self, b: Operand, column: Any, target: Any, columns: tuple[int, int], left: Any) -> Stmt:
+        """Rows of a B in a tensor by pairs, so many columns, as rows of so many units; `left` as above."""
+        size, (cols, width) = storage_bytes(b.dtype), columns
+        name = f"tl.pairs.{8 * size}.{self.lanes}_{cols}_{width * self.op.unit_bytes}.n"
+        pitch = b.any_stride(b.row_dim) * index(size)
+        args = b.address(index(0), column), target, self.elements, pitch, at_most(cols, left)
+        return tir.Evaluate(tir.call_extern("void", name, *args))
 
     def _interleave(self, b: Operand, packed: Any, panel: Any, cols: int) -> Stmt:
         zero = index(0)
@@ -343,6 +395,11 @@ def loop_within(count: int, limit: Any, first: int, size: int, body: Callable[[A
     blocks = tir.floordiv(tir.max(left, index(0)) + index(size - 1), index(size))
     var = tir.Var("t", "int64")
     return tir.For(var, index(0), tir.min(blocks, index(count)), tir.ForKind.SERIAL, body(var))
+
+
+def at_most(count: int, left: Any) -> Any:
+    """`count`, or what is left of it (None: all)."""
+    return index(count) if left is None else tir.min(tir.max(left, index(0)), index(count))
 
 
 def transposed(turn: Turn, lanes: int, flips: bool = False) -> Stmt:

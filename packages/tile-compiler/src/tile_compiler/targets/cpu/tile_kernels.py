@@ -7,6 +7,9 @@ One kernel is one function that adds up to 32 x 32 elements of C, held in four o
 so that each tile that is loaded takes part in two products. A call of the C entry loads the shape of whole tiles once
 (`CONFIGURE`, 150 ns); around blocks at an edge, their shape is loaded and then that of whole tiles again. It leaves the
 registers free (`RELEASE`): a thread that holds them is slower to switch.
+
+`EDGE` loads the shape of so many rows and columns that only the launch knows. The kernels of whole tiles then read and write no
+others: the registers' shape counts, not the text.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from dataclasses import dataclass
 from .ahead import FetchedLines
 from .instructions.tile_multiply import TILE, TILES, TileShape, accumulator, of_a, of_b, register
 from .llvm_text import Function, Value
+from .masks import load_masked, some_lanes
 
 
 def configuration(shape: TileShape) -> str:
@@ -26,14 +30,16 @@ def configuration(shape: TileShape) -> str:
 
 #: What the C entry of a launch with tile kernels calls first and last.
 CONFIGURE, RELEASE = configuration(TileShape()), "tl.tile_release.all"
+#: `void (i64 rows, i64 columns)`, 1 to 32 each: the shape of a block of whole steps.
+EDGE = "tl.tile_edge.any"
 
 
 @dataclass(frozen=True)
 class TileKernel:
     """What one kernel function is specialised for: rows, columns and groups of a step, and strides in bytes.
 
-    `a_row` between rows of A, `b_k` between groups of the panel of B, `c_row` between rows of C. `ahead`: of each matrix
-    that is fetched into the caches meanwhile.
+    `a_row` between rows of A (0: an argument), `b_k` between groups of the panel of B, `c_row` between rows of C. `ahead`: of
+    each matrix that is fetched into the caches meanwhile.
     """
 
     instruction: str
@@ -63,7 +69,8 @@ def uses_tiles(helper: str) -> bool:
 
 
 def _kernel(name: str, instruction: str, numbers: str) -> Function:
-    """`void name(a, b, c, i64 steps, i32 clear, [next, i64 stride]...)`: C (+)= A @ B over steps >= 1 of `depth` groups.
+    """`void name(a, b, c, i64 steps, i32 clear, [i64 a_row,] [next, i64 stride]...)`: C (+)= A @ B over steps >= 1 of `depth`
+    groups.
 
     `next` and `stride` (bytes between rows) for each of `ahead`.
     """
@@ -71,13 +78,16 @@ def _kernel(name: str, instruction: str, numbers: str) -> Function:
     op, shape = TILES[instruction], kernel.shape
     pointers = [(p, "ptr") for p in "abc"]
     ahead = [arg for i in range(len(kernel.ahead)) for arg in ((f"next{i}", "ptr"), (f"stride{i}", "i64"))]
-    arguments = [*pointers, ("steps", "i64"), ("clear", "i32"), *ahead]
+    given_row = [] if kernel.a_row else [("a_row", "i64")]
+    arguments = [*pointers, ("steps", "i64"), ("clear", "i32"), *given_row, *ahead]
     f = Function(name, "void", arguments, inline=False, arg_attrs="noalias nocapture")
     a, b, c, steps, clear = f.args[:5]
+    a_row = f.const("i64", kernel.a_row) if kernel.a_row else f.args[5]
     products = [(i, v) for i in range(len(shape.heights)) for v in range(len(shape.widths))]
 
-    def move(what: str, tile: int, at: Value, stride: int) -> None:
-        f.call_void(f"llvm.x86.{what}", register(f, tile), at, f.const("i64", stride))
+    def move(what: str, tile: int, at: Value, stride: int | Value) -> None:
+        distance = stride if isinstance(stride, Value) else f.const("i64", stride)
+        f.call_void(f"llvm.x86.{what}", register(f, tile), at, distance)
 
     def sums(what: str) -> None:
         for i, v in products:
@@ -85,16 +95,17 @@ def _kernel(name: str, instruction: str, numbers: str) -> Function:
             move(what, accumulator(i, v), at, kernel.c_row)
 
     def load_a(i: int, start: Value) -> None:
-        move("tileloadd64", of_a(i), f.at(start, i * TILE * kernel.a_row), kernel.a_row)
+        move("tileloadd64", of_a(i), f.at(start, second if i else 0), a_row)
 
     def load_b(v: int, start: Value) -> None:
         move("tileloadd64", of_b(v), f.at(start, v * TILE * op.unit_bytes), kernel.b_k)
 
     def next_lines(step: Value) -> list[Value]:
-        given = f.args[5:]
+        given = f.args[5 + len(given_row) :]
         return [at for i, ahead in enumerate(kernel.ahead) for at in ahead.addresses(f, step, *given[2 * i :][:2])]
 
     f.block("entry")
+    second = a_row * TILE if given_row else TILE * kernel.a_row
     f.line(f"br i1 {clear.compare('ne', 0).text}, label %zero, label %load")
     f.block("zero")
     for i, v in products:
@@ -154,6 +165,77 @@ def _configure(name: str, numbers: str) -> Function:
     return f
 
 
+def _edge(name: str, which: str) -> Function:
+    f = Function(name, "void", [("rows", "i64"), ("columns", "i64")], inline=False)
+    f.block("entry")
+    held = f.emit("ptr", "alloca [64 x i8], align 1")
+    f.store(f.const("<64 x i8>", 0), held, 1)
+    f.store(f.const("i8", 1), held, 1)
+
+    def within(count: Value, tile: int) -> Value:
+        """How many of 16 lie in a tile: 0 to 16."""
+        left = count - tile * TILE
+        left = left.compare("sgt", 0).select(left, 0)
+        return left.compare("slt", TILE).select(left, TILE).convert("trunc", "i16")
+
+    def size(number: int, rows: Value, units: Value) -> None:
+        """A tile without rows or columns has neither."""
+        there = rows.compare("ne", 0) & units.compare("ne", 0)
+        f.store(there.select(units * 4, 0), f.at(held, 16 + 2 * number), 1)
+        f.store(there.select(rows, 0).convert("trunc", "i8"), f.at(held, 48 + number), 1)
+
+    (rows, columns), whole = f.args, f.const("i16", TILE)
+    heights, widths = ([within(count, tile) for tile in range(2)] for count in (rows, columns))
+    for i, height in enumerate(heights):
+        size(of_a(i), height, whole)
+        for v, width in enumerate(widths):
+            size(accumulator(i, v), height, width)
+    for v, width in enumerate(widths):
+        size(of_b(v), whole, width)
+    f.call_void("llvm.x86.ldtilecfg", held)
+    f.ret()
+    return f
+
+
+def _last_step(name: str, numbers: str) -> Function:
+    """`void name(ptr a, ptr copy, i64 rows, i64 pitch, i64 elements)`: the first elements, 0 to 32 of two bytes, of so many rows,
+    `pitch` bytes apart, as rows of 64 bytes, completed by zeros. Nothing else is read."""
+    f = Function(name, "void", [("a", "ptr"), ("copy", "ptr"), *((x, "i64") for x in ("rows", "pitch", "elements"))],
+                 inline=False, arg_attrs="noalias nocapture")  # fmt: skip
+    a, copy, rows, pitch, elements = f.args
+    f.block("entry")
+    mask = some_lanes(f, 2 * TILE, elements)
+    f.line(f"br i1 {rows.compare('sgt', 0).text}, label %row, label %done")
+    f.block("row")
+    f.line("%i = phi i64 [ 0, %entry ], [ %next, %row ]")
+    i = f.raw("i64", "%i")
+    read = load_masked(f, f"<{2 * TILE} x i16>", f.at(a, i * pitch), 2, mask)
+    f.store(read, f.at(copy, i * (4 * TILE)), 64)
+    f.line("%next = add nuw nsw i64 %i, 1")
+    f.line(f"%more = icmp slt i64 %next, {rows.text}")
+    f.line("br i1 %more, label %row, label %done")
+    f.block("done")
+    f.ret()
+    return f
+
+
+def _zeros(name: str, which: str) -> Function:
+    """`void name(ptr at, i64 lines)`: so many times 64 bytes."""
+    f = Function(name, "void", [("at", "ptr"), ("lines", "i64")], inline=False)
+    at, lines = f.args
+    f.block("entry")
+    f.line(f"br i1 {lines.compare('sgt', 0).text}, label %line, label %done")
+    f.block("line")
+    f.line("%i = phi i64 [ 0, %entry ], [ %next, %line ]")
+    f.store(f.const("<16 x i32>", 0), f.at(at, f.raw("i64", "%i") * 64), 4)
+    f.line("%next = add nuw nsw i64 %i, 1")
+    f.line(f"%more = icmp slt i64 %next, {lines.text}")
+    f.line("br i1 %more, label %line, label %done")
+    f.block("done")
+    f.ret()
+    return f
+
+
 def _release(name: str, which: str) -> Function:
     f = Function(name, "void", [], inline=False)
     f.block("entry")
@@ -165,5 +247,8 @@ def _release(name: str, which: str) -> Function:
 WRITERS: dict[str, Callable[..., Function]] = {
     "tiles": _kernel,
     "tile_configure": _configure,
+    "tile_edge": _edge,
+    "tile_rest": _last_step,
+    "tile_zeros": _zeros,
     "tile_release": _release,
 }

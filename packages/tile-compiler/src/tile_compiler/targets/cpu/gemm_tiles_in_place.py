@@ -1,0 +1,153 @@
+"""GEMM in tile registers of matrices of bfloat16 that lie in tensors.
+
+A is read where it lies, its last step, as far as it is there, from a copy that zeros complete; of B panels are made from where
+it lies. Each block of rows meets all panels while the rows are in the first cache, and blocks at an edge are as large as what is
+there: the shape of the registers is loaded for the rows, and again for columns that fill no whole tiles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx as tir
+from tvm.ir import prim
+
+from tilelang.ir import tile_ir
+
+from .gemm_operands import Operand, Prepared, Stmt, at_most, index, loop_within
+from .gemm_tiles import Tiles
+from .instructions.multiply_accumulate import MultiplyAccumulate
+from .instructions.tile_multiply import TDPBF16PS, TILE, TileMultiply, TileShape
+from .tile_kernels import EDGE, TileKernel
+
+#: Elements of a step along K, and of its copy's rows; rows and columns of a block.
+STEP, BLOCK = TILE * TDPBF16PS.group, 2 * TILE
+
+
+def suits(op: MultiplyAccumulate | TileMultiply, depth: int) -> bool:
+    """Whether tiles of so many elements along K may lie in tensors: of whole steps."""
+    return op is TDPBF16PS and depth % STEP == 0
+
+
+@dataclass(frozen=True)
+class Depth:
+    """Along K: whole steps, and elements of one that is `partial`, a condition, whose rows of A lie in the copy `a`."""
+
+    whole: Any
+    rest: Any
+    partial: Any
+    a: Operand
+
+
+@dataclass(frozen=True)
+class Place:
+    """Block (row, panel) of C, in blocks, and the size of its tiles."""
+
+    row: Any
+    panel: Any
+    shape: TileShape
+
+
+class TilesOfTensors(Tiles):
+    """A or B, or both, in tensors, C on chip."""
+
+    @property
+    def high(self) -> int:
+        """Rows of a block."""
+        return TILE * min(2, -(-self.spec.m // TILE))
+
+    def prepare_a(self) -> tuple[list[Stmt], Operand]:
+        return ([], self.spec.a) if self.spec.a.in_tensor else super().prepare_a()
+
+    def products(self, given: Prepared) -> list[Stmt]:
+        """Nothing is fetched ahead: it costs 3 to 10 % where the registers are fast (docs/performance/cpu.md)."""
+        spec, (m_limit, n_limit, k_limit) = self.spec, self.limits
+        blocks, panels = -(-spec.m // self.high), -(-spec.n // self.width)
+        depth = None if k_limit is None else self.depth(given.a)
+
+        def of_rows(row: Any) -> Stmt:
+            rows = _left(row * self.high, self.high, spec.m, m_limit)
+            stmt = loop_within(panels, n_limit, 0, self.width, lambda panel: self.block(given, depth, row, rows, panel))
+            return stmt if rows is None else _shaped(rows, (rows, BLOCK), stmt, (BLOCK, BLOCK))
+
+        before = [] if depth is None else self.last_step(given, depth)
+        return [*before, loop_within(blocks, m_limit, 0, self.high, of_rows)]
+
+    def block(self, given: Prepared, depth: Depth | None, row: Any, rows: Any, panel: Any) -> Stmt:
+        """Block (row, panel), of so many rows (None: all), by one or two tiles each way."""
+        columns = _left(panel * self.width, self.width, self.spec.n, self.limits[1])
+
+        def by(high: int, wide: int) -> Stmt:
+            return self.product(given, depth, Place(row, panel, TileShape(high, wide)))
+
+        def either(count: Any, most: int, one: Stmt, two: Stmt) -> Stmt:
+            return two if most == TILE or count is None else tir.IfThenElse(count <= index(TILE), one, two)
+
+        of_rows = [either(columns, self.width, by(tall, TILE), by(tall, self.width)) for tall in (TILE, self.high)]
+        stmt = either(rows, self.high, *of_rows)
+        high = BLOCK if rows is None else rows
+        return stmt if columns is None else _shaped(columns, (high, columns), stmt, (high, BLOCK))
+
+    def depth(self, a: Operand) -> Depth:
+        whole = tir.floordiv(self.elements, index(STEP))
+        rest = tir.floormod(self.elements, index(STEP))
+        copy = Operand(self.spec.scratch(self.op.a, (self.spec.m, STEP)), (index(0), index(0)), 0, 1)
+        return Depth(whole, rest, tir.Or(rest > index(0), prim.EQ(self.elements, index(0))), copy)
+
+    def last_step(self, given: Prepared, depth: Depth) -> list[Stmt]:
+        """The copy of A's last step where it is partial, and zeros in the panels that complete it."""
+        zero, a = index(0), given.a
+        m_limit, n_limit, _ = self.limits
+        pitch = a.any_stride(a.row_dim) * index(2)
+        rows = at_most(self.spec.m, m_limit)
+        args = a.address(zero, depth.whole * STEP), depth.a.address(zero, zero), rows, pitch, depth.rest
+        stmts = [tir.Evaluate(tir.call_extern("void", "tl.tile_rest.16", *args))]
+        if self.spec.b.in_tensor:
+            first = tir.floordiv(self.elements + index(1), index(2))
+            lines = ((depth.whole + index(1)) * TILE - first) * index(self.width * self.op.unit_bytes // 64)
+
+            def complete(panel: Any) -> Stmt:
+                return tir.Evaluate(tir.call_extern("void", "tl.tile_zeros.any", given.panel(panel, first), lines))
+
+            stmts.append(loop_within(-(-self.spec.n // self.width), n_limit, 0, self.width, complete))
+        return [tir.IfThenElse(depth.partial, tile_ir.sequence(stmts), None)]
+
+    def product(self, given: Prepared, depth: Depth | None, here: Place) -> Stmt:
+        """A block over all of K: whole steps, then the partial one."""
+        if depth is None:
+            return self.kernel(given, given.a, here, index(0), index(self.spec.k // STEP), given.clear)
+        clear = given.clear * prim.Cast("int32", prim.EQ(depth.whole, index(0)))
+        whole = self.kernel(given, given.a, here, index(0), depth.whole, given.clear)
+        last = self.kernel(given, depth.a, here, depth.whole, index(1), clear)
+        parts = (depth.whole > index(0), whole), (depth.partial, last)
+        return tile_ir.sequence([tir.IfThenElse(there, part, None) for there, part in parts])
+
+    def kernel(self, given: Prepared, a: Operand, here: Place, step: Any, steps: Any, clear: Any) -> Stmt:
+        """So many steps of a block, of which `step` is the first in the panel."""
+        c, size = given.c, self.op.unit_bytes // self.op.group
+        row = a.stride(a.row_dim) * size if a.knows_stride(a.row_dim) else 0
+        name = TileKernel(self.op.name, here.shape, row, given.b_k, c.row_stride * self.op.unit_bytes).name
+        first = here.row * self.high
+        args = [a.address(first, index(0)), given.panel(here.panel, step * TILE)]
+        args += [c.address(first, here.panel * self.width), steps, clear]
+        args += [] if row else [a.any_stride(a.row_dim) * index(size)]
+        return tir.Evaluate(tir.call_extern("void", name, *args))
+
+
+def _shaped(count: Any, shape: tuple[Any, Any], stmt: Stmt, others: tuple[Any, Any]) -> Stmt:
+    """`stmt` between loading that shape of the registers, where `count`, part of it, fills no whole tiles, and that of others."""
+    uneven = tir.floormod(count, index(TILE)) > index(0)
+
+    def load(rows: Any, columns: Any) -> Stmt:
+        sizes = (index(size) if isinstance(size, int) else size for size in (rows, columns))
+        return tir.IfThenElse(uneven, tir.Evaluate(tir.call_extern("void", EDGE, *sizes)), None)
+
+    return tile_ir.sequence([load(*shape), stmt, load(*others)])
+
+
+def _left(first: Any, size: int, total: int, limit: Any) -> Any:
+    """How many of `size` from `first` on are there, at least 1; None: always all."""
+    if limit is None and total % size == 0:
+        return None
+    return tir.min(at_most(total, limit) - first, index(size))
