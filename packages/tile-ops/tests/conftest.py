@@ -11,8 +11,12 @@ import torch
 from emulator_sweep import Sweep
 
 import tile_ops
+from tile_ops.again import Again
+from tile_ops.kernel import target as targets
 from tile_ops.kernel import target_of
 from tile_ops.kernel.resolve import _loaded
+from tile_ops.operator import Operator
+from tile_ops.registration import Operation
 
 from .moved import move_operators
 
@@ -94,6 +98,18 @@ def run_as(monkeypatch: pytest.MonkeyPatch, device: str) -> Callable[..., None]:
         elif target != "cpu":
             monkeypatch.setenv("TILELANG_EXECUTION", "emulate")
             monkeypatch.setenv("TILELANG_DEFAULT_TARGET", target)
+
+    return choose
+
+
+@pytest.fixture
+def in_registers(amx: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[Operator[Any], Operation], None]:
+    """`in_registers(OPERATOR, operation)`: its calls are those of a CPU with tile registers, and are kept apart."""
+    monkeypatch.setattr(targets, "_target", targets._target.__wrapped__)
+
+    def choose(operator: Operator[Any], operation: Operation) -> None:
+        monkeypatch.setattr(operator, "_calls", {})
+        monkeypatch.setattr(operation, "again", Again())
 
     return choose
 

@@ -9,7 +9,7 @@ import torch
 
 import tile_ops
 import tilelang.target
-from tile_ops.attention import configs, kernels, reference
+from tile_ops.attention import api, configs, kernels, reference
 from tile_ops.attention.configs import plan, shipped
 from tile_ops.attention.problem import AttentionProblem
 from tile_ops.errors import WrongDtype, WrongShape, WrongValue
@@ -134,8 +134,8 @@ def test_blocks_that_stay(monkeypatch, run_as, agrees):
 def test_tiles_of_a_cpu_fit_what_there_is_and_are_all_shipped():
     """Large ones not where the last tile would be mostly empty, or cores without one."""
 
-    def tiles(batch, tokens, keys=None, level="x86-64-v3", **mask):
-        q, k = (torch.empty(batch, n, 8, 64) for n in (tokens, keys or tokens))
+    def tiles(batch, tokens, keys=None, level="x86-64-v3", dtype=torch.float32, **mask):
+        q, k = (torch.empty(batch, n, 8, 64, dtype=dtype) for n in (tokens, keys or tokens))
         spec = plan(AttentionProblem.of(q, k, k, **mask), Target("cpu", level)).kernels[0][1]
         assert spec in shipped_there[level]
         arguments = dict(spec.arguments)
@@ -150,6 +150,15 @@ def test_tiles_of_a_cpu_fit_what_there_is_and_are_all_shipped():
     assert [tiles(4, 1024), tiles(4, 512), tiles(1, 256), tiles(9, 257)] == [(256, 128), (256, 64), (64, 64), (64, 64)]
     assert [tiles(4, n, causal=True) for n in (1024, 4096)] == [(128, 128), (256, 128)]
     assert tiles(4, 1024, level=levels[1], causal=True) == (256, 128)
+    registers = {"level": levels[1], "dtype": torch.bfloat16}
+    assert [tiles(1, n, 400, **registers) for n in (1, 2, 3, 40, 64)] == [
+        (1, 64),
+        (2, 64),
+        (4, 128),
+        (48, 128),
+        (64, 128),
+    ]
+    assert [tiles(4, 512, **registers), tiles(1, 20, **registers)] == [(256, 128), (32, 32)]
 
 
 def test_a_query_on_a_cpu_does_not_depend_on_the_others():
@@ -164,6 +173,16 @@ def test_a_query_on_a_cpu_does_not_depend_on_the_others():
 def test_few_queries_and_few_keys_on_a_cpu(dtype, agrees):
     for tokens, keys in ((1, 1), (1, 300), (3, 70), (7, 129), (12, 12), (20, 30), (40, 40), (33, 700)):
         agrees(*operands(2, tokens, keys, 2, 1, 64, dtype), causal=tokens == keys)
+
+
+@pytest.mark.cpu("its registers")
+def test_tile_registers(in_registers, agrees):
+    """One and two queries are for vectors beside them."""
+    in_registers(api.FLASH_ATTENTION, api.forward_operation)
+    for tokens, keys in ((1, 140), (2, 140), (40, 150), (65, 129)):
+        q, k, v = operands(1, tokens, keys, 2, 1, 64, torch.bfloat16)
+        agrees(q, k, v, causal=tokens > 2)
+        assert "amx" in tile_ops.explain(tile_ops.flash_attention, q, k, v).target.arch
 
 
 def test_every_key_in_sight(cpu_or_hopper, agrees):

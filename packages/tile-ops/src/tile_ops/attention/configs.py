@@ -92,6 +92,13 @@ FEW_KEYS = (16, 32)
 #: take 0.74 of the time by 64 x 64 that they do by 64 x 128 (docs/performance/cpu.md). Keys alone choose a tile's keys, so
 #: that a query's result has nothing to do with how many others there are, of more than 8.
 SOME_KEYS = 512
+#: By tile registers tiles have so many keys, however many there are, but for as few queries as go another way
+#: (targets/cpu/gemm.py of the compiler), and those of up to 48 queries all of them. Of torch's speed as kernels in turns, Intel
+#: Xeon with AMX, heads of 128, 96, 64: 512 tokens by 256x64, 256x128 0.81, 0.92, causal by 64x64, 64x128 1.27, 1.25, 256 by
+#: 64x64, 64x128 1.09, 1.21, 17 by 512 keys by 24x64, 24x128 1.21, 1.42, 40 by 24x64, 48x64, 48x128 1.03, 1.48, 1.54; 1, 2 by
+#: 1024 by 64, 128 keys 1.02, 0.93; 2.00, 1.93 (in registers 0.50, 1.03).
+KEYS_IN_REGISTERS, MOST_QUERIES_BESIDE_REGISTERS = 128, 2
+FEW_IN_REGISTERS = ((1, 1), (2, 2), *FEW_QUERIES[1:-1], (48, 48))
 #: Queries of a tile for sequences of any lengths, by the longest; their keys are 64 whatever the lengths, so that a sequence's
 #: result has nothing to do with those of others.
 PACKED_QUERIES = (16, 32)
@@ -124,10 +131,18 @@ def _of_a_cpu(problem: AttentionProblem, tiles: Tiles, target: Target) -> Tiles:
     if (side := _least(problem.keys)) is not None:
         return replace(tiles, block_M=side, block_N=side)
     block_N = 64 if problem.keys <= SOME_KEYS else tiles.block_N
-    few = [rows for most, rows in FEW_QUERIES if problem.tokens <= most]
+    registers = _in_registers(problem, target)
+    if registers:
+        block_N = 64 if problem.tokens <= MOST_QUERIES_BESIDE_REGISTERS else KEYS_IN_REGISTERS
+    few = [rows for most, rows in (FEW_IN_REGISTERS if registers else FEW_QUERIES) if problem.tokens <= most]
     many = max(problem.dim, problem.dim_v) <= tiles.up_to == 128 and not few
     queries = _many_queries(problem, target) if many else None
     return replace(tiles, block_M=few[0] if few else queries or tiles.block_M, block_N=block_N)
+
+
+def _in_registers(problem: AttentionProblem, target: Target) -> bool:
+    """Whether a CPU multiplies by tile registers."""
+    return problem.dtype == "bfloat16" and "amx" in target.arch.split("+")
 
 
 def _least(keys: int) -> int | None:
@@ -206,6 +221,8 @@ def forward(call: AttentionProblem, tiles: Tiles, target: Target, function: str 
     head, whose keys then stay in its caches.
     """
     more: dict[str, int] = {"heads_first": True} if target.kind != "cpu" and call.mask == "causal" else {}
+    if target.kind == "cpu":  # 0 to 8 % faster (docs/performance/cpu.md)
+        more["steady"] = True
     if target.arch == "x86-64-v3" and call.dtype == "float32":
         more["pad"] = PAD
     return _spec(function, call, tiles, target.kind, **more)
@@ -248,7 +265,7 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
     for dtype in SHIPPED_DTYPES[kind]:
         for call, function in product(shipped_calls(dtype, kind), ("forward", "forward_packed")):
             tiles, _ = choose(call.dim, call.dim_v, dtype, target)
-            for some in _all_of_a_cpu(tiles, call.mask, function) if kind == "cpu" else (tiles,):
+            for some in _all_of_a_cpu(call, tiles, target, function) if kind == "cpu" else (tiles,):
                 yield forward(call, some, target, function)
             if function == "forward" and (row := _staying(call, target)):
                 yield staying(call, tiles, row)
@@ -268,14 +285,15 @@ def shipped_calls(dtype: str, kind: str) -> Iterator[AttentionProblem]:
                     yield replace(plain, softcap=1.0)
 
 
-def _all_of_a_cpu(tiles: Tiles, mask: str, function: str) -> Iterator[Tiles]:
+def _all_of_a_cpu(call: AttentionProblem, tiles: Tiles, target: Target, function: str) -> Iterator[Tiles]:
     """Every answer of `_of_a_cpu` and `plan_packed`."""
     if function == "forward_packed":
         yield from (replace(tiles, block_M=rows, block_N=64) for rows in (*PACKED_QUERIES, tiles.block_M))
         return
     yield from (replace(tiles, block_M=side, block_N=side) for side in FEW_KEYS)
-    sizes = dict.fromkeys([*(rows for _, rows in FEW_QUERIES), tiles.block_M])
+    registers = _in_registers(call, target)
+    sizes = dict.fromkeys([*(rows for _, rows in (FEW_IN_REGISTERS if registers else FEW_QUERIES)), tiles.block_M])
     if tiles.up_to == 128:
-        sizes |= dict.fromkeys([MANY_QUERIES] + [MANY_QUERIES_CAUSAL] * (mask == "causal"))
-    for rows, keys in product(sizes, dict.fromkeys((64, tiles.block_N))):
+        sizes |= dict.fromkeys([MANY_QUERIES] + [MANY_QUERIES_CAUSAL] * (call.mask == "causal"))
+    for rows, keys in product(sizes, dict.fromkeys((64, KEYS_IN_REGISTERS if registers else tiles.block_N))):
         yield replace(tiles, block_M=rows, block_N=keys)

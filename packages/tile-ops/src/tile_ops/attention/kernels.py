@@ -26,12 +26,14 @@ def grid(tiles, heads, heads_first):
     return (heads, tiles) if heads_first else (tiles, heads)
 
 
-def forward(dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, stages, threads, heads_first=False, pad=0):
+def forward(
+    dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, stages, threads, heads_first=False, pad=0, steady=False
+):
     """Sequences of one length: a block computes `block_M` queries of one head. `mask` and the others as in `attend`."""
     batch, tokens, keys = T.dynamic("batch"), T.dynamic("tokens"), T.dynamic("keys")
     heads, heads_kv = T.dynamic("heads"), T.dynamic("heads_kv")
     rows = T.dynamic("rows")
-    block = attend(dtype, dim, dim_v, mask, softcap, sinks, False, block_M, block_N, stages, pad=pad)
+    block = attend(dtype, dim, dim_v, mask, softcap, sinks, False, block_M, block_N, stages, pad=pad, steady=steady)
 
     @T.prim_func
     def attention(
@@ -109,14 +111,14 @@ def forward_staying(dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, s
 
 
 def forward_packed(
-    dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, stages, threads, heads_first=False, pad=0
+    dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, stages, threads, heads_first=False, pad=0, steady=False
 ):
     """Sequences of any lengths, one behind the other: sequence b holds the rows Starts[b] up to Starts[b + 1] of Q, and
     likewise of K and V. Q, K, V, O have a first extent of 1. Lse: (heads, all tokens)."""
     tokens, keys, ends = T.dynamic("tokens"), T.dynamic("keys"), T.dynamic("ends")
     heads, heads_kv = T.dynamic("heads"), T.dynamic("heads_kv")
     rows = T.dynamic("rows")
-    block = attend(dtype, dim, dim_v, mask, softcap, sinks, True, block_M, block_N, stages, pad=pad)
+    block = attend(dtype, dim, dim_v, mask, softcap, sinks, True, block_M, block_N, stages, pad=pad, steady=steady)
 
     @T.prim_func
     def attention_packed(
@@ -147,7 +149,7 @@ def forward_packed(
     return attention_packed
 
 
-def attend(dtype, dim, dim_v, mask, softcap, sinks, packed, block_M, block_N, stages, lag=None, pad=0):
+def attend(dtype, dim, dim_v, mask, softcap, sinks, packed, block_M, block_N, stages, lag=None, pad=0, steady=False):
     """The body of a block: `block_M` queries of one head, a walk over the keys in tiles of `block_N`.
 
     `mask`: "full"; "causal", the last query sees every key, the one before it all but the last, and so on; "window",
@@ -157,6 +159,7 @@ def attend(dtype, dim, dim_v, mask, softcap, sinks, packed, block_M, block_N, st
     the tiles come from the diagonal down, so that the mask stands in the first steps alone, and a row's maximum follows
     when it is `lag` powers of 2 behind, so that hardly a step scales the output (weights up to 2^8 are as exact as those
     up to 1); 0: at once. `block_N` then divides `block_M`. `pad` elements lie between the rows of the tile of values.
+    `steady`: rows whose maximum stays are left alone, where a row is a loop.
     """
     square = lag is not None
 
@@ -238,7 +241,7 @@ def attend(dtype, dim, dim_v, mask, softcap, sinks, packed, block_M, block_N, st
                 total[i] = total[i] * rescale[i] + tile_sum[i]
             T.copy(scores, weights)
             for i, j in T.Parallel(block_M, dim_v):
-                if not lag or rescale[i] != 1:
+                if not (lag or steady) or rescale[i] != 1:
                     out[i, j] *= rescale[i]
             T.copy(V[b, k0 + k * block_N : k0 + (k + 1) * block_N, head_kv, :], V_tile)
             T.gemm(weights, V_tile, out, policy=T.GemmWarpPolicy.FullRow)

@@ -72,6 +72,11 @@ from .instructions.tile_multiply import TDPBF16PS, TDPBSSD, TDPBSUD, TDPBUSD, TD
 __all__ = ["GemmSpec", "Operand", "choose_instruction", "emit_gemm", "in_place", "register_tile"]
 
 
+#: Rows of bfloat16 up to which vectors are better than AMX: attention by 1024 keys as a kernel, of torch's speed, one query
+#: 0.50 in tile registers, 1.02 so, two 1.03 and 2.00, four 1.50 and 1.49, eight 1.47 and 1.00.
+MOST_ROWS_BESIDE_TILES = 2
+
+
 def choose_instruction(a: str, b: str, c: str, features: CpuFeatures) -> MultiplyAccumulate | TileMultiply:
     """The instruction for element types `a`, `b` and accumulator type `c`."""
     facts = [dtype_facts(d) for d in (a, b, c)]
@@ -98,7 +103,7 @@ def in_place(problem: InTensors, features: CpuFeatures) -> tuple[bool, bool, boo
     """Which of A, B, C need no copy where they lie in tensors: all three where the kernels read them as they are, B alone where
     few rows on chip meet a transposed one."""
     a, b, c = problem.types
-    op = choose_instruction(a, b, c, features)
+    op = for_rows(choose_instruction(a, b, c, features), problem.rows)
     rows_on_chip = problem.on_chip[0] and problem.on_chip[2]
     if rows_on_chip and streams(op, a, b, features, problem.turned, problem.rows) is not None:
         return False, True, False
@@ -132,9 +137,14 @@ def register_tile(
     return rows, max(1, min(wide, columns))
 
 
+def for_rows(op: MultiplyAccumulate | TileMultiply, rows: int) -> MultiplyAccumulate | TileMultiply:
+    """What multiplies so few rows: tile registers hold 16 of them, and want B turned first."""
+    return VDPBF16PS if op is TDPBF16PS and rows <= MOST_ROWS_BESIDE_TILES else op
+
+
 def emit_gemm(spec: GemmSpec) -> Stmt:
     """The statements of one tile GEMM."""
-    op = choose_instruction(spec.a.dtype, spec.b.dtype, spec.c.dtype, spec.features)
+    op = for_rows(choose_instruction(spec.a.dtype, spec.b.dtype, spec.c.dtype, spec.features), spec.m)
     if spec.b.in_tensor and not (spec.a.in_tensor or spec.c.in_tensor):
         turned = spec.a.row_dim > spec.a.col_dim, spec.b.row_dim > spec.b.col_dim
         streamed = streams(op, spec.a.dtype, spec.b.dtype, spec.features, turned, spec.m)
