@@ -57,7 +57,7 @@ class Ahead:
     """A tile of a tensor that the next round of a loop will read: `rows` of `row_bytes`, `stride` bytes apart (int64).
 
     `address(row, byte)`: of a place in the tile; of one in the tensor where the tile leaves it. `in_place`: the product
-    itself reads it from the tensor, else a copy does.
+    itself reads it from the tensor, else a copy does. `of_a`: it is the left operand's.
     """
 
     address: Callable[[Any, Any], Any]
@@ -65,6 +65,7 @@ class Ahead:
     rows: int
     row_bytes: int
     in_place: bool = False
+    of_a: bool = False
 
 
 @dataclass(frozen=True)

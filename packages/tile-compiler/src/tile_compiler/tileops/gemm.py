@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -68,7 +68,7 @@ def lower_gemm(op: Gemm, site: Site) -> Any:
         clear=op.clear_accum,
         temporary=site.temporary,
         span=site.span,
-        ahead=tuple(site.ahead[r.source] for r in (op.a, op.b) if r.source in site.ahead),
+        ahead=tuple(replace(site.ahead[r.source], of_a=r is op.a) for r in (op.a, op.b) if r.source in site.ahead),
         limits=ends.limits,
         leaves=ends.leaves(*(not site.on_chip(region) for region in (a, b, c))),
     )

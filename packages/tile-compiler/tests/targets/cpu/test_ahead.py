@@ -62,6 +62,7 @@ def test_blocks_share_a_tile(rows, row_bytes, blocks, steps):
     wanted = {(i, j) for i in range(rows) for j in range(lines)}
     assert each <= MOST_LINES
     assert wanted <= fetched or each == MOST_LINES
+    assert wanted <= fetched or not share.whole
     assert each == 1 or len(fetched) <= 5 * len(wanted)
 
 
@@ -71,6 +72,37 @@ def test_the_next_tiles_of_both_operands_are_fetched(turned):
     text = module.trace.text()
     found = set(re.findall(r"tl\.tiles\.amx_bf16\.([\d_]+)", text))
     assert {tuple(int(x) for x in name.split("_")[6:]) for name in found} == {(MOST_LINES, 2, MOST_LINES, 2)}
+
+
+@pytest.mark.parametrize(("rows", "by_half"), [(128, True), (64, False)])
+def test_of_b_half_of_the_rows_fetches_all(rows, by_half):
+    """The others, which may not be there, fetch of A alone; where half of them cannot, all take their part."""
+    pitch_a, pitch_b = T.dynamic("pitch_a"), T.dynamic("pitch_b")
+
+    @T.prim_func
+    def main(
+        A: T.StridedTensor((m, k), (pitch_a, 1), "bfloat16"),
+        B: T.StridedTensor((n, k), (pitch_b, 1), "bfloat16"),
+        C: T.Tensor((m, n), "float32"),
+    ):
+        with T.Kernel(T.ceildiv(n, 64), T.ceildiv(m, rows)) as (x, y):
+            sums = T.alloc_fragment((rows, 64), "float32")
+            for step in T.serial(T.ceildiv(k, 256)):
+                at = slice(step * 256, step * 256 + 256)
+                T.gemm(
+                    A[y * rows : y * rows + rows, at],
+                    B[x * 64 : x * 64 + 64, at],
+                    sums,
+                    transpose_B=True,
+                    clear_accum=step == 0,
+                )
+            T.copy(sums, C[y * rows, x * 64])
+
+    text = lower(main, Target("cpu", "x86-64-v4+bf16+vnni")).trace.text()
+    names = re.findall(r"tl\.gemm\.bf16\.([\d_]+)", text)
+    assert {(len(name.split("_")) - 8) // 2 for name in names} == (
+        {1, 2} if by_half else {2}
+    )  # tiles that kernels fetch of
 
 
 def test_a_tile_that_no_loop_renews_is_not_fetched():

@@ -22,7 +22,7 @@ class Tile:
 #: 64, 128, 256 and 512 rows (and by copied tiles): 64 rows by 4096 x 4096 1.62, 1.38 (1.16), 128x1024x1024 T -, 1.05, 0.99, 0.98
 #: (0.94), 256x4096x4096 T -, 0.93, 1.00, 0.94 (0.94), 1024x1024x1024 -, 0.99, 1.02, 1.03 (0.95), 300x768x768 T -, 0.97, 0.98,
 #: 1.02 (0.85).
-HEIGHTS = (64, 128, 256, 512)
+HEIGHTS = (32, 64, 128, 256, 512)
 WIDTH, DEPTH = 64, 256
 #: The same where k is no more than the last of these depths, so that C's lines count: 2048x64x2048 by 64, 128, 256 columns 0.96,
 #: 1.06, 1.17 (0.86 by copied tiles), 2048x128x2048 0.89, 0.94, 0.97 (0.83).

@@ -19,8 +19,9 @@ LN_2 = 0.6931471805599453
 
 
 @T.macro
-def weigh(scores, largest, total, out, scale):
-    """Scores become weights under the new maximum; what was summed under the old one is rescaled."""
+def weigh(scores, largest, total, out, scale, steady):
+    """Scores become weights under the new maximum; what was summed under the old one is rescaled. `steady`: rows whose maximum
+    stays are left alone, where a row is a loop."""
     block_h, dim = out.shape
     before = T.alloc_fragment((block_h,), "float32")
     rescale = T.alloc_fragment((block_h,), "float32")
@@ -36,11 +37,14 @@ def weigh(scores, largest, total, out, scale):
     for i in T.Parallel(block_h):
         total[i] = total[i] * rescale[i] + tile_sum[i]
     for i, j in T.Parallel(block_h, dim):
-        out[i, j] *= rescale[i]
+        if not steady or rescale[i] != 1:
+            out[i, j] *= rescale[i]
 
 
 @T.macro
-def attend(Q_nope, Q_rope, Cache, Table, b, head, first, last, length, out, largest, total, block_n, stages, scale):
+def attend(
+    Q_nope, Q_rope, Cache, Table, b, head, first, last, length, out, largest, total, block_n, stages, scale, steady
+):
     """Tiles `first <= tile < last` of sequence `b`: the unnormalised sum, the largest score and the weights' sum."""
     block_h, dim = out.shape
     pages, page, _ = Cache.shape
@@ -66,7 +70,7 @@ def attend(Q_nope, Q_rope, Cache, Table, b, head, first, last, length, out, larg
         T.copy(Cache[where, row : row + block_n, dim : dim + rope], rotated)
         T.gemm(Q_tile, latent, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullCol, clear_accum=True)
         T.gemm(Q_rope_tile, rotated, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullCol)
-        weigh(scores, largest, total, out, scale)
+        weigh(scores, largest, total, out, scale, steady)
         # `out` is wide: each warp owns some of its columns and needs all weights, hence shared memory.
         T.copy(scores, weights)
         T.gemm(weights, latent, out, policy=T.GemmWarpPolicy.FullCol)
@@ -83,12 +87,12 @@ def attend(Q_nope, Q_rope, Cache, Table, b, head, first, last, length, out, larg
         T.gemm(Q_rope_tile, tail_rotated, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullCol)
         for i, j in T.Parallel(block_h, block_n):
             scores[i, j] = T.if_then_else(key + j < length, scores[i, j], -INFINITY)
-        weigh(scores, largest, total, out, scale)
+        weigh(scores, largest, total, out, scale, steady)
         T.copy(scores, weights)
         T.gemm(weights, tail, out, policy=T.GemmWarpPolicy.FullCol)
 
 
-def decode(dtype, dim, rope, page, block_h, block_n, stages, threads):
+def decode(dtype, dim, rope, page, block_h, block_n, stages, threads, steady=False):
     """A block takes `block_h` heads of a sequence and all its keys. Lse: natural logarithm of the weights' sum."""
     batch, heads, pages, columns = T.dynamic("batch"), T.dynamic("heads"), T.dynamic("pages"), T.dynamic("columns")
 
@@ -110,7 +114,8 @@ def decode(dtype, dim, rope, page, block_h, block_n, stages, threads):
             head = bx * block_h
             length = T.max(T.min(Lengths[b], columns * page), 0)
             last = T.ceildiv(length, block_n)
-            attend(Q_nope, Q_rope, Cache, Table, b, head, 0, last, length, out, largest, total, block_n, stages, scale)
+            where = (b, head, 0, last, length)
+            attend(Q_nope, Q_rope, Cache, Table, *where, out, largest, total, block_n, stages, scale, steady)
             for i, j in T.Parallel(block_h, dim):
                 out[i, j] = T.if_then_else(total[i] == 0, 0, out[i, j] / total[i])
             T.copy(out, Output[b, head : head + block_h, :])
@@ -120,7 +125,7 @@ def decode(dtype, dim, rope, page, block_h, block_n, stages, threads):
     return mla_decode
 
 
-def decode_part(dtype, dim, rope, page, block_h, block_n, stages, threads):
+def decode_part(dtype, dim, rope, page, block_h, block_n, stages, threads, steady=False):
     """A block takes `block_h` heads and one part of the keys. Means: its mean, Logs: log2 of its weights' sum."""
     batch, heads, pages, columns = T.dynamic("batch"), T.dynamic("heads"), T.dynamic("pages"), T.dynamic("columns")
     parts = T.dynamic("parts")
@@ -146,9 +151,8 @@ def decode_part(dtype, dim, rope, page, block_h, block_n, stages, threads):
             share = T.ceildiv(tiles, parts)
             first = T.min(part * share, tiles)  # the last parts of a short sequence have no keys
             last = T.min(first + share, tiles)
-            attend(
-                Q_nope, Q_rope, Cache, Table, b, head, first, last, length, out, largest, total, block_n, stages, scale
-            )
+            where = (b, head, first, last, length)
+            attend(Q_nope, Q_rope, Cache, Table, *where, out, largest, total, block_n, stages, scale, steady)
             for i, j in T.Parallel(block_h, dim):
                 Means[b, part, head + i, j] = T.if_then_else(total[i] == 0, 0, out[i, j] / total[i])
             for i in T.Parallel(block_h):

@@ -53,12 +53,13 @@ class Share:
     tile: Ahead
     lines: FetchedLines
     block: int  # lines of a block
+    whole: bool  # nothing is left out
 
     @classmethod
     def of(cls, tile: Ahead, blocks: int, steps: int) -> Share:
         slots = power_of_two(steps + 1) // 2
         lines = FetchedLines.of(tile.rows, tile.row_bytes, blocks * slots)
-        return cls(tile, lines, lines.each * slots)
+        return cls(tile, lines, lines.each * slots, lines.each * slots * blocks >= tile.rows * lines.row)
 
     def address(self, number: Any) -> Any:
         """Where the lines of a block begin."""

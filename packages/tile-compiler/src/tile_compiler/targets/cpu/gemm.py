@@ -179,26 +179,43 @@ class Vectors(Emitter):
     def products(self, given: Prepared) -> list[Stmt]:
         """Panels, of each all blocks of rows; of rows that wait in a tensor, and not in a cache, each block meets all panels."""
         blocks, panels = sum(count for _, count in self.row_blocks), -(-self.spec.n // self.width)
-        shares = [Share.of(tile, blocks * panels, self.rounds) for tile in self.following(given.c)]
+        of_all, of_first, first = self.shares(given.c, blocks, panels)
 
-        def one(panel: Any, cols: int, ends: Any, block: Any, row: Any, high: int) -> Stmt:
+        def one(panel: Any, cols: int, ends: Any, block: Any, row: Any, high: int, fetches: bool) -> Stmt:
             number = block * panels + panel if self.rows_first else panel * blocks + block
+            shares = of_all + of_first * fetches
             return self.kernel(given, panel, cols, row, high, shares, number, ends)
 
         if not self.rows_first:
-            return self.over_panels(lambda *at: tile_ir.sequence(self.over_rows(lambda *rows: one(*at, *rows))))
-        return self.over_rows(lambda *rows: tile_ir.sequence(self.over_panels(lambda *at: one(*at, *rows))))
+            return self.over_panels(lambda *at: tile_ir.sequence(self.over_rows(first, lambda *rows: one(*at, *rows))))
+        return self.over_rows(first, lambda *rows: tile_ir.sequence(self.over_panels(lambda *at: one(*at, *rows))))
 
-    def over_rows(self, body: Callable[[Any, Any, int], Stmt]) -> list[Stmt]:
-        """`body(block, row, rows)` for all blocks of rows that are there."""
+    def shares(self, c: Operand, blocks: int, panels: int) -> tuple[list[Share], list[Share], int]:
+        """What each block fetches of the next tiles, what the first blocks of rows do beside it, and how many those are: of B
+        half of them all of it, where they can, as the others may not be there."""
+        tiles, half = self.following(c), -(-blocks // 2)
+        if not self.rows_first or self.limits[0] is None:
+            return [Share.of(tile, blocks * panels, self.rounds) for tile in tiles], [], blocks
+        by_half = [Share.of(tile, half * panels, self.rounds) for tile in tiles if not tile.of_a]
+        if not all(share.whole for share in by_half):
+            by_half = []
+        others = [tile for tile in tiles if tile.of_a or not by_half]
+        return [Share.of(tile, blocks * panels, self.rounds) for tile in others], by_half, half
+
+    def over_rows(self, leading: int, body: Callable[[Any, Any, int, bool], Stmt]) -> list[Stmt]:
+        """`body(block, row, rows, whether it is one of the first)` for all blocks of rows that are there."""
         parts, start, first = [], 0, 0
         for high, count in self.row_blocks:
+            some = min(count, max(0, leading - first))
+            for times, fetches in ((some, True), (count - some, False)):
 
-            def one(t: Any, first: int = first, start: int = start, high: int = high) -> Stmt:
-                return body(t + index(first), index(start) + t * high, high)
+                def one(
+                    t: Any, first: int = first, start: int = start, high: int = high, fetches: bool = fetches
+                ) -> Stmt:
+                    return body(t + index(first), index(start) + t * high, high, fetches)
 
-            parts.append(loop_within(count, self.limits[0], start, high, one))
-            start, first = start + high * count, first + count
+                parts += [loop_within(times, self.limits[0], start, high, one)] if times else []
+                start, first = start + high * times, first + times
         return parts
 
     def over_panels(self, body: Callable[[Any, int, Any], Stmt]) -> list[Stmt]:
