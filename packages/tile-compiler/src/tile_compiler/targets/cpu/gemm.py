@@ -27,6 +27,7 @@ transposed B in `gemm_dots.py`, or, of a B in a tensor, in `gemm_streams.py`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx as tir
@@ -46,6 +47,7 @@ from .gemm_operands import (
     Operand,
     Prepared,
     Stmt,
+    at_most,
     convert_copy,
     holds,
     index,
@@ -159,6 +161,16 @@ def emit_gemm(spec: GemmSpec) -> Stmt:
     return Vectors(spec, op).emit()
 
 
+@dataclass(frozen=True)
+class Rows:
+    """A block of rows: whether it is one of the first, which fetch more, and whether some of it may not be there."""
+
+    first: Any
+    count: int
+    leading: bool
+    leaves: bool
+
+
 class Vectors(Emitter):
     """Rows of A by broadcast, columns of C in vector registers."""
 
@@ -181,14 +193,21 @@ class Vectors(Emitter):
         blocks, panels = sum(count for _, count in self.row_blocks), -(-self.spec.n // self.width)
         of_all, of_first, first = self.shares(given.c, blocks, panels)
 
-        def one(panel: Any, cols: int, ends: Any, block: Any, row: Any, high: int, fetches: bool) -> Stmt:
+        def one(panel: Any, cols: int, ends: Any, block: Any, rows: Rows) -> Stmt:
             number = block * panels + panel if self.rows_first else panel * blocks + block
-            shares = of_all + of_first * fetches
-            return self.kernel(given, panel, cols, row, high, shares, number, ends)
+            shares = of_all + of_first * rows.leading
+            return self.kernel(given, panel, cols, rows, shares, number, ends)
 
         if not self.rows_first:
             return self.over_panels(lambda *at: tile_ir.sequence(self.over_rows(first, lambda *rows: one(*at, *rows))))
-        return self.over_rows(first, lambda *rows: tile_ir.sequence(self.over_panels(lambda *at: one(*at, *rows))))
+
+        def all_panels(*rows: Any) -> Stmt:
+            return tile_ir.sequence(self.over_panels(lambda *at: one(*at, *rows)))
+
+        stmts = self.over_rows(first, all_panels)
+        if self.limits[0] is None or self.row_blocks[0][0] == 1:
+            return stmts
+        return [self.over_even_rows(first, all_panels, tile_ir.sequence(stmts))]
 
     def shares(self, c: Operand, blocks: int, panels: int) -> tuple[list[Share], list[Share], int]:
         """What each block fetches of the next tiles, what the first blocks of rows do beside it, and how many those are: of B
@@ -202,21 +221,42 @@ class Vectors(Emitter):
         others = [tile for tile in tiles if tile.of_a or not by_half]
         return [Share.of(tile, blocks * panels, self.rounds) for tile in others], by_half, half
 
-    def over_rows(self, leading: int, body: Callable[[Any, Any, int, bool], Stmt]) -> list[Stmt]:
-        """`body(block, row, rows, whether it is one of the first)` for all blocks of rows that are there."""
-        parts, start, first = [], 0, 0
+    def over_rows(self, leading: int, body: Callable[[Any, Rows], Stmt]) -> list[Stmt]:
+        """`body(block, rows)` for all blocks of rows that are there, of which the first are `leading`."""
+        parts, start, first, leaves = [], 0, 0, self.spec.leaves[0]
         for high, count in self.row_blocks:
             some = min(count, max(0, leading - first))
-            for times, fetches in ((some, True), (count - some, False)):
+            for times, leads in ((some, True), (count - some, False)):
 
-                def one(
-                    t: Any, first: int = first, start: int = start, high: int = high, fetches: bool = fetches
-                ) -> Stmt:
-                    return body(t + index(first), index(start) + t * high, high, fetches)
+                def one(t: Any, first: int = first, start: int = start, high: int = high, leads: bool = leads) -> Stmt:
+                    return body(t + index(first), Rows(index(start) + t * high, high, leads, leaves))
 
                 parts += [loop_within(times, self.limits[0], start, high, one)] if times else []
                 start, first = start + high * times, first + times
         return parts
+
+    def over_even_rows(self, leading: int, body: Callable[[Any, Rows], Stmt], others: Stmt) -> Stmt:
+        """The same by blocks of two heights that hold the rows that are there and no more; `others` where these are so few that
+        no such blocks do."""
+        rows, high = at_most(self.spec.m, self.limits[0]), self.row_blocks[0][0]
+        low, blocks, higher = high - 1, tir.Var("blocks", "int64"), tir.Var("higher", "int64")
+        lead = tir.min(higher, index(leading))
+
+        def part(first: Any, count: Any, start: Any, height: int, leads: bool) -> Stmt:
+            t = tir.Var("t", "int64")
+            stmt = body(first + t, Rows(start + t * height, height, leads, False))
+            return tir.For(t, index(0), count, tir.ForKind.SERIAL, stmt)
+
+        even = [
+            part(index(0), lead, index(0), high, True),
+            part(lead, higher - lead, lead * high, high, False),
+            part(higher, blocks - higher, higher * high, low, False),
+        ]
+        binds = [
+            tir.Bind(blocks, tir.truncdiv(rows + index(low), index(high))),
+            tir.Bind(higher, rows - blocks * low),
+        ]
+        return tile_ir.sequence([*binds, tir.IfThenElse(higher >= index(0), tile_ir.sequence(even), others)])
 
     def over_panels(self, body: Callable[[Any, int, Any], Stmt]) -> list[Stmt]:
         """`body(panel, columns, ends)` for all panels that are there: of the last one as many vectors as begin below the limit;
@@ -297,9 +337,10 @@ class Vectors(Emitter):
         return [tile for tile in self.spec.ahead if tile.in_place and (c.in_tensor or self.op.group > 1)]
 
     def kernel(
-        self, given: Prepared, panel: Any, cols: int, row: Any, rows: int, shares: list[Share], number: Any, ends: Any
+        self, given: Prepared, panel: Any, cols: int, block: Rows, shares: list[Share], number: Any, ends: Any
     ) -> Stmt:
-        """Block `number` of the product: `rows` from `row` on by a panel's `cols`, of which `ends` are there (None: all)."""
+        """Block `number` of the product: rows by a panel's `cols`, of which `ends` are there (None: all)."""
+        row, rows, m_leaves = block.first, block.count, block.leaves
         a, c, unit = given.a, given.c, self.op.unit_bytes
         element, zero = unit // self.op.group, index(0)
         first = c.address(row, panel * self.width)
@@ -317,8 +358,7 @@ class Vectors(Emitter):
             c_row = c.any_stride(c.row_dim) * unit
             ahead.insert(0, FetchedLines.of(rows, cols * unit, self.rounds))
             args.append(c_row)
-        m_leaves, m_limit = self.spec.leaves[0], self.limits[0]
-        args += [tir.min(m_limit - row, index(rows))] if m_leaves else []
+        args += [tir.min(self.limits[0] - row, index(rows))] if m_leaves else []
         args += [] if ends is None else [ends]
         args += [tir.floormod(self.elements, index(self.op.group))] if self.odd else []
         args += [first, c_row] if c.in_tensor else []
