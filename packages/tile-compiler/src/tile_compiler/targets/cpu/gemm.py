@@ -15,13 +15,14 @@
 | other floats | f32 (f64 if one is) fma | converted to it |
 
 Of operands of one type and no groups, tiles of tensors are read in place, and written (`in_place`), as far as they are inside;
-a transposed B is turned into panels from there. Of bfloat16 in pairs A and B may lie in tensors, beside a C on chip. The lines
-of C that a kernel will need, and those that the next round of the loop around reads of A and B, are fetched while it
-multiplies.
+a transposed B is turned into panels from there. Of bfloat16 in pairs or in tile registers A and B may lie in tensors, beside a C
+on chip. The lines of C that a kernel will need, and those that the next round of the loop around reads of A and B, are fetched
+while it multiplies.
 
 C of another type than the accumulator is converted before and rounded after, once per call. The kernels for the first two
-are in `tile_kernels.py`, the others in `gemm_kernels.py`, their packing of B in `gemm_packing.py`; those of few rows by a
-transposed B in `gemm_dots.py`, or, of a B in a tensor, in `gemm_streams.py`.
+are in `tile_kernels.py` (the loops around them in `gemm_tiles.py` and `gemm_tiles_in_place.py`), the others in
+`gemm_kernels.py`, their packing of B in `gemm_packing.py`; those of few rows by a transposed B in `gemm_dots.py`, or, of a B in
+a tensor, in `gemm_streams.py`.
 """
 
 from __future__ import annotations
