@@ -323,6 +323,51 @@ def test_global_memory_that_a_block_reads_and_writes(rng: Any, proved: Any) -> N
     assert all_needed(trace.steps[-1].after) == 1
 
 
+@pytest.mark.parametrize("what", ["columns", "turned", "a part"])
+def test_what_a_block_writes_twice(rng: Any, proved: Any, what: str) -> None:
+    """The threads that write an element last are others than those before: the last one wins behind a barrier."""
+
+    @T.prim_func
+    def twice(A: T.Tensor((64, 64), "float16"), B: T.Tensor((128, 64), "float32")):
+        with T.Kernel(2, threads=128) as bx:
+            f = T.alloc_fragment((64, 64), "float32")
+            T.copy(A, f)
+            if what == "columns":
+                for i, j in T.Parallel(64, 3):
+                    B[bx * 64 + i, j] = 1.0
+            if what == "turned":
+                for i, j in T.Parallel(64, 64):
+                    B[bx * 64 + j, i] = 1.0
+            if what == "a part":
+                T.copy(f[:, 0:3], B[bx * 64, 0])
+            T.copy(f, B[bx * 64, 0])
+
+    args = [rng.standard_normal((64, 64)).astype("float16"), np.zeros((128, 64), "float32")]
+    trace, _ = proved(twice, args, passes=False)
+    placed = barriers(trace.steps[-1].after)  # two where elements change threads first
+    assert all_needed(trace.steps[-1].after) == len(placed) > 0
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_parts_of_a_tensor_that_lie_beside_each_other(rng: Any, proved: Any, apart: bool) -> None:
+    """Wherever the block's tile is; a tile that begins elsewhere by a number that nobody knows may be the same."""
+    m, shift = T.dynamic("m"), T.dynamic("shift")
+
+    @T.prim_func
+    def halves(A: T.Tensor((64, 32), "float16"), B: T.Tensor((m, 32), "float32"), S: T.Tensor((shift,), "int8")):
+        with T.Kernel(m // 128, threads=128) as bx:
+            f, g = T.alloc_fragment((64, 32), "float32"), T.alloc_fragment((64, 32), "float32")
+            T.copy(A, f)
+            for i, j in T.Parallel(64, 32):
+                g[i, j] = A[i, 31 - j]
+            T.copy(f, B[bx * 128, 0])
+            T.copy(g, B[bx * 128 + 64 if apart else bx * 64 + shift, 0])
+
+    args = [rng.standard_normal((64, 32)).astype("float16"), np.zeros((128, 32), "float32"), np.zeros(32, "int8")]
+    trace, _ = proved(halves, args, passes=False)
+    assert bool(barriers(trace.steps[-1].after)) == (not apart)
+
+
 def test_user_function_is_assumed_to_be_in_step(lower: Any) -> None:
     @T.prim_func
     def outside(A: T.Tensor((64,), "float32")):

@@ -18,6 +18,7 @@ from tile_compiler.simt.checker.lanes import companies
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.enumeration import Block
 from tile_compiler.simt.errors import BarrierMismatch, ProductUnderWay, SharedMemoryRace
+from tile_compiler.simt.memory_effects import written_again
 from tile_compiler.simt.scenarios import scenarios
 from tile_compiler.simt.side_by_side import NotFollowed, SideBySide, has_programs
 from tilelang.ir import tile_ir
@@ -30,18 +31,25 @@ def check_synchronization(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
 
     before, after: the same function.
 
-    Looked at is the block's shared memory, byte for byte, and global memory that one kernel reads and writes. Loops are
-    walked until their state repeats (`repetition.py`), dynamic sizes and blocks are chosen so that every trip count
-    occurs (`scenarios.py`), conditions that memory decides are taken both ways; warpgroups with programs of their own
+    Looked at is the block's shared memory, byte for byte, and global memory that one kernel reads and writes, or writes on
+    several lines. Loops are walked until their state repeats (`repetition.py`), dynamic sizes and blocks are chosen so that every
+    trip count occurs (`scenarios.py`), conditions that memory decides are taken both ways; warpgroups with programs of their own
     are walked beside each other (`side_by_side.py`). Three verdicts. *Refuted* is an error. *Unknown*: an address that
     cannot be evaluated counts as all of its buffer, so it passes only behind a barrier, which `insert_barriers` has
     placed where control is uniform. *Assumed* stands in report and manifest: barriers of a part of the block, functions
     of the user, tensors that bulk stores write and the block uses otherwise too, threads that write where memory says
-    (in one statement, different elements), what a limit left out.
+    (in one statement, or on several lines of what is not read), what a limit left out.
     """
     host = [s for s in tile_ir.statements(func.body) if isinstance(s, tir.Bind)]
     for kernel in tile_ir.kernels(func):
         tracked = _read_and_written(kernel)
+        again, unknown = written_again(kernel)
+        for buffer in sorted(unknown - tracked, key=lambda buffer: str(buffer.name)):
+            ctx.report.assume(
+                kernel.span,
+                f"several lines write {buffer.name} where memory says: different elements, or by the same threads",
+            )
+        tracked |= again
         if not tracked and not _shares(kernel):
             continue
         chosen, complete = scenarios(func, kernel)

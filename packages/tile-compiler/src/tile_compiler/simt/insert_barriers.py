@@ -12,6 +12,7 @@ from tvm import tirx as tir
 from tile_compiler.loops.affine import depends, linear, period
 from tile_compiler.passes.lower_tile_ops import alias_roots
 from tile_compiler.rewrite import is_call, map_kernels, remake_loop, substitute
+from tile_compiler.simt.beside import beside, defined_in
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.memory_effects import EVERYTHING, Effect, Interval, effects, interval, tracked_buffers
 from tile_compiler.simt.operators.nests import REGISTERS, is_shared, run
@@ -102,6 +103,7 @@ class Placer:
         for node in tile_ir.statements(kernel.body):
             if isinstance(node, tir.Bind) and is_call(node.value, "tirx.call_extern"):
                 self.ranges[node.var] = interval(node.value, self.ranges)
+        self.inside = defined_in(kernel)
         self.proxied: set[Any] = set()  # buffers that asynchronous work reads
 
     def run(self) -> Any:
@@ -437,6 +439,10 @@ class Placer:
         if not overlap(a, b):
             return False
         pair = (a[3], b[3])
+        if pair not in self.met and a[0] is not SHARED:
+            known = {**self.ranges, **{var: (0, extent - 1) for var, extent in self.inner.items()}}
+            here = {var: known[var] for var in known if var in self.inside}
+            self.met[pair] = not beside(self.accesses[a[3]][0], self.accesses[b[3]][0], here, self.inside)
         if pair not in self.met:
             same = self.groups[a[3]] == self.groups[b[3]]
             mine, yours = (self._owners(a[3]), self._owners(b[3])) if same else (None, None)

@@ -10,6 +10,7 @@ from typing import Any
 from tvm import ir
 from tvm import tirx as tir
 
+from tile_compiler.errors import where
 from tile_compiler.rewrite import is_call
 from tile_compiler.simt.operators.nests import is_global, is_shared
 from tile_compiler.simt.wgmma_calls import WgmmaCall, wgmma_call
@@ -27,6 +28,7 @@ class Effect:
     bulk: a tile that a bulk store reads until a wait. Of wgmma: matrix (shared memory, read until a wait), accumulate
     and operand (registers, in use until a wait), with the `shape` of the instruction.
     `together`: a warp reads for all of its threads, whoever names the address, which need not be a multiple of `count`.
+    `place`: in a tensor, the index of each dimension.
     """
 
     kind: str
@@ -35,6 +37,7 @@ class Effect:
     count: int
     together: bool = False
     shape: tuple[str, ...] = ()
+    place: tuple[Any, ...] = ()
 
 
 def effects(stmt: Any, tracked: set[Any], roots: Mapping[Any, Any]) -> list[Effect]:
@@ -49,7 +52,8 @@ def effects(stmt: Any, tracked: set[Any], roots: Mapping[Any, Any]) -> list[Effe
         index = indices[0] if is_shared(buffer) and len(indices) == 1 else None
         if isinstance(index, ir.prim.Ramp):
             index, count = index.base, int(index.lanes)
-        found.append(Effect(kind, buffer, index, count, together, shape))
+        place = tuple(indices) if is_global(buffer) else ()
+        found.append(Effect(kind, buffer, index, count, together, shape, place))
 
     def visit(node: Any) -> None:
         if isinstance(node, tir.BufferStore):
@@ -176,7 +180,7 @@ def interval(node: Any, ranges: Mapping[Any, Interval]) -> Interval:
 
 
 def tracked_buffers(kernel: tile_ir.Kernel) -> set[Any]:
-    """Shared memory, and global memory that one kernel both reads and writes."""
+    """Shared memory, and global memory that one kernel both reads and writes, or writes on several lines."""
     loaded: set[Any] = set()
     stored: set[Any] = set()
     found: set[Any] = set()
@@ -187,4 +191,28 @@ def tracked_buffers(kernel: tile_ir.Kernel) -> set[Any]:
             loaded.add(node.source)
         elif isinstance(node, tir.BufferStore) and is_global(node.buffer):
             stored.add(node.buffer)
-    return found | (loaded & stored)
+    return found | (loaded & stored) | written_again(kernel)[0]
+
+
+def written_again(kernel: tile_ir.Kernel) -> tuple[set[Any], set[Any]]:
+    """Tensors that a kernel writes on several lines: those whose places can be evaluated, and those where memory says one."""
+    lines: dict[Any, set[str]] = {}
+    unknown: set[Any] = set()
+    bound = {node.var: node.value for node in tile_ir.walk(kernel.body, tir.Bind)}
+    for node in tile_ir.walk(kernel.body, tir.BufferStore):
+        if is_global(node.buffer):
+            lines.setdefault(node.buffer, set()).add(where(node.span))
+            if any(_reads(index, bound) for index in node.indices):
+                unknown.add(node.buffer)
+    again = {buffer for buffer, on in lines.items() if len(on) > 1}
+    return again - unknown, again & unknown
+
+
+def _reads(index: Any, bound: Mapping[Any, Any]) -> bool:
+    """Whether memory, registers among it, has a say in it."""
+    for node in tile_ir.walk(tir.Evaluate(index)):
+        if isinstance(node, ir.TensorLoad) or (
+            isinstance(node, ir.Var) and node in bound and _reads(bound[node], bound)
+        ):
+            return True
+    return False
