@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tilelang.language as T
+from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.simt import infer_layouts
 from tile_compiler.simt.errors import LayoutConflict
 from tile_compiler.simt.operators.parallel import NestRule
@@ -265,8 +266,6 @@ def test_annotated_layout(rng: Any, check_each_pass: Any) -> None:
 
 
 def test_what_is_not_supported_names_the_line(lower: Any) -> None:
-    from tile_compiler.errors import UnsupportedOnTarget
-
     @T.prim_func
     def scalar(A: T.Tensor((64,), "float32")):
         with T.Kernel(1, threads=64) as bx:
@@ -324,3 +323,34 @@ def test_a_tile_is_stored_times_a_variable_of_the_thread(rng: Any, check_each_pa
                 B[i] = f[i] * factor
 
     check_each_pass(scaled, [rng.standard_normal(64).astype("float32"), np.zeros(64, "float32")])
+
+
+@pytest.mark.parametrize("fills", [True, False])
+def test_a_part_that_lies_across_vectors_says_how_to_ask_for_it(lower: Any, rng: Any, check: Any, fills: bool) -> None:
+    """As loops over it have no thread for each step; what the error proposes runs."""
+
+    def part(asks: bool) -> Any:
+        @T.prim_func
+        def main(A: T.Tensor((64, 64), "float16"), B: T.Tensor((64, 64), "float32")):
+            with T.Kernel(1, threads=128):
+                f = T.alloc_fragment((64, 64), "float32")
+                T.copy(A, f)
+                if asks:
+                    for i, j in T.Parallel(64, 64):
+                        if 5 <= j and j < 12:
+                            f[i, j] = 3.0
+                elif fills:
+                    T.fill(f[:, 5:12], 3.0)
+                else:
+                    for i, j in T.Parallel(64, 7):
+                        f[i, j + 5] = 3.0
+                T.copy(f, B)
+
+        return main
+
+    with pytest.raises(
+        UnsupportedOnTarget, match=r"irregular distribution(.|\n)*try:      loop over all of the tile, and ask"
+    ):
+        lower(part(False))
+    args = [rng.standard_normal((64, 64)).astype("float16"), np.zeros((64, 64), "float32")]
+    check(part(True), args, passes=False)

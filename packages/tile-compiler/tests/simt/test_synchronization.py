@@ -323,7 +323,7 @@ def test_global_memory_that_a_block_reads_and_writes(rng: Any, proved: Any) -> N
     assert all_needed(trace.steps[-1].after) == 1
 
 
-@pytest.mark.parametrize("what", ["columns", "turned", "a part"])
+@pytest.mark.parametrize("what", ["columns", "turned", "a part", "added to"])
 def test_what_a_block_writes_twice(rng: Any, proved: Any, what: str) -> None:
     """The threads that write an element last are others than those before: the last one wins behind a barrier."""
 
@@ -341,11 +341,15 @@ def test_what_a_block_writes_twice(rng: Any, proved: Any, what: str) -> None:
             if what == "a part":
                 T.copy(f[:, 0:3], B[bx * 64, 0])
             T.copy(f, B[bx * 64, 0])
+            if what == "added to":
+                for i, j in T.Parallel(64, 64):
+                    T.atomic_add(B[bx * 64 + j, i], 1.0)
 
     args = [rng.standard_normal((64, 64)).astype("float16"), np.zeros((128, 64), "float32")]
     trace, _ = proved(twice, args, passes=False)
-    placed = barriers(trace.steps[-1].after)  # two where elements change threads first
-    assert all_needed(trace.steps[-1].after) == len(placed) > 0
+    checked = trace.after("check_synchronization")  # where atomics are no calls yet
+    placed = barriers(checked)  # two where elements change threads first
+    assert all_needed(checked) == len(placed) > 0
 
 
 @pytest.mark.parametrize("apart", [True, False])

@@ -32,8 +32,9 @@ def beside(a: Effect, b: Effect, ranges: Mapping[Any, Interval], inside: Mapping
     the kernel may be anything."""
     if not a.buffer.same_as(b.buffer):  # a view has other dimensions
         return False
-    for x, y in zip(a.place, b.place):
-        mine, yours = _extent(x, ranges, inside), _extent(y, ranges, inside)
+    for number, (x, y) in enumerate(zip(a.place, b.place), 1):
+        counts = (a.count, b.count) if number == len(a.place) else (1, 1)
+        mine, yours = (_extent(*index, ranges, inside) for index in zip((x, y), counts))
         if mine is None or yours is None:
             continue
         apart = tile_ir.static(sym.Analyzer().simplify(mine[0] - yours[0]))
@@ -42,9 +43,14 @@ def beside(a: Effect, b: Effect, ranges: Mapping[Any, Interval], inside: Mapping
     return False
 
 
-def _extent(index: Any, ranges: Mapping[Any, Interval], inside: Mapping[Any, Any]) -> tuple[Any, float, float] | None:
+def _extent(
+    index: Any, lanes: int, ranges: Mapping[Any, Interval], inside: Mapping[Any, Any]
+) -> tuple[Any, float, float] | None:
     """(what all accesses of a block have in common, the least and the last that comes to it); None where that is not known."""
-    lanes, index = (int(index.lanes), index.base) if isinstance(index, ir.prim.Ramp) else (1, index)
+    if isinstance(index, ir.prim.Ramp):
+        if tile_ir.static(index.stride) != 1:
+            return None
+        lanes, index = int(index.lanes), index.base
     common, least, last = tir.const(0, "int64"), 0.0, lanes - 1.0
     for term in _terms(index, inside):
         names = set(tile_ir.walk(tir.Evaluate(term), ir.Var))

@@ -377,9 +377,12 @@ class BlockMemory(ThreadValues):
         except Unknown:
             known = False
         if memory.base is None:
-            each = start[:, None] + np.arange(count) if known else np.asarray([-1, -1])
-            thread = np.repeat(thread, count) if known else np.asarray([MANY, MANY - 1])
-            return self._global_places(memory, each.ravel(), thread), thread, known
+            if not known:
+                thread = np.asarray([MANY, MANY - 1])
+                return self._global_places(memory, np.asarray([-1, -1]), thread), thread, known
+            there = self._in_row(memory, list(indices), count)[active]
+            each, thread = (start[:, None] + np.arange(count))[there], np.repeat(thread, count)[there.ravel()]
+            return self._global_places(memory, each, thread), thread, known
         if not known:  # two threads stand for all
             thread = np.repeat(np.asarray([MANY, MANY - 1]), memory.places * self.lanes.blocks)
             block = np.tile(np.repeat(np.arange(self.lanes.blocks), memory.places), 2)
@@ -416,6 +419,17 @@ class BlockMemory(ThreadValues):
             total = total + self.value(indices[dim]) * pitch
             step = step * self.value(shape[dim])
         return total, count
+
+    def _in_row(self, memory: Memory, indices: list[Any], count: int) -> Array:
+        """Of each thread, which elements of a vector are in a tensor's last dimension. That all are is known elsewhere: with
+        sizes for which they are not, as no multiples of a vector, this code is not launched."""
+        last = indices[-1].base if isinstance(indices[-1], ir.prim.Ramp) else indices[-1]
+        try:
+            known = (self.value(last), self.value(memory.buffer.ty.shape[-1]))
+        except Unknown:
+            return np.ones((self.threads, count), bool)
+        first, end = (np.broadcast_to(value, (self.threads,))[:, None] for value in known)
+        return first + np.arange(count) < end
 
     def _global_places(self, memory: Memory, element: Array, thread: Array) -> Array:
         """Places of global memory, numbered as they are met; -1, an unknown address, has one of its own. Blocks that are

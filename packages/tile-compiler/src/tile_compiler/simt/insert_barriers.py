@@ -440,8 +440,7 @@ class Placer:
             return False
         pair = (a[3], b[3])
         if pair not in self.met and a[0] is not SHARED:
-            known = {**self.ranges, **{var: (0, extent - 1) for var, extent in self.inner.items()}}
-            here = {var: known[var] for var in known if var in self.inside}
+            here = {var: within for var, within in self.ranges.items() if var in self.inside}
             self.met[pair] = not beside(self.accesses[a[3]][0], self.accesses[b[3]][0], here, self.inside)
         if pair not in self.met:
             same = self.groups[a[3]] == self.groups[b[3]]

@@ -195,15 +195,23 @@ def tracked_buffers(kernel: tile_ir.Kernel) -> set[Any]:
 
 
 def written_again(kernel: tile_ir.Kernel) -> tuple[set[Any], set[Any]]:
-    """Tensors that a kernel writes on several lines: those whose places can be evaluated, and those where memory says one."""
+    """Tensors that a kernel writes on several lines, atomics being one: those whose places can be evaluated, and those where
+    memory says one."""
     lines: dict[Any, set[str]] = {}
     unknown: set[Any] = set()
     bound = {node.var: node.value for node in tile_ir.walk(kernel.body, tir.Bind)}
-    for node in tile_ir.walk(kernel.body, tir.BufferStore):
-        if is_global(node.buffer):
-            lines.setdefault(node.buffer, set()).add(where(node.span))
-            if any(_reads(index, bound) for index in node.indices):
-                unknown.add(node.buffer)
+    for node in tile_ir.walk(kernel.body, tir.BufferStore, ir.Call):
+        if isinstance(node, tir.BufferStore):
+            buffer, indices, line = node.buffer, node.indices, where(node.span)
+        elif is_call(node, "tl.atomic_elem"):
+            target = node.args[0].args[0]
+            buffer, indices, line = target.source, target.indices, "atomic"
+        else:
+            continue
+        if is_global(buffer):
+            lines.setdefault(buffer, set()).add(line)
+            if any(_reads(index, bound) for index in indices):
+                unknown.add(buffer)
     again = {buffer for buffer, on in lines.items() if len(on) > 1}
     return again - unknown, again & unknown
 

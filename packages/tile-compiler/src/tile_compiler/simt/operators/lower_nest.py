@@ -74,7 +74,13 @@ class _Nest:
     def __init__(self, rule: NestRule, low: Lowering, loop: Distribution) -> None:
         self.rule, self.low, self.loop = rule, low, loop
         if not loop.emittable:
-            raise UnsupportedOnTarget(f"{rule.text} over an irregular distribution {loop.describe()}", at=rule.span)
+            raise UnsupportedOnTarget(
+                f"{rule.text} over an irregular distribution",
+                at=rule.span,
+                found=loop.describe(),
+                expected="a part of the tile that threads hold as they hold a tile of that size",
+                repair="loop over all of the tile, and ask: for i, j in T.Parallel(...): if low <= j and j < high: ...",
+            )
         self.nest = rule.nest
         self._bound: dict[Any, Any] = {}
         self._tables: dict[int, Ints | None] = {}
