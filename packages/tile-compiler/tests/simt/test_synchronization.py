@@ -352,6 +352,23 @@ def test_what_a_block_writes_twice(rng: Any, proved: Any, what: str) -> None:
     assert all_needed(checked) == len(placed) > 0
 
 
+def test_a_cleared_tensor_that_is_written_where_memory_says(rng: Any, proved: Any) -> None:
+    """A barrier stands between the lines; the report says what nothing can prove."""
+
+    @T.prim_func
+    def scatter(Places: T.Tensor((64,), "int32"), B: T.Tensor((1024,), "float32")):
+        with T.Kernel(1, threads=128):
+            for i in T.Parallel(1024):
+                B[i] = 0.0
+            for i in T.Parallel(64):
+                B[Places[i]] = 1.0
+
+    args = [rng.permutation(1024)[:64].astype("int32"), np.full(1024, 7, "float32")]
+    trace, ctx = proved(scatter, args, passes=False)
+    assert barriers(trace.after("check_synchronization")) == ["tl::sync_threads"]
+    assert any("several lines write B where memory says" in text for text in ctx.report.assumed)
+
+
 @pytest.mark.parametrize("apart", [True, False])
 def test_parts_of_a_tensor_that_lie_beside_each_other(rng: Any, proved: Any, apart: bool) -> None:
     """Wherever the block's tile is; a tile that begins elsewhere by a number that nobody knows may be the same."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import tvm_ffi
 from tvm import ir, sym
 from tvm import tirx as tir
 
@@ -17,13 +18,14 @@ from tilelang.ir import tile_ir
 
 def defined_in(kernel: tile_ir.Kernel) -> dict[Any, Any]:
     """Variables of threads, loops and statements, which need not be the same in two accesses of a block: what they are bound to,
-    or None."""
+    or None, as also for those that copies of a statement bind to something else."""
     found: dict[Any, Any] = {var: None for var, _ in kernel.threads}
     for node in tile_ir.walk(kernel.body, tir.For, tir.Bind):
         if isinstance(node, tir.For):
             found[node.loop_var] = None
         else:
-            found[node.var] = node.value
+            same = node.var not in found or tvm_ffi.structural_equal(found[node.var], node.value)
+            found[node.var] = node.value if same else None
     return found
 
 

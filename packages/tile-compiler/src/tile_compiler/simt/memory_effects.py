@@ -191,7 +191,8 @@ def tracked_buffers(kernel: tile_ir.Kernel) -> set[Any]:
             loaded.add(node.source)
         elif isinstance(node, tir.BufferStore) and is_global(node.buffer):
             stored.add(node.buffer)
-    return found | (loaded & stored) | written_again(kernel)[0]
+    known, unknown = written_again(kernel)
+    return found | (loaded & stored) | known | unknown
 
 
 def written_again(kernel: tile_ir.Kernel) -> tuple[set[Any], set[Any]]:
@@ -199,7 +200,9 @@ def written_again(kernel: tile_ir.Kernel) -> tuple[set[Any], set[Any]]:
     memory says one."""
     lines: dict[Any, set[str]] = {}
     unknown: set[Any] = set()
-    bound = {node.var: node.value for node in tile_ir.walk(kernel.body, tir.Bind)}
+    bound: dict[Any, list[Any]] = {}
+    for node in tile_ir.walk(kernel.body, tir.Bind):
+        bound.setdefault(node.var, []).append(node.value)
     for node in tile_ir.walk(kernel.body, tir.BufferStore, ir.Call):
         if isinstance(node, tir.BufferStore):
             buffer, indices, line = node.buffer, node.indices, where(node.span)
@@ -216,11 +219,9 @@ def written_again(kernel: tile_ir.Kernel) -> tuple[set[Any], set[Any]]:
     return again - unknown, again & unknown
 
 
-def _reads(index: Any, bound: Mapping[Any, Any]) -> bool:
+def _reads(index: Any, bound: Mapping[Any, list[Any]]) -> bool:
     """Whether memory, registers among it, has a say in it."""
-    for node in tile_ir.walk(tir.Evaluate(index)):
-        if isinstance(node, ir.TensorLoad) or (
-            isinstance(node, ir.Var) and node in bound and _reads(bound[node], bound)
-        ):
+    for node in tile_ir.walk(tir.Evaluate(index), ir.TensorLoad, ir.Var):
+        if isinstance(node, ir.TensorLoad) or any(_reads(value, bound) for value in bound.get(node, [])):
             return True
     return False
