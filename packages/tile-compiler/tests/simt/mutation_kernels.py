@@ -17,6 +17,7 @@ import numpy as np
 import test_clusters
 from panel_kernels import scale, scale_planes
 from test_attention import attention
+from test_leaving_loops import CUT_SHORT
 from test_pipelines import SCHEDULES, scaled
 from test_pipelines import attention as scheduled_attention
 from test_shared_memory import phases, staged
@@ -165,6 +166,7 @@ _CUDA = [
     Subject("row_sums_across_warps", _of(row_sums, 2, 512, 128)),
     Subject("running_sums", _of(running_sums, 5, 70)),
     Subject("tree", _of(tree, 64)),
+    *(Subject(f"iterations_cut_short_{name}", lambda kernel=kernel: kernel) for name, kernel in CUT_SHORT.items()),
     Subject("vector_add", _example("vector_add", "vector_add", 300, 256)),
     Subject("histogram", _example("histogram", "histogram", 500, 8, 128)),
     Subject("online_softmax", _example("online_softmax", "online_softmax", 20, 100, 16, 64)),

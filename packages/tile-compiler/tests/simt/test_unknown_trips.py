@@ -9,7 +9,8 @@ from device_texts import lowered
 from mutants import mutants, refuted
 
 import tilelang.language as T
-from tile_compiler.simt.enumeration import LONGEST, Block
+from tile_compiler.simt.enumeration import Block
+from tile_compiler.simt.loop_walks import LONGEST
 
 
 @T.prim_func

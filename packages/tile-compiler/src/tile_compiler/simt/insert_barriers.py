@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from tvm import ir, sym
 from tvm import tirx as tir
 
-from tile_compiler.loops.affine import depends, linear, period
+from tile_compiler.loops.affine import period
 from tile_compiler.passes.lower_tile_ops import alias_roots
+from tile_compiler.ranges import conjuncts
 from tile_compiler.rewrite import is_call, map_kernels, remake_loop, substitute
 from tile_compiler.simt.beside import beside, defined_in
 from tile_compiler.simt.context import SimtContext
+from tile_compiler.simt.followed_iterations import MANY, followed
 from tile_compiler.simt.memory_effects import EVERYTHING, Effect, Interval, effects, interval, tracked_buffers
 from tile_compiler.simt.operators.nests import REGISTERS, is_shared, run
 from tile_compiler.simt.owners import NOBODY, Owners, apart, owners
@@ -34,10 +37,6 @@ from tile_compiler.simt.statement_tree import (
 from tile_compiler.simt.uniformity import Uniformity
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of
-
-MANY = 3  # iterations of a loop that are followed at its beginning, beyond the versions that its buffers have
-
-_COMPARISONS = ("LT", "LE", "GT", "GE", "EQ", "NE")
 
 ASYNCHRONOUS = ("matrix", "bulk")  # kinds of effects: reads by the asynchronous proxy
 CHANGES = ("write", "async", "atomic")
@@ -80,7 +79,8 @@ class Placer:
         self.ranges: dict[Any, Interval] = {}
         self.values: dict[Any, Any] = {}
         self.last: dict[Any, Any] = {}  # of loops in whose last iteration the block is, the variable's value
-        self.exits: list[list[State]] = []
+        self.exits: list[list[State]] = []  # of the loops around: where they are left
+        self.cut: list[list[State]] = []  # and where an iteration is left for the next
         self.offsets: dict[Any, int] = {}
         self.sizes: dict[Any, int] = {}
         for node in tile_ir.walk(kernel.body, tir.AllocBuffer):
@@ -141,21 +141,34 @@ class Placer:
         inner = isinstance(stmt, tir.For) and bool(stmt.annotations) and REGISTERS in stmt.annotations
         found = effects(stmt, self.tracked, self.roots)
         if found or waits(stmt):
-            if isinstance(stmt, tir.For) and not inner and not self.varies(stmt.extent):
+            if isinstance(stmt, tir.For) and not inner and not self.varies(stmt.extent) and not self.part(stmt):
                 self.followed.append(stmt.loop_var)
                 return Node("loop", stmt, [self._list(stmt.body)], self._of(stmt.min, stmt.extent))
-            if isinstance(stmt, tir.While) and not self.varies(stmt.condition):
+            if isinstance(stmt, tir.While) and not self.varies(stmt.condition) and not self.part(stmt):
                 head, body = self._of(stmt.condition), self._list(stmt.body)
                 body.parts.append(Node("again", stmt, [], head))
                 return Node("while", stmt, [body], head)
             if isinstance(stmt, tir.IfThenElse) and not self.varies(stmt.condition):
                 cases = [stmt.then_case] + ([] if stmt.else_case is None else [stmt.else_case])
                 return Node("branch", stmt, [self._list(c) for c in cases], self._of(stmt.condition))
-        return Node("leaf", stmt, [], found)
+        return Node("leaf", stmt, [], self._by_one(stmt, found))
+
+    def _by_one(self, stmt: Any, found: list[Effect]) -> list[Effect]:
+        """The effects of a statement, one thread's where its condition names one."""
+        if not isinstance(stmt, tir.IfThenElse) or stmt.else_case is not None:
+            return found
+        named = {p.a: tile_ir.static(p.b) for p in conjuncts(stmt.condition) if isinstance(p, ir.prim.EQ)}
+        numbers = [0 if size == 1 else named.get(var) for var, size in self.threads[None].items()]
+        one = tuple(number for number in numbers if number is not None)
+        return found if len(one) < len(numbers) else [replace(effect, thread=one) for effect in found]
 
     def varies(self, value: Any) -> bool:
         """Whether threads may disagree on a condition or a number of iterations: nothing is placed under it."""
         return self.uniform.varies(value)
+
+    def part(self, loop: Any) -> bool:
+        """Whether some threads may leave a loop, or an iteration, while others go on: nothing is placed in it."""
+        return self.uniform.part(loop)
 
     def _list(self, stmt: Any) -> Node:
         return Node("seq", stmt, [self._node(s) for s in tile_ir.statements(stmt)])
@@ -205,7 +218,7 @@ class Placer:
             self._do(node.effects, state)
             self.exits.append([state.copy()])
             for _ in range(1 + MANY):
-                self._visit(node.parts[0], state)
+                self._iteration(node, state)
                 self.exits[-1].append(state.copy())
             for other in self.exits.pop():
                 state.merge(other)
@@ -218,9 +231,11 @@ class Placer:
             self._leaf(node, state)
 
     def _in_front_of(self, node: Node, state: State) -> list[Node]:
-        """A statement after its visit. A barrier that a loop without loops needs in its first iteration alone goes in front
+        """A statement after its visit. A barrier that a loop needs in its first iteration alone goes in front
         of it, where it does not keep the threads in step in the others."""
-        flat = node.kind == "loop" and self.group is None and not any(n.kind in ("loop", "while") for n in below(node))
+        inside = [n for n in below(node) if n.kind in ("loop", "while")]
+        deep = any(n.kind in ("loop", "while") for inner in inside for n in below(inner))  # would be followed too often
+        flat = node.kind == "loop" and self.group is None and not deep
         again, entered = (copied(node), state.copy()) if flat else (node, state)
         count = barriers(node)
         self._visit(node, state)
@@ -255,10 +270,10 @@ class Placer:
         versions = math.lcm(*(period(e.index, stmt.loop_var) for e in self._inside(node)))
         never = size is None and interval(self._value(stmt.extent), self.ranges)[0] < 1  # an iteration, perhaps
         self.exits.append([state.copy()] if never else [])
-        for number in self._followed(stmt, size, versions):
+        for number in followed(stmt, size, versions, self._value):
             self.values[stmt.loop_var] = self.analyzer.simplify(self._value(stmt.min) + number)
             before = state.copy()
-            self._visit(node.parts[0], state)
+            self._iteration(node, state)
             if size is None:
                 self.exits[-1].append(self._ended(node, before, state))
         self.values.pop(stmt.loop_var, None)
@@ -268,6 +283,13 @@ class Placer:
         for other in ends:
             state.merge(other)
 
+    def _iteration(self, node: Node, state: State) -> None:
+        """One of a loop, the next of which may also begin where this one is cut short."""
+        self.cut.append([])
+        self._visit(node.parts[0], state)
+        for other in self.cut.pop():
+            state.merge(other)
+
     def _ended(self, node: Node, before: State, after: State) -> State:
         """The state behind a loop that ends with an iteration, which `before` was the state in front of. What an iteration
         starts for those that follow it, the last one does not."""
@@ -275,39 +297,9 @@ class Placer:
             return after.copy()
         stmt = node.stmt
         self.last[stmt.loop_var] = stmt.min + stmt.extent - 1
-        self._visit(copied(node.parts[0]), before)
+        self._iteration(copied(node), before)
         del self.last[stmt.loop_var]
         return before
-
-    def _followed(self, loop: tir.For, size: int | None, versions: int) -> list[int]:
-        """The iterations that are followed: the first ones, the last ones, and those around a change of a condition.
-
-        Between them lie multiples of `versions`, whose iterations do what those before did.
-        """
-        first = MANY + versions
-        if size is not None and size <= 2 * first:
-            return list(range(size))
-        ends = sorted({*self._changes(loop), *([] if size is None else [size])})
-        numbers = list(range(first))
-        for end in ends:
-            following = numbers[-1] + 1
-            stop = end + 2 if size is None else min(end + 2, size)
-            start = following + max(0, end - versions - following) // versions * versions
-            numbers += range(start, stop)
-        return numbers
-
-    def _changes(self, loop: tir.For) -> set[int]:
-        """The iterations at which a condition on the loop's variable against a constant changes."""
-        found: set[int] = set()
-        number = tir.Var("number", str(loop.loop_var.ty))
-        for n in tile_ir.walk(loop.body):
-            if type(n).__name__ in _COMPARISONS and depends(n, {loop.loop_var}):
-                both = self._value(substitute(n.a - n.b, {loop.loop_var: loop.min + number}))
-                line = linear(both, number)
-                base = None if line is None else tile_ir.static(self.analyzer.simplify(line[1]))
-                if line is not None and line[0] and base is not None:
-                    found.add(max(0, -base // line[0]))
-        return found
 
     def _inside(self, node: Node) -> list[Effect]:
         return [*node.effects, *(e for p in node.parts for e in self._inside(p))]
@@ -349,8 +341,12 @@ class Placer:
             state.reads |= {touch for touch, age in state.reading if age > pending}
             state.reading = {(touch, age) for touch, age in state.reading if age <= pending}
         elif leaves(node.stmt) and self.exits:
-            self.exits[-1].append(state.copy())
+            self.left_by(node.stmt).append(state.copy())
         self._do(node.effects, state)
+
+    def left_by(self, stmt: Any) -> list[State]:
+        """The states at which the loop, or the iteration, is left that a `break` or `continue` leaves."""
+        return (self.cut if is_call(stmt.value, "tirx.continue_loop") else self.exits)[-1]
 
     def _do(self, effects: list[Effect], state: State) -> None:
         """What a statement, or the condition of one, does to memory has happened."""
@@ -439,6 +435,9 @@ class Placer:
         if not overlap(a, b):
             return False
         pair = (a[3], b[3])
+        one, other = (self.accesses[number][0].thread for number in pair)
+        if one is not None and one == other and self.groups[pair[0]] == self.groups[pair[1]]:
+            return False
         if pair not in self.met and a[0] is not SHARED:
             here = {var: within for var, within in self.ranges.items() if var in self.inside}
             self.met[pair] = not beside(self.accesses[a[3]][0], self.accesses[b[3]][0], here, self.inside)

@@ -28,7 +28,7 @@ class Effect:
     bulk: a tile that a bulk store reads until a wait. Of wgmma: matrix (shared memory, read until a wait), accumulate
     and operand (registers, in use until a wait), with the `shape` of the instruction.
     `together`: a warp reads for all of its threads, whoever names the address, which need not be a multiple of `count`.
-    `place`: in a tensor, the index of each dimension.
+    `place`: in a tensor, the index of each dimension. `thread`: the only one that does it, where the text says which.
     """
 
     kind: str
@@ -38,6 +38,7 @@ class Effect:
     together: bool = False
     shape: tuple[str, ...] = ()
     place: tuple[Any, ...] = ()
+    thread: tuple[int, ...] | None = None
 
 
 def effects(stmt: Any, tracked: set[Any], roots: Mapping[Any, Any]) -> list[Effect]:

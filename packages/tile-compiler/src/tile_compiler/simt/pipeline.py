@@ -36,6 +36,7 @@ from tile_compiler.simt.skip_masks import skip_masks
 from tile_compiler.simt.split_addresses import split_addresses
 from tile_compiler.simt.split_sums import split_sums
 from tile_compiler.simt.split_vectors import split_vectors
+from tile_compiler.simt.store_once import store_once
 from tile_compiler.simt.unroll_walks import unroll_walks
 
 Pass = Callable[[tir.PrimFunc, SimtContext], tir.PrimFunc]
@@ -62,6 +63,7 @@ CUDA: tuple[tuple[str, Pass], ...] = (
     ("plan_shared_memory", plan_shared_memory),  # from here on shared buffers have offsets, at the kernel's start
     ("initialize_barriers", initialize_barriers),  # from here on mbarriers are set up before their first use
     ("place_wgmma_waits", place_wgmma_waits),  # from here on registers and tiles of wgmma are used after their waits
+    ("store_once", store_once),  # from here on what all threads would store in one place, one of them stores
     ("insert_barriers", insert_barriers),  # from here on synchronization is explicit and complete
     ("fence_handovers", fence_handovers),  # bulk copies overwrite what ordinary accesses are done with
     ("issue_direct_loads", issue_direct_loads),  # AMD: copies to LDS are the wave's, waits count loads

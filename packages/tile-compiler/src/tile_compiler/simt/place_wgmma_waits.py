@@ -134,6 +134,10 @@ class _Waits(Placer):
         """A wait may stand under any condition: the threads of a warpgroup take the same way to a wgmma."""
         return False
 
+    def part(self, loop: Any) -> bool:
+        """Nor does it matter who leaves a loop."""
+        return False
+
     def _visit(self, node: Node, state: Any) -> None:
         if node.kind != "seq":
             super()._visit(node, state)
@@ -215,7 +219,7 @@ class _Waits(Placer):
         elif name.startswith(WAIT):
             self.waits.setdefault(id(node), _Wait()).end(state, int(name[len(WAIT) : -1]))
         elif leaves(node.stmt) and self.exits:
-            self.exits[-1].append(state.copy())  # type: ignore[arg-type]
+            self.left_by(node.stmt).append(state.copy())  # type: ignore[arg-type]
         for effect in node.effects:
             buffer = self.root(effect.buffer)
             if effect.kind == "accumulate":

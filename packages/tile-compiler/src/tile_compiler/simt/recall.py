@@ -17,7 +17,7 @@ from tile_compiler.simt.thread_values import Unknown, can_be_followed
 from tilelang.ir import tile_ir
 
 if TYPE_CHECKING:
-    from tile_compiler.simt.enumeration import Block
+    from tile_compiler.simt.loop_walks import LoopWalks
 
 MOST = 1024  # walks that are kept
 
@@ -33,7 +33,7 @@ class Recall:
     later ones are shifted by those that have ended in between.
     """
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: LoopWalks) -> None:
         self.block = block
         self.walks: dict[Any, Walk] = {}
         self.terms: dict[int, tuple[Any, list[Any] | None]] = {}  # by identity: == of IR nodes is slow

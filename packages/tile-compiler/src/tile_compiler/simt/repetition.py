@@ -18,7 +18,7 @@ from tile_compiler.simt.thread_values import Unknown
 from tilelang.ir import tile_ir
 
 if TYPE_CHECKING:
-    from tile_compiler.simt.enumeration import Block
+    from tile_compiler.simt.loop_walks import LoopWalks
 
 # How an expression depends on the loop variable k: not; by k modulo constants; as c * k + periodic; as a comparison of
 # the latter with something fixed; in another way.
@@ -198,12 +198,12 @@ class Repetition:
             return GUARD
         return OTHER
 
-    def advance(self, block: Block, before: dict[Any, Any], skipped: int) -> None:
+    def advance(self, block: LoopWalks, before: dict[Any, Any], skipped: int) -> None:
         """Counters after iterations that were not walked; `before` is what they were an iteration ago."""
         for buffer, content in before.items():
             block.private[buffer] = block.private[buffer] + skipped * (block.private[buffer] - content)
 
-    def skip(self, seen: Sequence[tuple[int, int]], number: int, extent: int, low: int, block: Block) -> int:
+    def skip(self, seen: Sequence[tuple[int, int]], number: int, extent: int, low: int, block: LoopWalks) -> int:
         """How many of the iterations from `number` on need not be walked.
 
         `seen` has (key of the state before, hash of the trace) of the iterations walked in sequence until now.
@@ -217,7 +217,7 @@ class Repetition:
         change = min((self._change(atom, number - 1 - span, extent, low, block) for atom in self.atoms), default=extent)
         return max(0, change - number) // self.period * self.period
 
-    def _change(self, atom: Any, start: int, extent: int, low: int, block: Block) -> int:
+    def _change(self, atom: Any, start: int, extent: int, low: int, block: LoopWalks) -> int:
         """The first iteration after `start` in which a comparison has another value for some thread; else `extent`."""
 
         def at(number: int) -> Any:

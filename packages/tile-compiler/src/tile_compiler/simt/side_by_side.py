@@ -21,15 +21,16 @@ from tile_compiler.simt.checker.refutations import mismatch, stuck_warps
 from tile_compiler.simt.checker.replay import WHOLE
 from tile_compiler.simt.checker.turns import Stuck, Turns
 from tile_compiler.simt.context import SimtContext
-from tile_compiler.simt.enumeration import LONGEST, Block
+from tile_compiler.simt.enumeration import Block
 from tile_compiler.simt.errors import BarrierMismatch
+from tile_compiler.simt.loop_walks import LONGEST
 from tile_compiler.simt.repetition import Repetition
 from tile_compiler.simt.shadow import Shadow
 from tile_compiler.simt.thread_values import Array, Unknown
 from tilelang.ir import tile_ir
 
 REGISTERS = 1 << 16  # of a multiprocessor
-_OWN = ("mask", "mine", "values", "private", "unknown", "loops", "span", "depth", "nest", "undecided")
+_OWN = ("mask", "mine", "values", "private", "unknown", "loops", "span", "depth", "nest", "undecided", "apart")
 
 
 class NotFollowed(Exception):
@@ -121,7 +122,7 @@ class SideBySide(Block):
         assert self.state.engines is not None
         self.mask = self.mine = threads
         self.values, self.private, self.unknown = dict(self.at_start), {}, {}
-        self.loops, self.span, self.depth, self.nest, self.undecided = [], self.kernel.span, 0, 0, 0
+        self.loops, self.span, self.depth, self.nest, self.undecided, self.apart = [], self.kernel.span, 0, 0, 0, 0
         self.state.groups, self.state.open = [], []
         self.state.engines.touched = dict.fromkeys(self.registers, -1)
         self._statement(body)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,6 +26,9 @@ class Unknown(Exception):
     def __init__(self, varying: bool) -> None:
         super().__init__()
         self.varying = varying
+
+
+Known = tuple[dict[Any, Any], dict[Any, bool]]  # what private arrays hold: `ThreadValues.private` and `unknown`
 
 
 class ThreadValues:
@@ -67,6 +70,29 @@ class ThreadValues:
         active = self.lane[self.mask]
         at = np.broadcast_to(place, (self.threads,))[self.mask] % self.private[buffer].shape[1]
         self.private[buffer][active, at] = np.broadcast_to(new, (self.threads,))[self.mask]
+
+    def known(self) -> Known:
+        """What private arrays hold now."""
+        return {buffer: content.copy() for buffer, content in self.private.items()}, dict(self.unknown)
+
+    def known_as(self, known: Known) -> None:
+        """Private arrays hold what they held then; those that came since are as they are."""
+        for buffer, content in known[0].items():
+            self.private[buffer] = content.copy()
+            self.unknown.pop(buffer, None)
+        self.unknown.update(known[1])
+
+    def or_else(self, other: Known, stored: Collection[Any], varying: bool = False) -> None:
+        """Private arrays may hold what they held then instead, where something was `stored`; `varying`: of some threads."""
+        content, unknown = other
+        for buffer in stored:
+            if buffer not in content or buffer not in self.private:
+                continue
+            mine, yours = self.unknown.get(buffer), unknown.get(buffer)
+            if mine is None and yours is None and np.array_equal(self.private[buffer], content[buffer]):
+                continue
+            each = (_differs(self.private[buffer], mine), _differs(content[buffer], yours))
+            self.unknown[buffer] = varying or any(each)
 
     @contextmanager
     def all_iterations(self, var: Any, numbers: Array) -> Iterator[None]:
@@ -153,6 +179,11 @@ class ThreadValues:
                 if found is None or (found.varying if isinstance(found, Unknown) else len(found) > 1):
                     return True
         return False
+
+
+def _differs(content: Array, unknown: bool | None) -> bool:
+    """Whether threads may disagree on the content of a private array."""
+    return bool((content != content[:1]).any()) if unknown is None else unknown
 
 
 def can_be_followed(buffer: Any) -> bool:

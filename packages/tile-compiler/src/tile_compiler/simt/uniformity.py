@@ -8,6 +8,7 @@ from tvm import ir
 from tvm import tirx as tir
 
 from tile_compiler.rewrite import is_call
+from tile_compiler.simt.statement_tree import leaves
 from tilelang.ir import tile_ir
 
 
@@ -30,6 +31,21 @@ class Uniformity:
                 return True
         return False
 
+    def part(self, loop: tir.For | tir.While) -> bool:
+        """Whether some threads may leave a loop, or an iteration of it, while others go on."""
+        return self._some_leave(loop.body, False)
+
+    def _some_leave(self, node: Any, divergent: bool) -> bool:
+        if isinstance(node, tir.SeqStmt):
+            return any(self._some_leave(part, divergent) for part in node.seq)
+        if isinstance(node, tir.IfThenElse):
+            inside = divergent or self.varies(node.condition)
+            cases = [node.then_case] + ([] if node.else_case is None else [node.else_case])
+            return any(self._some_leave(case, inside) for case in cases)
+        if isinstance(node, tir.AttrStmt):
+            return self._some_leave(node.body, divergent)
+        return divergent and leaves(node)
+
     def _mark(self, name: Any) -> None:
         self.varying.add(name)
 
@@ -50,9 +66,9 @@ class Uniformity:
             varying = self.varies(node.extent) or self.varies(node.min)
             if varying:
                 self._mark(node.loop_var)
-            self._statement(node.body, divergent or varying)
+            self._statement(node.body, divergent or varying or self.part(node))
         elif isinstance(node, tir.While):
-            self._statement(node.body, divergent or self.varies(node.condition))
+            self._statement(node.body, divergent or self.varies(node.condition) or self.part(node))
         elif isinstance(node, tir.IfThenElse):
             inside = divergent or self.varies(node.condition)
             self._statement(node.then_case, inside)

@@ -110,6 +110,17 @@ def _told(place: str, before: str, kind: str, first: Site) -> tuple[str, str, st
     )
 
 
+def apart(where: str, at: Any) -> CompileError:
+    """A barrier at which some threads would wait for others that do not come: `where` it stands."""
+    return SharedMemoryRace(
+        f"a barrier {where}",
+        at=at,
+        found="threads that may go another way than others",
+        expected="all threads of the block come to a barrier, the same number of times",
+        repair="T.sync_threads() behind, where all threads come by; or a condition that is the same for all of them",
+    )
+
+
 def no_fence(place: str, first: Site, stmt: Site) -> CompileError:
     """Written by ordinary stores, then read by the asynchronous proxy."""
     return SharedMemoryRace(
