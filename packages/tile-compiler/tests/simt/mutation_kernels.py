@@ -166,7 +166,6 @@ _CUDA = [
     Subject("row_sums_across_warps", _of(row_sums, 2, 512, 128)),
     Subject("running_sums", _of(running_sums, 5, 70)),
     Subject("tree", _of(tree, 64)),
-    *(Subject(f"iterations_cut_short_{name}", lambda kernel=kernel: kernel) for name, kernel in CUT_SHORT.items()),
     Subject("vector_add", _example("vector_add", "vector_add", 300, 256)),
     Subject("histogram", _example("histogram", "histogram", 500, 8, 128)),
     Subject("online_softmax", _example("online_softmax", "online_softmax", 20, 100, 16, 64)),
@@ -174,6 +173,7 @@ _CUDA = [
     Subject("persistent_gemm", _example("persistent_gemm", "persistent_matmul", 70, 64, 64, 2)),
     Subject("mla_decode", _example("mla_decode", "mla_decode", 1, 16, 1, 70, 64, 32)),
     Subject("block_sums", _example("thread_level", "block_sums", 300, 64)),
+    *(Subject(f"iterations_cut_short_{name}", lambda kernel=kernel: kernel) for name, kernel in CUT_SHORT.items()),
 ]
 
 #: Those of one architecture of NVIDIA, and one of fewer threads than a wave has.

@@ -242,3 +242,33 @@ def test_what_a_loop_counts_until_memory_ends_it_is_not_known(lower: Callable[..
     """The barrier under the condition is needed, whatever the number of iterations that the checker walked."""
     trace, _ = lower(kernel)
     assert all_needed(trace.steps[-1].after) == 1
+
+
+@T.prim_func
+def some_came_in(F: Each, A: Rows, B: Row):
+    """All that come into the loop set the variable to one value."""
+    with T.Kernel(1, threads=64):
+        tx = T.get_thread_binding()
+        k = T.alloc_var("int32", init=0)
+        B[0] = 1
+        for _ in T.serial(F[0, tx]):
+            k = F[1, 0]
+        B[0] = T.cast(k, "float32")
+
+
+@T.prim_func
+def where_registers_say(F: Each, A: Rows, B: Row):
+    with T.Kernel(1, threads=64):
+        tx = T.get_thread_binding()
+        k = T.alloc_var("int32", init=0)
+        for i in T.serial(8):
+            if F[i, tx] > 0:
+                B[k] = T.cast(i, "float32")
+            if i % 2 == 1:
+                k = k + 1
+
+
+@pytest.mark.parametrize("kernel", [some_came_in, where_registers_say])
+def test_what_threads_store_apart_is_a_race(lower: Callable[..., Any], kernel: Any) -> None:
+    with pytest.raises(SharedMemoryRace, match="race on B"):
+        lower(kernel)

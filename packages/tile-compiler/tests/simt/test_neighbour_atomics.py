@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 from conftest import agrees
 from device_texts import emulated, lowered, printed
+from mutants import mutants
 
 import tilelang.language as T
+from tile_compiler.simt.check_synchronization import check_synchronization
+from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.errors import SharedMemoryRace
 
 MOST = {
@@ -222,7 +225,7 @@ def test_a_loop_that_reads_what_it_adds_to_stays_in_order(rng: Any) -> None:
 
 @pytest.mark.parametrize("lane", [0, 3])
 def test_the_checker_sees_every_neighbour(lane: int) -> None:
-    """The thread before reads an element of the four, with no barrier in between."""
+    """The thread before reads an element of the four: behind a barrier, without which there is a race."""
 
     @T.prim_func
     def racy(B: T.Tensor((128,), "float32"), S: T.Tensor((256,), "float32")):
@@ -232,5 +235,7 @@ def test_the_checker_sees_every_neighbour(lane: int) -> None:
             if tx < 31:
                 B[tx] = S[(tx + 1) * 4 + lane]
 
+    checked = lowered(racy, "sm_90a")[0].after("check_synchronization")
+    ((without, _),) = mutants(checked)
     with pytest.raises(SharedMemoryRace, match="a race on S"):
-        lowered(racy, "sm_90a")
+        check_synchronization(without, SimtContext())

@@ -301,25 +301,26 @@ class BlockMemory(ThreadValues):
         indices: Any,
         count: int,
         stmt: Any,
-        same: bool = False,
+        same: Any | None = None,
         by_wave: bool = False,
         block: Array | None = None,
     ) -> None:
-        """`by_wave`: from an address that is one for a wave, lane by lane (loads to LDS). `block`: of the cluster, whose memory
-        each thread means; None: its own."""
+        """`same`: what tells the value that all threads write from others. `by_wave`: from an address that is one for a wave,
+        lane by lane (loads to LDS). `block`: of the cluster, whose memory each thread means; None: its own."""
         assert self.state is not None
         site = self._site(stmt)
         place, thread, known = self._places(memory, indices, count, step=count if by_wave else 0, block=block)
         if not len(place):
             return
         self.trace.append(hash((kind, site, place.tobytes())))
+        site = site if same is None else self._site(stmt, same)
         again = not known and self.depth > 0 and self.scattered.get(site) == self.nest  # one statement of the user
         engines, found = self.state.engines, None
         if engines is not None:
             found = self._meets_engines("write" if kind == "async" else kind, place, thread)
         if found is None and not self.producing:
-            found = self.state.meets(kind, place, thread, site, same or again)
-        if found is None and kind in ("write", "async") and not same:
+            found = self.state.meets(kind, place, thread, site, same is not None or again)
+        if found is None and kind in ("write", "async") and same is None:
             if known:
                 found = _among_themselves(place, thread, site)
             else:
@@ -443,11 +444,13 @@ class BlockMemory(ThreadValues):
         self.state.grow(first + len(self.addresses))
         return np.asarray(ids, np.int64)[number]
 
-    def _site(self, stmt: Any) -> int:
-        if stmt not in self.site_of:
-            self.site_of[stmt] = len(self.sites)
+    def _site(self, stmt: Any, value: Any = None) -> int:
+        """The number of a statement; of one that stores a `value`, one for each."""
+        name = stmt if value is None else (stmt, value)
+        if name not in self.site_of:
+            self.site_of[name] = len(self.sites)
             self.sites.append(Site(stmt, stmt.span or self.span))
-        return self.site_of[stmt]
+        return self.site_of[name]
 
     def _refute(self, memory: Memory, found: Meeting, stmt: Any, kind: str, known: bool) -> None:
         here = self.sites[self._site(stmt)]

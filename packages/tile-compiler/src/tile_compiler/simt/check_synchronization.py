@@ -18,9 +18,9 @@ from tile_compiler.simt.checker.lanes import companies
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.enumeration import Block
 from tile_compiler.simt.errors import BarrierMismatch, ProductUnderWay, SharedMemoryRace
-from tile_compiler.simt.memory_effects import written_again
 from tile_compiler.simt.scenarios import scenarios
 from tile_compiler.simt.side_by_side import NotFollowed, SideBySide, has_programs
+from tile_compiler.simt.written_again import read_and_written, written_again
 from tilelang.ir import tile_ir
 
 REFUTED = (SharedMemoryRace, BarrierMismatch, ProductUnderWay)
@@ -42,14 +42,18 @@ def check_synchronization(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     """
     host = [s for s in tile_ir.statements(func.body) if isinstance(s, tir.Bind)]
     for kernel in tile_ir.kernels(func):
-        tracked = _read_and_written(kernel)
-        again, unknown = written_again(kernel)
-        for buffer in sorted(unknown - tracked, key=lambda buffer: str(buffer.name)):
-            ctx.report.assume(
-                kernel.span,
-                f"several lines write {buffer.name} where memory says: different elements, or by the same threads",
-            )
-        tracked |= again
+        tracked = read_and_written(kernel)
+        again = written_again(kernel)
+        for loop in tile_ir.walk(kernel.body, tir.For):
+            if str(loop.annotations.get(tile_ir.INDEPENDENT, "")) == tile_ir.PROMISED:
+                ctx.report.assume(loop.span, "iterations of this loop write different elements: independent=True")
+        for how, found in (("several lines write", again.tensors), ("a loop writes", again.in_loops - again.tensors)):
+            for tensor in again.unknown(found - tracked):
+                text = f"{how} {tensor.name} where memory says: different elements, or by the same threads"
+                ctx.report.assume(kernel.span, text)
+        more = (again.tensors | again.in_loops) - tracked
+        believed = {s: again.by_memory[s] for t in more for s in again.stores[t] if s in again.by_memory}
+        tracked |= more
         if not tracked and not _shares(kernel):
             continue
         chosen, complete = scenarios(func, kernel)
@@ -63,9 +67,9 @@ def check_synchronization(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
             )
         check = _check_programs if has_programs(kernel) else _check
         try:
-            check(kernel, ctx, tracked, chosen, host, False)
+            check(kernel, ctx, tracked, believed, chosen, host, False)
         except TooCoarse:
-            check(kernel, ctx, tracked, chosen, host, True)
+            check(kernel, ctx, tracked, believed, chosen, host, True)
     return func
 
 
@@ -73,6 +77,7 @@ def _check(
     kernel: tile_ir.Kernel,
     ctx: SimtContext,
     tracked: set[Any],
+    believed: dict[Any, bool],
     chosen: list[dict[Any, Any]],
     host: list[Any],
     finely: bool,
@@ -87,19 +92,20 @@ def _check(
         block = Block(kernel, ctx, tracked, finely, ranks=ranks)
         for values in chosen:
             try:
-                block.run(values, host)
+                block.run(values, host, believed)
             except REFUTED:
                 if not block.either:
                     raise
                 # Perhaps because both ways of conditions that never meet were taken.
                 block = Block(kernel, ctx, tracked, finely, exactly=True, ranks=ranks)
-                block.run(values, host)
+                block.run(values, host, believed)
 
 
 def _check_programs(
     kernel: tile_ir.Kernel,
     ctx: SimtContext,
     tracked: set[Any],
+    believed: dict[Any, bool],
     chosen: list[dict[Any, Any]],
     host: list[Any],
     finely: bool,
@@ -115,7 +121,7 @@ def _check_programs(
             block = None
             try:
                 block = SideBySide(kernel, ctx, tracked, finely, wholly, backwards)
-                block.run(values, host)
+                block.run(values, host, believed)
                 break
             except NotFollowed:
                 if refuted is None:
@@ -137,20 +143,6 @@ def _shares(kernel: tile_ir.Kernel) -> bool:
         or (is_call(n, "tirx.call_extern") and "sync_threads" in str(n.args[0].value))
         for n in tile_ir.walk(kernel.body, tir.AllocBuffer, ir.Call)
     )
-
-
-def _read_and_written(kernel: tile_ir.Kernel) -> set[Any]:
-    """Global buffers that a kernel both reads and writes."""
-    loaded: set[Any] = set()
-    stored: set[Any] = set()
-    for node in tile_ir.walk(kernel.body, ir.TensorLoad, tir.BufferStore, ir.Call):
-        if isinstance(node, ir.TensorLoad):
-            loaded.add(node.source)
-        elif isinstance(node, tir.BufferStore):
-            stored.add(node.buffer)
-        elif is_call(node, "tl.atomic_elem"):
-            stored.add(node.args[0].args[0].source)
-    return {b for b in loaded & stored if str(b.scope()) in tile_ir.GLOBAL}
 
 
 def _stored_in_bulk(host: list[Any], kernel: tile_ir.Kernel) -> list[str]:

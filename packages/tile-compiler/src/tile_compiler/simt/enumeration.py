@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from tile_compiler.rewrite import is_call
-from tile_compiler.simt.block_memory import is_role
+from tile_compiler.simt.block_memory import Memory, is_role
 from tile_compiler.simt.checker.asynchronous import distinct
 from tile_compiler.simt.checker.knowledge import WARP
 from tile_compiler.simt.checker.refutations import apart
@@ -39,9 +40,15 @@ class Block(LoopWalks):
     ) -> None:
         super().__init__(kernel, ctx, tracked, finely, exactly, ranks)
         self.sequences: dict[int, tuple[Any, list[Any]]] = {}
+        self.believed: Mapping[Any, bool] = {}
+        self.unseen = 0  # values stored so far of which nobody knows whether they are one before
 
-    def run(self, chosen: dict[Any, Any], host: list[Any]) -> None:
-        """Walk the kernel from its beginning to its end, after the Binds of the `host`."""
+    def run(self, chosen: dict[Any, Any], host: list[Any], believed: Mapping[Any, bool] | None = None) -> None:
+        """Walk the kernel from its beginning to its end, after the Binds of the `host`.
+
+        `believed`: stores that are taken to meet no others; False: where their place cannot be evaluated.
+        """
+        self.believed = believed or {}
         self.values, self.private, self.unknown = dict(chosen), {}, {}
         for axis, ((var, _), size) in enumerate(zip(self.kernel.grid, self.lanes.dims)):
             if size > 1:
@@ -105,19 +112,38 @@ class Block(LoopWalks):
             self._reads(index, node)
         self.keep(node.buffer, node.indices[0], node.value)
         memory = self.memories.get(node.buffer)
-        if memory is not None:
-            self._touch("write", memory, node.indices, 1, node, self._same(node.value))
+        if memory is not None and not self._is_believed(memory, node):
+            self._touch("write", memory, node.indices, 1, node, self._one_value(node.value))
 
-    def _same(self, value: Any) -> bool:
-        """Whether all threads have this value, in each of the iterations that are evaluated together."""
+    def _is_believed(self, memory: Memory, node: Any) -> bool:
+        """Whether a store is taken to meet no others."""
+        wholly = self.believed.get(node)
+        if wholly is not False:
+            return bool(wholly)
+        try:
+            self._linear(memory, list(node.indices), 1)
+        except Unknown:
+            text = f"threads write {memory.buffer.name} where registers say: different elements, or by the same threads"
+            self.ctx.report.assume(node.span, text)
+            return True
+        return False
+
+    def _one_value(self, value: Any) -> Any | None:
+        """What tells the value that all threads store from another one that they store there later; None if they need not
+        store the same one, in each of the iterations that are evaluated together."""
         try:
             found = self.value(value)
-            if len(found) == 1 or self.threads == self.lanes.total:
-                return len(found) == 1
-            table = found.reshape(-1, self.lanes.total)
-            return bool((table == table[:, :1]).all())
         except Unknown as unknown:
-            return not unknown.varying
+            if unknown.varying:
+                return None
+            self.unseen += 1
+            return ("in one nest", self.nest) if self.depth else ("unseen", self.unseen)
+        if len(found) == 1:
+            return found.tobytes()
+        table = found.reshape(-1, self.lanes.total)
+        if self.threads == self.lanes.total or not (table == table[:, :1]).all():
+            return None
+        return table[:, 0].tobytes()
 
     def _evaluate(self, node: Any) -> None:
         assert self.state is not None

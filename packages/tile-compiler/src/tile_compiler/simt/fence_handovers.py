@@ -11,11 +11,12 @@ from tvm import tirx as tir
 from tile_compiler.passes.lower_tile_ops import alias_roots
 from tile_compiler.rewrite import is_call, map_kernels, remake_loop
 from tile_compiler.simt.context import SimtContext
-from tile_compiler.simt.memory_effects import effects, tracked_buffers
+from tile_compiler.simt.memory_effects import effects
 from tile_compiler.simt.operators.nests import is_shared, run
 from tile_compiler.simt.plan_shared_memory import OFFSET, shared_bytes
 from tile_compiler.simt.roles.channels import is_role
 from tile_compiler.simt.statement_tree import called
+from tile_compiler.simt.written_again import tracked_buffers
 from tilelang.ir import tile_ir
 
 FENCE = "tl::fence_proxy_async_shared"

@@ -14,10 +14,10 @@ from tile_compiler.loops.affine import period
 from tile_compiler.passes.lower_tile_ops import alias_roots
 from tile_compiler.ranges import conjuncts
 from tile_compiler.rewrite import is_call, map_kernels, remake_loop, substitute
-from tile_compiler.simt.beside import beside, defined_in
+from tile_compiler.simt.beside import Names, beside, same_threads
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.followed_iterations import MANY, followed
-from tile_compiler.simt.memory_effects import EVERYTHING, Effect, Interval, effects, interval, tracked_buffers
+from tile_compiler.simt.memory_effects import EVERYTHING, Effect, Interval, effects, interval
 from tile_compiler.simt.operators.nests import REGISTERS, is_shared, run
 from tile_compiler.simt.owners import NOBODY, Owners, apart, owners
 from tile_compiler.simt.plan_shared_memory import OFFSET, shared_bytes
@@ -35,6 +35,7 @@ from tile_compiler.simt.statement_tree import (
     waits,
 )
 from tile_compiler.simt.uniformity import Uniformity
+from tile_compiler.simt.written_again import tracked_buffers
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of
 
@@ -103,7 +104,7 @@ class Placer:
         for node in tile_ir.statements(kernel.body):
             if isinstance(node, tir.Bind) and is_call(node.value, "tirx.call_extern"):
                 self.ranges[node.var] = interval(node.value, self.ranges)
-        self.inside = defined_in(kernel)
+        self.names = Names(kernel, self.uniform)
         self.proxied: set[Any] = set()  # buffers that asynchronous work reads
 
     def run(self) -> Any:
@@ -439,13 +440,21 @@ class Placer:
         if one is not None and one == other and self.groups[pair[0]] == self.groups[pair[1]]:
             return False
         if pair not in self.met and a[0] is not SHARED:
-            here = {var: within for var, within in self.ranges.items() if var in self.inside}
-            self.met[pair] = not beside(self.accesses[a[3]][0], self.accesses[b[3]][0], here, self.inside)
+            self.met[pair] = not self._apart_in_tensor(*pair)
         if pair not in self.met:
             same = self.groups[a[3]] == self.groups[b[3]]
             mine, yours = (self._owners(a[3]), self._owners(b[3])) if same else (None, None)
             self.met[pair] = mine is None or yours is None or not apart(mine, yours)
         return self.met[pair]
+
+    def _apart_in_tensor(self, a: int, b: int) -> bool:
+        """Whether no element of a tensor is touched by different threads in two accesses."""
+        one, other = self.accesses[a][0], self.accesses[b][0]
+        here = {var: within for var, within in self.ranges.items() if var in self.names.inside}
+        if beside(one, other, here, self.names):
+            return True
+        threads, same = self.threads[self.groups[a]], self.groups[a] == self.groups[b]
+        return same and same_threads(one, other, here, self.names, threads, self.inner)
 
     def _owners(self, number: int) -> Owners | None:
         """Who touches which byte of shared memory in an access."""
@@ -464,19 +473,21 @@ class Placer:
 
     def _touch(self, effect: Effect) -> Touch:
         """The access of an effect in the present iterations."""
-        used = () if effect.index is None or not self.values else self._loops_of(effect)
+        used = self._loops_of(effect) if self.values else ()
         key = (id(effect), self.group, *(str(self.values.get(v)) for v in used))
         if key not in self.touches:
             index = None if effect.index is None else self._value(effect.index)
             self.touches[key] = (*self._bytes(effect, index), len(self.accesses))
-            self.accesses.append((effect, index))
+            place = tuple(map(self._value, self.names.resolved(effect.place)))
+            self.accesses.append((replace(effect, place=place), index))
             self.groups.append(self.group)
         return self.touches[key]
 
     def _loops_of(self, effect: Effect) -> tuple[Any, ...]:
         found = self.depends_on.get(id(effect))
         if found is None:
-            names = set(tile_ir.walk(tir.Evaluate(effect.index), ir.Var))
+            indices = (*effect.place, *(() if effect.index is None else (effect.index,)))
+            names = {v for i in indices for v in tile_ir.walk(tir.Evaluate(self.names.resolved((i,))[0]), ir.Var)}
             found = self.depends_on[id(effect)] = tuple(v for v in self.followed if v in names)
         return found
 

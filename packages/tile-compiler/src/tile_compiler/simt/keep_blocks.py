@@ -210,7 +210,8 @@ def _stay(kernel: tile_ir.Kernel, work: LaunchWork, machine: Machine, ctx: SimtC
             turns = tir.floordiv(int32(tiles - 1) - block, int32(count)) + 1
         number, most = f"{tiles} tiles", f"{-(-tiles // count)} at most"
     body = tile_ir.sequence([*binds, *rest])
-    loop = tir.For(turn, int32(0), turns, tir.ForKind.SERIAL, body, span=kernel.span)
+    notes = {tile_ir.INDEPENDENT: 1}
+    loop = tir.For(turn, int32(0), turns, tir.ForKind.SERIAL, body, annotations=notes, span=kernel.span)
     ctx.report.note(
         kernel.span,
         f"blocks stay: {count}, one for each multiprocessor of {machine.name}, take {number} by turns, {most}; "

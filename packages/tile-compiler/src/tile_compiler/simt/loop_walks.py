@@ -242,17 +242,19 @@ class LoopWalks(HeldState):
         except Unknown:
             low = np.asarray([0])
         repetition = self._repetition(node) if len(low) == 1 else None
-        self._until_fixed(node, lambda number: self._iteration(node, low + number), int(low[0]), repetition)
+        self._until_fixed(node, lambda number: self._iteration(node, low + number), varying, int(low[0]), repetition)
 
-    def _until_fixed(self, node: Any, iteration: Any, low: int = 0, repetition: Repetition | None = None) -> None:
-        """Iterations, after each of which the loop may be left, until nothing new happens.
+    def _until_fixed(
+        self, node: Any, iteration: Any, varying: bool, low: int = 0, repetition: Repetition | None = None
+    ) -> None:
+        """Iterations, after each of which the loop may be left, `varying`: by some threads, until nothing new happens.
 
         The states before them repeat (`repetition`: in step with the loop's variable; without one, iterations do as their
         states say), or the loop may be left in no other state than those until then.
         """
         assert self.state is not None
         self._enter(node)
-        self.loops[-1].exits = _Ways([self.state.copy()], [self.known()])
+        self.loops[-1].exits, self.loops[-1].apart = _Ways([self.state.copy()], [self.known()]), varying
         counters: Collection[Any] = () if repetition is None else repetition.counters
         seen: list[tuple[int, int]] = []
         last = None
@@ -312,14 +314,14 @@ class LoopWalks(HeldState):
     def _while(self, node: Any) -> None:
         outer = self.mask
         self._reads(node.condition, node)
-        known = True
+        varying: bool | None = None  # known
         try:
             self.value(node.condition)
         except Unknown as unknown:
-            known = False
-            if unknown.varying and self._has_barrier(node):
+            varying = unknown.varying
+            if varying and self._has_barrier(node):
                 raise apart("in a loop that threads may leave apart", node.span) from None
-        if not known:
+        if varying is not None:
 
             def turn(_: int) -> None:
                 self._statement(node.body)
@@ -327,7 +329,7 @@ class LoopWalks(HeldState):
                 if not self.ends_here:
                     self._reads(node.condition, node)
 
-            self._until_fixed(node, turn)
+            self._until_fixed(node, turn, varying)
             return
         self._enter(node)
         for _ in range(LONGEST):

@@ -10,7 +10,6 @@ from typing import Any
 from tvm import ir
 from tvm import tirx as tir
 
-from tile_compiler.errors import where
 from tile_compiler.rewrite import is_call
 from tile_compiler.simt.operators.nests import is_global, is_shared
 from tile_compiler.simt.wgmma_calls import WgmmaCall, wgmma_call
@@ -178,51 +177,3 @@ def interval(node: Any, ranges: Mapping[Any, Interval]) -> Interval:
         block = 1 << int(d).bit_length()
         return (a // block * block, b // block * block + block - 1)
     return EVERYTHING
-
-
-def tracked_buffers(kernel: tile_ir.Kernel) -> set[Any]:
-    """Shared memory, and global memory that one kernel both reads and writes, or writes on several lines."""
-    loaded: set[Any] = set()
-    stored: set[Any] = set()
-    found: set[Any] = set()
-    for node in tile_ir.walk(kernel.body, tir.AllocBuffer, ir.TensorLoad, tir.BufferStore):
-        if isinstance(node, tir.AllocBuffer) and is_shared(node.buffer):
-            found.add(node.buffer)
-        elif isinstance(node, ir.TensorLoad) and is_global(node.source):
-            loaded.add(node.source)
-        elif isinstance(node, tir.BufferStore) and is_global(node.buffer):
-            stored.add(node.buffer)
-    known, unknown = written_again(kernel)
-    return found | (loaded & stored) | known | unknown
-
-
-def written_again(kernel: tile_ir.Kernel) -> tuple[set[Any], set[Any]]:
-    """Tensors that a kernel writes on several lines, atomics being one: those whose places can be evaluated, and those where
-    memory says one."""
-    lines: dict[Any, set[str]] = {}
-    unknown: set[Any] = set()
-    bound: dict[Any, list[Any]] = {}
-    for node in tile_ir.walk(kernel.body, tir.Bind):
-        bound.setdefault(node.var, []).append(node.value)
-    for node in tile_ir.walk(kernel.body, tir.BufferStore, ir.Call):
-        if isinstance(node, tir.BufferStore):
-            buffer, indices, line = node.buffer, node.indices, where(node.span)
-        elif is_call(node, "tl.atomic_elem"):
-            target = node.args[0].args[0]
-            buffer, indices, line = target.source, target.indices, "atomic"
-        else:
-            continue
-        if is_global(buffer):
-            lines.setdefault(buffer, set()).add(line)
-            if any(_reads(index, bound) for index in indices):
-                unknown.add(buffer)
-    again = {buffer for buffer, on in lines.items() if len(on) > 1}
-    return again - unknown, again & unknown
-
-
-def _reads(index: Any, bound: Mapping[Any, list[Any]]) -> bool:
-    """Whether memory, registers among it, has a say in it."""
-    for node in tile_ir.walk(tir.Evaluate(index), ir.TensorLoad, ir.Var):
-        if isinstance(node, ir.TensorLoad) or any(_reads(value, bound) for value in bound.get(node, [])):
-            return True
-    return False

@@ -254,7 +254,9 @@ class SideBySide(Block):
         for number in range(2 * self.period):
             self._iteration(node, np.asarray([number]))
 
-    def _until_fixed(self, node: Any, iteration: Any, low: int = 0, repetition: Repetition | None = None) -> None:
+    def _until_fixed(
+        self, node: Any, iteration: Any, varying: bool, low: int = 0, repetition: Repetition | None = None
+    ) -> None:
         raise NotFollowed
 
     def _leave(self, node: Any) -> None:

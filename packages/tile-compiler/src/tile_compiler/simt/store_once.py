@@ -60,5 +60,5 @@ class _Once(Rewriter):
         return node if self.uniform.varies(node.condition) else super().branch(node)
 
     def attribute(self, node: tir.AttrStmt) -> Any:
-        alone = is_role(node) or tile_ir.as_thread_group(node) is not None
+        alone = is_role(node) or tile_ir.as_thread_group(node) is not None or str(node.attr_key) == tile_ir.LEADER
         return node if alone else super().attribute(node)

@@ -120,9 +120,17 @@ def _range(args: tuple[Any, ...], what: str) -> tuple[Any, Any, Any]:
     return start, _extent(start, stop, step), step
 
 
-def serial(*args: Any, annotations: dict[str, Any] | None = None) -> Loop:
-    """`T.serial(stop)`, `T.serial(start, stop, step=1)`: iterations one after the other. `range` means the same."""
-    return Loop("serial", [_range(args, "T.serial")])
+def serial(*args: Any, independent: bool = False, annotations: dict[str, Any] | None = None) -> Loop:
+    """`T.serial(stop)`, `T.serial(start, stop, step=1)`: iterations one after the other. `range` means the same.
+
+    `independent`: a promise that no two iterations write one element of a tensor, as where a block takes tiles by turns.
+    Without it, and where the compiler does not see it, threads wait for each other between iterations. The report of a
+    kernel says that it was taken.
+    """
+    from tilelang.ir import tile_ir_keys as keys
+
+    notes = {keys.INDEPENDENT: keys.PROMISED} if independent else {}
+    return Loop("serial", [_range(args, "T.serial")], notes)
 
 
 def unroll(*args: Any, explicit: bool = False, unroll_factor: int | None = None, annotations: Any = None) -> Loop:
@@ -227,12 +235,13 @@ class PersistentLoop(Loop):
         from tvm import tirx
 
         from tilelang.ir import tile_ir
+        from tilelang.ir import tile_ir_keys as keys
 
         total: Any = 1
         for extent in self.domain:
             total = total * extent
         waves = (total + (self.wave_size - 1)) // self.wave_size
-        inner = Loop("serial", [(0, waves, 1)])
+        inner = Loop("serial", [(0, waves, 1)], {keys.INDEPENDENT: 1})
         for wave in inner.trace(builder, ("wave",)):
             tile = wave * self.wave_size + self.index
             span = builder.span()

@@ -18,11 +18,13 @@ import tvm_ffi
 from tvm import ir
 from tvm import tirx as tir
 
+from tilelang.ir.tile_ir_keys import INDEPENDENT as INDEPENDENT
 from tilelang.ir.tile_ir_keys import KERNEL as KERNEL
 from tilelang.ir.tile_ir_keys import PARALLEL as PARALLEL
 from tilelang.ir.tile_ir_keys import PIPELINE_ORDER as PIPELINE_ORDER
 from tilelang.ir.tile_ir_keys import PIPELINE_STAGE as PIPELINE_STAGE
 from tilelang.ir.tile_ir_keys import PIPELINED as PIPELINED
+from tilelang.ir.tile_ir_keys import PROMISED as PROMISED
 
 # -- scopes ---------------------------------------------------------------------------------------------------
 

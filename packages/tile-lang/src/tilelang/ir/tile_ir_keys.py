@@ -4,4 +4,6 @@ PARALLEL = "tl.parallel"
 PIPELINED = "tl.pipelined"
 PIPELINE_ORDER = "tl.order"
 PIPELINE_STAGE = "tl.stage"
+INDEPENDENT = "tl.independent"  # of a loop: no two iterations write one element of a tensor
+PROMISED = "promised"  # value of it: the user says so
 KERNEL = "tl.kernel"

@@ -94,7 +94,7 @@ def forward_staying(dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, s
             tiles = T.ceildiv(tokens, block_M)
             total, sections = batch * heads * tiles, T.truncdiv(batch * heads, section)
             final = T.if_then_else(T.truncdiv(total, blocks) % 2 == 0, block, blocks - 1 - block)  # its last tile
-            for turn in T.serial(T.truncdiv(total - final + blocks - 1, blocks)):
+            for turn in T.serial(T.truncdiv(total - final + blocks - 1, blocks), independent=True):
                 tile = turn * blocks + T.if_then_else(turn % 2 == 0, block, blocks - 1 - block)
                 part = T.truncdiv(tile, section * tiles)
                 rest = tile - part * section * tiles

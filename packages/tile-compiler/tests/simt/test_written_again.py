@@ -1,0 +1,115 @@
+"""Tensors that a loop writes again and again: where different threads may write an element, barriers stand between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from mutants import all_needed
+
+import tilelang.language as T
+
+m, n, parts = T.dynamic("m"), T.dynamic("n"), T.dynamic("parts")
+A64 = T.Tensor((8, 64), "float32")
+
+
+def barriers(trace: Any) -> int:
+    return str(trace.after("check_synchronization")).count('"tl::sync_threads"')
+
+
+@T.prim_func
+def turned(A: A64, B: T.Tensor((8, 64), "float32")):
+    """Every iteration writes the row in another order."""
+    with T.Kernel(1, threads=64):
+        tx = T.get_thread_binding()
+        for k in T.serial(8):
+            B[0, (tx + k) % 64] = A[k, tx]
+
+
+@T.prim_func
+def overlapping(A: A64, B: T.Tensor((8, 64), "float32")):
+    """A row ends where the next one begins."""
+    with T.Kernel(1, threads=64):
+        tx = T.get_thread_binding()
+        for k in T.serial(7):
+            B[k // 2 + tx // 32, tx % 32 * 2] = A[k, tx]
+
+
+@T.prim_func
+def by_some(A: A64, B: T.Tensor((8, 64), "float32")):
+    """One element, by threads that differ from iteration to iteration."""
+    with T.Kernel(1, threads=64):
+        tx = T.get_thread_binding()
+        for k in T.serial(8):
+            if A[k, tx] > 0.5:
+                B[0, 0] = T.cast(k, "float32")
+
+
+@pytest.mark.parametrize("kernel", [turned, overlapping, by_some])
+def test_the_last_iteration_wins(rng: Any, proved: Any, kernel: Any) -> None:
+    args = [rng.standard_normal((8, 64)).astype("float32"), np.zeros((8, 64), "float32")]
+    trace, _ = proved(kernel, args, passes=False)
+    assert all_needed(trace.after("check_synchronization")) == barriers(trace) == 1
+
+
+@T.prim_func
+def rows_by_turns(A: T.Tensor((m, n), "float32"), B: T.Tensor((m, n), "float32")):
+    """By how many blocks is not known, but that there is one."""
+    with T.Kernel(parts, threads=64) as part:
+        for turn in T.serial(T.ceildiv(m - part * 2, parts * 2)):
+            for i, j in T.Parallel(2, 64):
+                if (part + turn * parts) * 2 + i < m:
+                    B[(part + turn * parts) * 2 + i, j] = A[(part + turn * parts) * 2 + i, j]
+
+
+@T.prim_func
+def one_thread_each(A: A64, B: T.Tensor((8, 64), "float32")):
+    """The element of a thread is the same in every iteration."""
+    with T.Kernel(1, threads=64):
+        tx = T.get_thread_binding()
+        for k in T.serial(8):
+            B[tx // 8, tx % 8 * 2] = A[k, tx]
+
+
+@T.prim_func
+def rows_in_rows(A: A64, B: T.Tensor((8, 64), "float32")):
+    """In an iteration of the outer loop, those of the inner one lie beside each other."""
+    with T.Kernel(1, threads=16):
+        tx = T.get_thread_binding()
+        for k in T.serial(8):
+            for part in T.serial(4):
+                B[k, part * 16 + tx] = A[k, part * 16 + tx]
+
+
+@T.prim_func
+def tiles(A: A64, B: T.Tensor((8, 64), "float32")):
+    with T.Kernel(2, threads=16) as block:
+        tx = T.get_thread_binding()
+        for row, column in T.Persistent([8, 4], 2, block):
+            B[row, column * 16 + tx] = A[row, column * 16 + tx]
+
+
+def test_iterations_that_write_beside_each_other_need_no_barrier(lower: Callable[..., Any]) -> None:
+    for kernel in (rows_by_turns, one_thread_each, rows_in_rows, tiles):
+        assert barriers(lower(kernel)[0]) == 0
+
+
+def permuted(independent: bool) -> Any:
+    @T.prim_func
+    def main(A: A64, B: T.Tensor((8, 64), "float32")):
+        with T.Kernel(1, threads=16):
+            tx = T.get_thread_binding()
+            for k in T.serial(8, independent=independent):
+                B[k * 3 % 8, tx] = A[k, tx]
+                B[k * 3 % 8, 63 - tx] = A[k, tx]
+
+    return main
+
+
+@pytest.mark.parametrize("independent", [False, True])
+def test_a_promise_that_iterations_are_independent_is_taken_and_told(rng: Any, proved: Any, independent: bool) -> None:
+    args = [rng.standard_normal((8, 64)).astype("float32"), np.zeros((8, 64), "float32")]
+    trace, ctx = proved(permuted(independent), args, passes=False)
+    assert any("independent=True" in text for text in ctx.report.assumed) == independent
