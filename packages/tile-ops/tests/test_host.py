@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.autograd.forward_ad as forward_ad
 import torch.utils.checkpoint
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -341,6 +342,18 @@ def test_a_known_call_is_seen_by_modes(recorded):
             found = tile_ops.rms_norm(x, WEIGHT)
         assert torch.equal(found, expected)
         assert seen == [torch.ops.tile_ops.rms_norm.default]
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_known_call_is_seen_by_modes_that_trace(recorded):
+    """Operands that are tensors as ever, in the modes of fakes and of proxies."""
+    x = X.clone().requires_grad_(recorded)
+    for _ in range(4):
+        tile_ops.rms_norm(x, WEIGHT)
+    with torch._subclasses.fake_tensor.FakeTensorMode(allow_non_fake_inputs=True):
+        assert type(tile_ops.rms_norm(x, WEIGHT)) is not torch.Tensor
+    graph = make_fx(lambda: tile_ops.rms_norm(x, WEIGHT))().graph
+    assert torch.ops.tile_ops.rms_norm.default in [node.target for node in graph.nodes]
 
 
 @pytest.mark.parametrize("recorded", [False, True])

@@ -61,11 +61,12 @@ WATCHERS: tuple[tuple[Callable[[], object], object], ...] = (
     (torch._C._len_torch_function_stack, 0),
     (torch.autograd._profiler_enabled, False),
 )
-#: What native code asks for: the guards of operands tell of a dispatch mode, a function mode has to be asked for, what the
-#: profiler says is also an entry of its module, and so is the level of forward derivatives, as one on tensors with a tangent is
-#: refused.
+#: What native code asks for: the guards of operands tell of a dispatch mode, but not of those by which torch traces (of fakes,
+#: of proxies), which a module notes with the others; a function mode has to be asked for, what the profiler says is also an
+#: entry of its module, and so is the level of forward derivatives, as one on tensors with a tangent is refused.
 _CONDITIONS: tuple[tuple[Callable[[], object], object], ...] = ((torch._C._len_torch_function_stack, 0),)
 _ENTRIES: tuple[tuple[dict[Any, Any], str | bytes, object], ...] = (
+    (vars(torch.utils._python_dispatch), "_is_in_torch_dispatch_mode", False),
     (vars(torch.autograd.profiler), "_is_profiler_enabled", False),
     (vars(forward_ad), "_current_level", -1),
 )
