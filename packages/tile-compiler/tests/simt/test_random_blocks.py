@@ -3,7 +3,6 @@ when a barrier is left out."""
 
 from __future__ import annotations
 
-import importlib.util
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from conftest import copies, launched, lowered
 from mutants import mutants
+from random_programs import imported, within
 
 from tile_compiler.simt.check_synchronization import check_synchronization
 from tile_compiler.simt.context import SimtContext
@@ -98,9 +98,9 @@ class Writer:
             return [f"if {self.condition(loops, self.random.random() < 0.8)}:", "    " + self.pick("break", "continue")]
         if kind < 0.8 and depth:
             same = self.random.random() < 0.75
-            lines = [f"if {self.condition(loops, same)}:", *_within(self.block(loops, depth - 1, uniform and same))]
+            lines = [f"if {self.condition(loops, same)}:", *within(self.block(loops, depth - 1, uniform and same))]
             if self.random.random() < 0.4:
-                lines += ["else:", *_within(self.block(loops, depth - 1, uniform and same))]
+                lines += ["else:", *within(self.block(loops, depth - 1, uniform and same))]
             return lines
         return self.loop(loops, depth, uniform) if depth else ["k = k + 1"]
 
@@ -119,29 +119,20 @@ class Writer:
     def loop(self, loops: list[str], depth: int, uniform: bool) -> list[str]:
         row, name = self.row(loops), self.name("i")
         count = self.pick("2", "3", "5", "8", f"F[{row}]", f"t[{row}]", "k", f"E[{row}, tx]")
-        body = _within(self.block([*loops, name], depth - 1, uniform and not count.startswith("E")))
+        body = within(self.block([*loops, name], depth - 1, uniform and not count.startswith("E")))
         if self.random.random() < 0.85:
             return [f"for {name} in T.serial(T.min({count}, 9)):", *body]
         head = [f"{name} = T.alloc_var('int32', init=0)", f"while {name} < T.min({count}, 6):"]
         return [*head, f"    {name} = {name} + 1", *body]
 
 
-def _within(lines: list[str], by: int = 4) -> list[str]:
-    return [" " * by + line for line in lines]
-
-
 def programs(first: int, folder: Path, arch: str) -> Iterator[tuple[int, Any, Any, Any]]:
     """(seed, function, its steps, the context) of those that compile, from a seed on."""
     for seed in range(first, first + 40):
-        path = folder / f"block_{seed}.py"  # the frontend reads a kernel's text from its file
-        path.write_text(HEAD + "\n".join(_within(Writer(seed).block([], 3, True), 8)) + TAIL)
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        text = HEAD + "\n".join(within(Writer(seed).block([], 3, True), 8)) + TAIL
+        program = imported(text, folder / f"block_{seed}.py")
         try:
-            yield seed, module.program, *lowered(module.program, arch)
+            yield seed, program, *lowered(program, arch)
         except SharedMemoryRace:
             continue
 
