@@ -187,3 +187,20 @@ def test_long_rows_of_infinities(ran):
     assert torch.equal(found[0, 5:], torch.zeros(8995))
     assert found[0].sum() == pytest.approx(1)
     assert found[1:].isnan().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("columns", [20, 32, 100, 160, 300])
+def test_a_row_alone_has_the_bits_that_it_has_among_others(columns, dtype):
+    """Few rows have kernels of their own."""
+    x = normal(70, columns, dtype=dtype)
+    weight, bias = normal(columns, dtype=dtype, seed=1), normal(columns, dtype=dtype, seed=2)
+    for operator, *more in (
+        (tile_ops.softmax,),
+        (tile_ops.layer_norm, weight, bias),
+        (lambda x: tile_ops.rms_norm(x, weight, activation="silu"),),
+        (tile_ops.rms_norm, weight),
+    ):
+        whole = operator(x, *more)
+        for first, end in ((0, 1), (7, 10), (20, 36)):
+            assert torch.equal(operator(x[first:end].contiguous(), *more), whole[first:end])
