@@ -25,8 +25,8 @@ COLUMNS = {
 #: Elements of a CPU's tile, of which narrow rows make one together; those of a softmax with AVX2: 8192 x 160 by 1, 2, 6 rows
 #: 1.94, 2.06, 2.46 ms (torch 2.07), 512 columns by 1, 2 0.60, 0.64, 64 by 1, 4, 16 0.67, 0.71, 0.67, 32 by 1, 32 0.33, 0.28;
 #: those of a LayerNorm in float32: 64 columns by 1, 16 0.79, 0.85; with AVX-512 32 by 1, 32 0.31, 0.39, 320 by 1, 3 0.21, 0.25.
-#: Where a tile would have more than twice as many rows as there are, it has one, for the same bits: softmax of 1, 8, 16 rows of 32
-#: elements by 1 and 32 rows 1.46, 1.60, 1.75 and 1.85, 1.84, 1.87 us, of 64 by 1 and 16 1.50, 1.68, 1.92 and 1.79, 1.81, 1.81.
+#: A tile of twice as many rows as there are, or more, has one instead, for the same bits: softmax of 1, 8, 16 rows of 32 elements
+#: by 1 and 32 rows 1.46, 1.60, 1.75 and 1.85, 1.84, 1.87 us, of 64 by 1 and 16 1.50, 1.68, 1.92 and 1.79, 1.81, 1.81.
 TILE, SOFTMAX_TILE, LAYER_NORM_TILE = 1024, {"x86-64-v3": 320}, 32
 
 #: What CPUs read again from a cache: RMSNorms of rows of more than so many elements, the others in tiles: a core of an EPYC with

@@ -82,14 +82,8 @@ def _fetch(name: str, what: str) -> Function:
     f = Function(name, "void", [("at", "ptr"), ("bytes", "i64")], inline=False)
     at, size = f.args
     f.block("entry")
-    f.line(f"br i1 {size.compare('sgt', 0).text}, label %lines, label %done")
-    f.block("lines")
-    f.line("%offset = phi i64 [ 0, %entry ], [ %offset.next, %lines ]")
-    f.fetch(f.anywhere(at, f.raw("i64", "%offset")), level=2)
-    f.line(f"%offset.next = add nuw nsw i64 %offset, {LINE}")
-    f.line(f"%more = icmp slt i64 %offset.next, {size.text}")
-    f.line("br i1 %more, label %lines, label %done")
-    f.block("done")
+    with f.count("lines", "entry", size, LINE) as offset:
+        f.fetch(f.anywhere(at, offset), level=2)
     f.ret()
     return f
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 _VECTOR = re.compile(r"<(\d+) x (\w+)>")
 _FLOAT_BITS = {"half": 16, "bfloat": 16, "float": 32, "double": 64}
@@ -175,6 +176,19 @@ class Function:
 
     def block(self, label: str) -> None:
         self._lines.append(f"{label}:")
+
+    @contextmanager
+    def count(self, label: str, before: str, end: Value, step: int = 1) -> Iterator[Value]:
+        """A loop, the block `label`, that what is emitted inside is the body of: numbers 0, `step`, .. below `end`, perhaps none.
+        It stands behind the block `before`; one called `done` follows."""
+        self.line(f"br i1 {end.compare('sgt', 0).text}, label %{label}, label %done")
+        self.block(label)
+        self.line(f"%{label}.i = phi i64 [ 0, %{before} ], [ %{label}.next, %{label} ]")
+        yield self.raw("i64", f"%{label}.i")
+        self.line(f"%{label}.next = add nuw nsw i64 %{label}.i, {step}")
+        self.line(f"%{label}.more = icmp slt i64 %{label}.next, {end.text}")
+        self.line(f"br i1 %{label}.more, label %{label}, label %done")
+        self.block("done")
 
     def const(self, type_: str, value: float | int | bool) -> Value:
         return Value(self, type_, constant(type_, value))

@@ -205,16 +205,9 @@ def _last_step(name: str, numbers: str) -> Function:
     a, copy, rows, pitch, elements = f.args
     f.block("entry")
     mask = some_lanes(f, 2 * TILE, elements)
-    f.line(f"br i1 {rows.compare('sgt', 0).text}, label %row, label %done")
-    f.block("row")
-    f.line("%i = phi i64 [ 0, %entry ], [ %next, %row ]")
-    i = f.raw("i64", "%i")
-    read = load_masked(f, f"<{2 * TILE} x i16>", f.at(a, i * pitch), 2, mask)
-    f.store(read, f.at(copy, i * (4 * TILE)), 64)
-    f.line("%next = add nuw nsw i64 %i, 1")
-    f.line(f"%more = icmp slt i64 %next, {rows.text}")
-    f.line("br i1 %more, label %row, label %done")
-    f.block("done")
+    with f.count("row", "entry", rows) as i:
+        read = load_masked(f, f"<{2 * TILE} x i16>", f.at(a, i * pitch), 2, mask)
+        f.store(read, f.at(copy, i * (4 * TILE)), 64)
     f.ret()
     return f
 
@@ -224,14 +217,8 @@ def _zeros(name: str, which: str) -> Function:
     f = Function(name, "void", [("at", "ptr"), ("lines", "i64")], inline=False)
     at, lines = f.args
     f.block("entry")
-    f.line(f"br i1 {lines.compare('sgt', 0).text}, label %line, label %done")
-    f.block("line")
-    f.line("%i = phi i64 [ 0, %entry ], [ %next, %line ]")
-    f.store(f.const("<16 x i32>", 0), f.at(at, f.raw("i64", "%i") * 64), 4)
-    f.line("%next = add nuw nsw i64 %i, 1")
-    f.line(f"%more = icmp slt i64 %next, {lines.text}")
-    f.line("br i1 %more, label %line, label %done")
-    f.block("done")
+    with f.count("line", "entry", lines) as i:
+        f.store(f.const("<16 x i32>", 0), f.at(at, i * 64), 4)
     f.ret()
     return f
 
