@@ -10,6 +10,7 @@ import pytest
 from mutants import all_needed
 
 import tilelang.language as T
+from tile_compiler.simt.errors import SharedMemoryRace
 
 m, n, parts = T.dynamic("m"), T.dynamic("n"), T.dynamic("parts")
 A64 = T.Tensor((8, 64), "float32")
@@ -113,3 +114,22 @@ def test_a_promise_that_iterations_are_independent_is_taken_and_told(rng: Any, p
     args = [rng.standard_normal((8, 64)).astype("float32"), np.zeros((8, 64), "float32")]
     trace, ctx = proved(permuted(independent), args, passes=False)
     assert any("independent=True" in text for text in ctx.report.assumed) == independent
+
+
+@T.prim_func
+def one_element_of_all(A: A64, B: T.Tensor((8, 64), "float32")):
+    with T.Kernel(1, threads=64):
+        B[0, 0] = A[0, T.get_thread_binding()]
+
+
+@T.prim_func
+def halved(A: A64, B: T.Tensor((8, 64), "float32")):
+    with T.Kernel(1, threads=64):
+        tx = T.get_thread_binding()
+        B[tx // 16, tx % 16 // 2] = A[0, tx]
+
+
+@pytest.mark.parametrize("kernel", [one_element_of_all, halved])
+def test_threads_that_write_one_element_in_one_statement_are_a_race(lower: Callable[..., Any], kernel: Any) -> None:
+    with pytest.raises(SharedMemoryRace, match="race on B"):
+        lower(kernel)

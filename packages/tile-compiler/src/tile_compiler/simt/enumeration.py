@@ -123,7 +123,7 @@ class Block(LoopWalks):
         try:
             self._linear(memory, list(node.indices), 1)
         except Unknown:
-            text = f"threads write {memory.buffer.name} where registers say: different elements, or by the same threads"
+            text = f"threads write {memory.buffer.name} at unknown places: different elements, or by the same threads"
             self.ctx.report.assume(node.span, text)
             return True
         return False

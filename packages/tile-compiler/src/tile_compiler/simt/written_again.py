@@ -23,10 +23,12 @@ from tilelang.ir import tile_ir
 class WrittenAgain:
     """`tensors`: those that a kernel writes on several lines, atomics being one, or in several iterations of a loop where these
     may write one place by different threads. `in_loops`: those that a loop writes where memory says, or a thread's registers.
-    `stores` to any of them, and whether it is memory (True) or registers (False) that say the place (absent: neither)."""
+    `in_one_statement`: those of which a store may write one element by several threads. `stores` to any of them, and whether
+    it is memory (True) or registers (False) that say the place (absent: neither)."""
 
     tensors: set[Any] = field(default_factory=set)
     in_loops: set[Any] = field(default_factory=set)
+    in_one_statement: set[Any] = field(default_factory=set)
     stores: dict[Any, list[Any]] = field(default_factory=dict)
     by_memory: dict[Any, bool] = field(default_factory=dict)
 
@@ -115,11 +117,20 @@ class _Search:
             said = {by for index in place for by in _said_by(index, self.bound)}
             if said:
                 self.found.by_memory[node] = True in said
+            if not said and isinstance(node, tir.BufferStore) and not self._has_threads(tensor, place, loops):
+                self.found.in_one_statement.add(tensor)
             if loops and isinstance(node, tir.BufferStore):
                 if said:
                     self.found.in_loops.add(tensor)
                 elif not all(self._apart(tensor, place, loops[: n + 1]) for n in range(len(loops))):
                     self.found.tensors.add(tensor)
+
+    def _has_threads(self, tensor: Any, place: Any, loops: tuple[Any, ...]) -> bool:
+        """Whether each element that a store writes, in one iteration of the loops around, is one thread's."""
+        names = self.names.within(loops)
+        inside = {var: within for var, within in self.ranges.items() if var in names.inside}
+        once = Effect("write", tensor, None, 1, place=names.resolved(tuple(place)))
+        return same_threads(once, once, inside, names, self.threads, self.extents)
 
     def _apart(self, tensor: Any, place: Any, loops: tuple[Any, ...]) -> bool:
         """Whether no element is written by different threads in different iterations of the last of these loops."""
