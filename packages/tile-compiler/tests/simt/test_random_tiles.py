@@ -1,5 +1,5 @@
 """Random programs of tile operators: pipelines, products, reductions and exchanges over tiles that are used again and again.
-After all passes the block's threads compute, in the emulator, what the interpreter defines, without a race."""
+After all passes the block's threads compute, in the emulator, what the interpreter defines, without a race; and so does a CPU."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from conftest import copies, launched, lowered
 from random_programs import imported, within
 
+import tilelang
 from tilelang import interpreter
 
 HEAD = """import tilelang.language as T
@@ -52,6 +53,9 @@ NESTS = (
     "{s}[i, j] = T.if_then_else(i > j, {s}[i, j], T.cast(0, '{dtype}'))",
     "if bx * 64 + i < m:\n        O[bx * 64 + i, 64 + {column}] = {f}[i, j]",
 )
+
+
+ARCHS = ("sm_80", "sm_90a", "gfx942", "cpu")
 
 
 class Writer:
@@ -123,29 +127,43 @@ class Writer:
         ]
 
 
-def check_tiles(seed: int, folder: Path, arch: str) -> None:
+def program(seed: int, folder: Path) -> tuple[Any, list[Any], list[Any]]:
+    """(function, arguments, what they are afterwards)."""
     writer = Writer(seed)
     func = imported(writer.text(), folder / f"tiles_{seed}.py")
     rng = np.random.default_rng(seed)
     rows = int(rng.choice([64, 100, 128, 150]))
     tensors = [(rng.standard_normal((rows, 96)) * 0.25).astype(d) for d in (writer.dtype, writer.dtype, "float32")]
     args: list[Any] = [rng.integers(0, 6, 8).astype("int32"), *tensors]
-    trace, ctx = lowered(func, arch)
     want = copies(args)
     interpreter.run(func, want)
+    return func, args, want
+
+
+def compare(found: list[Any], want: list[Any], what: str) -> None:
+    for g, w in zip(found, want):
+        np.testing.assert_allclose(g.astype("float64"), w.astype("float64"), 3e-2, 3e-2, err_msg=what)
+
+
+def check_tiles(seed: int, folder: Path, arch: str) -> None:
+    func, args, want = program(seed, folder)
+    if arch == "cpu":
+        tilelang.compile(func, target="cpu")(*args)
+        compare(args, want, str(seed))
+        return
+    trace, ctx = lowered(func, arch)
     for mode, order in (("early", 0), ("late", 1)):
-        for g, w in zip(launched(func, trace.steps[-1].after, ctx, args, mode, order), want):
-            np.testing.assert_allclose(g.astype("float64"), w.astype("float64"), 3e-2, 3e-2, err_msg=f"{seed} {mode}")
+        compare(launched(func, trace.steps[-1].after, ctx, args, mode, order), want, f"{seed} {mode}")
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "gfx942"])
+@pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("seed", range(5))
 def test_random_tiles(seed: int, arch: str, tmp_path: Path) -> None:
     check_tiles(seed, tmp_path, arch)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "gfx942"])
+@pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("seed", range(1000, 1100))
 def test_more_random_tiles(seed: int, arch: str, tmp_path: Path) -> None:
     check_tiles(seed, tmp_path, arch)
