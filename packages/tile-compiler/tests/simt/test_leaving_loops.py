@@ -178,6 +178,20 @@ def chosen_apart(F: Each, A: Rows, B: Row):
 
 
 @T.prim_func
+def changed_in_one_way(F: Each, A: Rows, B: Row):
+    """By a function that some threads call."""
+    with T.Kernel(1, threads=64):
+        tx = T.get_thread_binding()
+        k = T.alloc_local((1,), "int32")
+        k[0] = 0
+        if F[0, tx] > 0:
+            T.call_extern("handle", "change", T.address_of(k[0]))
+        if k[0] == 0:
+            T.sync_threads()
+        B[tx] = A[0, tx]
+
+
+@T.prim_func
 def known_in_one_way(F: Each, A: Rows, B: Row):
     """What a variable is where it was not set, nobody knows."""
     with T.Kernel(1, threads=64):
@@ -201,6 +215,7 @@ def known_in_one_way(F: Each, A: Rows, B: Row):
         known_apart,
         chosen_apart,
         known_in_one_way,
+        changed_in_one_way,
     ],
 )
 def test_threads_that_go_apart_meet_at_no_barrier(lower: Callable[..., Any], kernel: Any) -> None:

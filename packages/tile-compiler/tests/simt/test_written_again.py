@@ -8,9 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from mutants import all_needed
+from tvm import tirx as tir
 
 import tilelang.language as T
+from tile_compiler.simt.beside import Names, beside
 from tile_compiler.simt.errors import SharedMemoryRace
+from tile_compiler.simt.memory_effects import Effect
+from tile_compiler.simt.uniformity import Uniformity
+from tilelang.ir import tile_ir
 
 m, n, parts = T.dynamic("m"), T.dynamic("n"), T.dynamic("parts")
 A64 = T.Tensor((8, 64), "float32")
@@ -133,3 +138,17 @@ def halved(A: A64, B: T.Tensor((8, 64), "float32")):
 def test_threads_that_write_one_element_in_one_statement_are_a_race(lower: Callable[..., Any], kernel: Any) -> None:
     with pytest.raises(SharedMemoryRace, match="race on B"):
         lower(kernel)
+
+
+def test_a_variable_that_copies_of_a_statement_bind_to_something_else_is_not_common() -> None:
+    """Nor is what is made of it, or what memory says in each."""
+    tx, bx, v, w, x = (tir.Var(name, "int32") for name in ("tx", "bx", "v", "w", "x"))
+    A = tir.decl_buffer((8,), "int32", "A")
+    copies = [s for n in (2, 3) for s in (tir.Bind(v, bx * n), tir.Bind(w, v + 1), tir.Bind(x, A[n]))]
+    kernel = tile_ir.Kernel(0, ((bx, tir.const(4)),), ((tx, tir.const(64)),), tile_ir.sequence(copies), None)
+    names = Names(kernel, Uniformity(kernel))
+    for index in (v, w, x):
+        place = names.resolved((index,))
+        one = Effect("write", A, None, 1, place=place)
+        other = Effect("write", A, None, 1, place=(place[0] + 1,))
+        assert not beside(one, other, {}, names)

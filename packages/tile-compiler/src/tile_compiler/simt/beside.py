@@ -37,9 +37,11 @@ class Names:
         for _, extent in kernel.grid:
             if isinstance(extent, ir.Var):  # there is a block
                 self.analyzer.bind(extent, ir.Range(tir.const(1, str(extent.ty)), tir.const(MOST, str(extent.ty))))
+        first: dict[Any, Any] = {}
+        for bind in tile_ir.walk(kernel.body, tir.Bind):
+            if not tvm_ffi.structural_equal(first.setdefault(bind.var, bind.value), bind.value):
+                self.inside.add(bind.var)  # copies of a statement, each with its own
         self._find(kernel.body, uniform, False)
-        for var in self.inside:
-            self.bound.pop(var, None)
 
     def _find(self, stmt: Any, uniform: Uniformity, again: bool) -> None:
         """`again`: in a loop, where a value that memory has a part in may be another one later."""
@@ -59,12 +61,10 @@ class Names:
                 self._find(part.body, uniform, again)
 
     def _bind(self, bind: tir.Bind, uniform: Uniformity, again: bool) -> None:
+        if bind.var in self.inside:
+            return
         value = substitute(bind.value, self.bound)
-        before = self.bound.get(bind.var)
-        reads = any(True for _ in tile_ir.walk(tir.Evaluate(value), ir.TensorLoad, ir.Call))
-        if before is not None and not tvm_ffi.structural_equal(before, value):
-            self.inside.add(bind.var)  # copies of a statement, each with its own
-        elif not reads:
+        if not any(True for _ in tile_ir.walk(tir.Evaluate(value), ir.TensorLoad, ir.Call)):
             self.bound[bind.var] = value
         elif again or uniform.varies(value):
             self.inside.add(bind.var)

@@ -30,7 +30,7 @@ OFFSET = "tl.offset"
 SWIZZLE = 1024  # bytes after which every swizzle begins again: where the memory of one more block may begin
 ASYNCHRONOUS = ("tl::mbarrier", "tl::tma_", "tl::bulk_", "tl::wgmma_", "tl::fence_")  # of CUDA's asynchronous proxy
 REGISTER_LIMIT = "tl::register_limit_"
-_ADDRESS = ("tirx.address_of", "tirx.buffer_data")
+ADDRESS = ("tirx.address_of", "tirx.buffer_data")
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class BlockMemory(ThreadValues):
     def _only_reads_by(self, call: Any) -> bool:
         """Whether a function gets no address by which it could change what threads share, and does not synchronize."""
         name = str(call.args[0].value)
-        given = {_buffer_at(a) for a in call.args[1:] if is_call(a, *_ADDRESS)}
+        given = {buffer_at(a) for a in call.args[1:] if is_call(a, *ADDRESS)}
         kept = {b for b in given if b in self.memories or b in self.followed}
         return not orders(name) and (not kept or name.startswith("tl::ldmatrix_x"))
 
@@ -248,10 +248,10 @@ class BlockMemory(ThreadValues):
         if self._asynchronous(name, node, stmt):
             return
         for position, argument in enumerate(node.args[1:]):
-            if not is_call(argument, *_ADDRESS):
+            if not is_call(argument, *ADDRESS):
                 self._reads(argument, stmt)
                 continue
-            buffer, target = _buffer_at(argument), argument.args[0]
+            buffer, target = buffer_at(argument), argument.args[0]
             if buffer in self.followed:
                 self.unknown[buffer] = True
             memory = self.memories.get(buffer)
@@ -477,7 +477,7 @@ def _is_kept(buffer: Any) -> bool:
     return can_be_followed(buffer) or str(buffer.scope()) not in tile_ir.PRIVATE
 
 
-def _buffer_at(address: Any) -> Any:
+def buffer_at(address: Any) -> Any:
     """The buffer that an argument points into."""
     target = address.args[0]
     return target.source if isinstance(target, ir.TensorLoad) else target

@@ -12,6 +12,7 @@ from tvm import ir
 from tvm import tirx as tir
 
 from tile_compiler.rewrite import is_call
+from tile_compiler.simt.block_memory import ADDRESS, buffer_at
 from tile_compiler.simt.checker.refutations import apart
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.held_state import HeldState
@@ -129,9 +130,10 @@ class LoopWalks(HeldState):
         self._joined(ways.states)
 
     def _stores(self, node: Any) -> frozenset[Any]:
-        """The private arrays whose content a statement changes, of those that are followed."""
+        """The private arrays that a statement changes, or a function that it gives them to, of those that are followed."""
         if hash(node) not in self.stores:
-            found = (n.buffer for n in tile_ir.walk(node, tir.BufferStore))
+            nodes = list(tile_ir.walk(node, tir.BufferStore, ir.Call))
+            found = [buffer_at(n) if is_call(n, *ADDRESS) else getattr(n, "buffer", None) for n in nodes]
             self.stores[hash(node)] = node, frozenset(b for b in found if b in self.followed)
         return self.stores[hash(node)][1]
 
