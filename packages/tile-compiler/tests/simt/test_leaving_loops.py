@@ -260,6 +260,41 @@ def test_what_a_loop_counts_until_memory_ends_it_is_not_known(lower: Callable[..
 
 
 @T.prim_func
+def left_apart_while(F: Each, A: Rows, B: Row):
+    with T.Kernel(1, threads=64):
+        s = T.alloc_shared((64,), "float32")
+        tx = T.get_thread_binding()
+        s[tx] = 0
+        while F[7, 0] > 0:
+            if F[0, tx] > 0:
+                break
+            s[tx] = A[0, tx]
+            B[tx] = s[63 - tx]
+
+
+@T.prim_func
+def counted_apart_while(F: Each, A: Rows, B: Row):
+    with T.Kernel(1, threads=64):
+        s = T.alloc_shared((64,), "float32")
+        tx = T.get_thread_binding()
+        k = T.alloc_var("int32", init=0)
+        while F[7, 0] > 0:
+            if F[0, tx] > 0:
+                break
+            k = k + 1
+        for i in T.serial(k):
+            s[tx] = A[i, tx]
+            B[tx] = s[63 - tx]
+
+
+@pytest.mark.parametrize("kernel", [left_apart, counted_apart, left_apart_while, counted_apart_while])
+def test_no_barrier_is_placed_where_threads_go_apart(lower: Callable[..., Any], kernel: Any) -> None:
+    """What is refused are the user's lines, not a barrier of ours."""
+    with pytest.raises(SharedMemoryRace, match="a race on s"):
+        lower(kernel)
+
+
+@T.prim_func
 def some_came_in(F: Each, A: Rows, B: Row):
     """All that come into the loop set the variable to one value."""
     with T.Kernel(1, threads=64):

@@ -44,6 +44,15 @@ def overlapping(A: A64, B: T.Tensor((8, 64), "float32")):
 
 
 @T.prim_func
+def rows_in_turn(A: A64, B: T.Tensor((8, 64), "float32")):
+    """Beside the row of the next iteration, but not of the one after it."""
+    with T.Kernel(1, threads=64):
+        tx = T.get_thread_binding()
+        for k in T.serial(8):
+            B[k % 2, (tx + k) % 64] = A[k, tx]
+
+
+@T.prim_func
 def by_some(A: A64, B: T.Tensor((8, 64), "float32")):
     """One element, by threads that differ from iteration to iteration."""
     with T.Kernel(1, threads=64):
@@ -53,7 +62,7 @@ def by_some(A: A64, B: T.Tensor((8, 64), "float32")):
                 B[0, 0] = T.cast(k, "float32")
 
 
-@pytest.mark.parametrize("kernel", [turned, overlapping, by_some])
+@pytest.mark.parametrize("kernel", [turned, overlapping, rows_in_turn, by_some])
 def test_the_last_iteration_wins(rng: Any, proved: Any, kernel: Any) -> None:
     args = [rng.standard_normal((8, 64)).astype("float32"), np.zeros((8, 64), "float32")]
     trace, _ = proved(kernel, args, passes=False)
