@@ -13,9 +13,11 @@ import pytest
 import tilelang
 import tilelang.language as T
 from tile_compiler.compile import lower
+from tile_compiler.targets.cpu.features import host_features
 from tilelang.target import Target
 
-AMX = Target("cpu", "x86-64-v4+bf16+vnni+amx")
+PAIRS = "x86-64-v4+bf16+vnni"  # a level whose instructions multiply pairs of bfloat16
+AMX = Target("cpu", f"{PAIRS}+amx")
 BLOCK_M, BLOCK_N, BLOCK_K = 20, 32, 48
 
 
@@ -104,11 +106,11 @@ TURNED = [(False, False), (False, True), (True, False), (True, True)]
 LEAVING = [(20, 40, 48), (1, 1, 1), (21, 41, 49), (33, 75, 100), (40, 17, 7), (5, 90, 96)]
 
 
-def tiles_of_tensors(dtype: str, turn_a: bool, turn_b: bool, clear: str, on_chip: bool = False, tile=None):
-    """C = A @ B, or C += A @ B, by tiles that nothing copies, or of which C's is `on_chip`; strides of rows are free. Sums of
-    halves are float32."""
+def tiles_of_tensors(dtype: str, turn_a: bool, turn_b: bool, clear: str, on_chip: bool = False, tile=None, c_dtype=None):
+    """C = A @ B, or C += A @ B, by tiles that nothing copies, or of which C's is `on_chip`; strides of rows are free. C of halves
+    is float32 by default."""
     TILE_M, TILE_N, TILE_K = tile or (20, 40, 48)
-    sums_dtype = "float32" if dtype == "bfloat16" else dtype
+    sums_dtype = c_dtype or ("float32" if dtype == "bfloat16" else dtype)
     m, n, k = T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
     pitch_a, pitch_b, pitch_c = T.dynamic("pitch_a"), T.dynamic("pitch_b"), T.dynamic("pitch_c")
 
@@ -137,6 +139,13 @@ def tiles_of_tensors(dtype: str, turn_a: bool, turn_b: bool, clear: str, on_chip
                 T.copy(sums, C[y * TILE_M, x * TILE_N])
 
     return main
+
+
+def here(level: str) -> Target:
+    """The target of a level that this processor has."""
+    if level == PAIRS and not host_features().bf16:
+        pytest.skip("this processor has no instruction that multiplies pairs of bfloat16")
+    return Target("cpu", level)
 
 
 def guarded(rng: np.random.Generator, rows: int, columns: int, dtype: str) -> np.ndarray:
@@ -186,6 +195,45 @@ def test_tiles_that_leave_their_tensors(turned, dtype, clear, on_chip):
         exact += 0 if clear == "step" else before
         np.testing.assert_allclose(c, exact, rtol=0, atol={"float64": 1e-13, "int32": 0}.get(dtype, 1e-5) * k)
         np.testing.assert_array_equal(apart, kept)
+
+
+@pytest.mark.parametrize("level", ["x86-64-v3", PAIRS])
+@pytest.mark.parametrize("clear", ["step", "never"])
+@pytest.mark.parametrize("turned", TURNED)
+def test_sums_that_a_tensor_of_halves_takes_are_rounded_once_a_product(turned, clear, level):
+    """As above, C of bfloat16: where an instruction multiplies pairs, its kernels round what they store."""
+    func = tiles_of_tensors("bfloat16", *turned, clear, c_dtype="bfloat16")
+    assert ("C_tile" in staged(func, level)) == (level != PAIRS)
+    kernel = tilelang.compile(func, target=here(level))
+    for m, n, k in LEAVING:
+        rng = np.random.default_rng(m + n + k)
+        a, b = (guarded(rng, *s[:: -1 if t else 1], "bfloat16") for s, t in zip(((m, k), (k, n)), turned))
+        c = guarded(rng, m, n, "bfloat16")
+        apart = np.lib.stride_tricks.as_strided(c, (m - 1, n + 3), c.strides)[:, n:]
+        expected, kept = c.astype("float64"), apart.astype("float64")
+        for first in range(0, k, TILE_K):
+            steps = slice(first, first + TILE_K)
+            left, right = (a.T if turned[0] else a)[:, steps], (b.T if turned[1] else b)[steps]
+            start = 0 if clear == "step" and not first else expected
+            expected = (start + left.astype("float64") @ right.astype("float64")).astype("bfloat16").astype("float64")
+        kernel(a, b, c)
+        # Sums of float32 and float64 may lie on two sides of where a rounding turns: by one place of 8 bits, of what was there
+        # between products as well.
+        between = 0.0 if k <= TILE_K else 2.0**-7 * np.abs(expected).max()
+        np.testing.assert_allclose(c.astype("float64"), expected, rtol=2.0**-7, atol=1e-5 * k + between)
+        np.testing.assert_array_equal(apart.astype("float64"), kept)
+        assert (c.astype("float64") == expected).mean() > 0.9
+
+
+def test_the_smallest_halves_stay_where_nothing_is_added():
+    """`vcvtneps2bf16` takes denormals for zeros."""
+    kernel = tilelang.compile(tiles_of_tensors("bfloat16", False, True, "never", c_dtype="bfloat16"), target=here(PAIRS))
+    a, b = (np.zeros((40, 48), "bfloat16") for _ in "ab")
+    c = np.full((40, 40), 3e-40, "bfloat16")
+    assert c[0, 0] > 0
+    kept = c.copy()
+    kernel(a, b, c)
+    np.testing.assert_array_equal(c, kept)
 
 
 @pytest.mark.parametrize("clear", ["step", "never"])
@@ -269,9 +317,9 @@ def test_a_cleared_tile_is_zero_where_the_product_ends(dtype, clears):
         np.testing.assert_allclose(c, exact, rtol=0, atol=1e-4)
 
 
-def staged(func) -> list[str]:
+def staged(func, level: str = "x86-64-v3") -> list[str]:
     """Names of the buffers that a kernel copies to."""
-    return sorted(set(re.findall(r"\w+_tile\b", lower(func, Target("cpu", "x86-64-v3")).trace.text())))
+    return sorted(set(re.findall(r"\w+_tile\b", lower(func, Target("cpu", level)).trace.text())))
 
 
 @pytest.mark.parametrize("turned", TURNED)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 
@@ -31,7 +31,7 @@ def multiply(
 
 
 def _tile(call: Call[GemmProblem]) -> Tile:
-    return Tile(*(call.numbers[name] for name in ("block_m", "block_n", "block_k")))
+    return Tile(**{field.name: call.numbers[field.name] for field in fields(Tile)})
 
 
 def _numbers(call: Call[GemmProblem], c: torch.Tensor, repeat: int) -> tuple[int, int, int]:

@@ -11,11 +11,13 @@ from tile_ops.kernel import KernelSpec, Target
 
 @dataclass(frozen=True)
 class Tile:
-    """Rows and columns of C, and steps along k: of B so much is prepared at a time, for so many rows."""
+    """Rows and columns of C, and steps along k: of B so much is prepared at a time, for so many rows. `at_once`: sums of one step
+    are C's elements as they leave the registers."""
 
     block_m: int
     block_n: int
     block_k: int
+    at_once: bool = False
 
 
 #: Rows, the least that hold m, or the most. By 64 columns and steps of 256, one thread, EPYC with AVX-512, of torch's speed by
@@ -25,8 +27,11 @@ class Tile:
 HEIGHTS = (32, 64, 128, 256, 512)
 WIDTH, DEPTH = 64, 256
 #: The same where k is no more than the last of these depths, so that C's lines count: 2048x64x2048 by 64, 128, 256 columns 0.96,
-#: 1.06, 1.17 (0.86 by copied tiles), 2048x128x2048 0.89, 0.94, 0.97 (0.83).
+#: 1.06, 1.17 (0.86 by copied tiles), 2048x128x2048 0.89, 0.94, 0.97 (0.83). At once, as all of these do: 2048x64x2048 T 0.87 as
+#: before, 1.06; 2048x128x2048 T 1.04, 2048x256x2048 T by 512x64x256 1.05.
 SHALLOW_HEIGHTS, SHALLOW_WIDTH, SHALLOW_DEPTHS = (64, 128, 256), 256, (64, 128)
+#: Types of C that products take where it lies.
+AT_ONCE = ("bfloat16", "float32")
 #: By tile registers, one thread, Intel Xeon with AMX, medians of ratios in turns as kernels, of torch's speed (by copied tiles
 #: 0.6 to 1.0): few rows by 64x128x1024 16, 32, 64 rows by 4096 x 4096 T 1.29, 1.08, 1.06, by row-major ones 1.07, 1.04, 1.05;
 #: 256 rows by 256x256x1024 (256x128x512) 256x4096x4096 T 1.12 (0.98), 1.06 (0.91), 256x1024x8192 T 1.09 (1.03), 1.13 (1.09);
@@ -58,7 +63,7 @@ def tile(target: Target, dtype: str, m: int, n: int, k: int) -> Tile | None:
         return _in_registers(m, n, k)
     depth = next((depth for depth in SHALLOW_DEPTHS if k <= depth), DEPTH)
     heights, width = (HEIGHTS, WIDTH) if depth == DEPTH else (SHALLOW_HEIGHTS, SHALLOW_WIDTH)
-    return Tile(next((rows for rows in heights if m <= rows), heights[-1]), width, depth)
+    return Tile(next((rows for rows in heights if m <= rows), heights[-1]), width, depth, at_once=True)
 
 
 def _in_registers(m: int, n: int, k: int) -> Tile:
@@ -110,6 +115,7 @@ def kernels(
             block_m=chosen.block_m,
             block_n=chosen.block_n,
             block_k=chosen.block_k,
+            at_once=chosen.at_once and not transpose_a and out_dtype in AT_ONCE,
             pad=PAD if transpose_a else 0,
         )
     }

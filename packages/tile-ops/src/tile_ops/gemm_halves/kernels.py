@@ -29,11 +29,14 @@ def turn(dtype, block_m, block_k, pad):
     return turn
 
 
-def multiply(dtype, out_dtype, bias, turned, transpose_b, batch_a, batch_b, block_m, block_n, block_k, pad=0):
+def multiply(
+    dtype, out_dtype, bias, turned, transpose_b, batch_a, batch_b, block_m, block_n, block_k, at_once=False, pad=0
+):
     """A block makes `block_m` rows by up to `each` tiles of `block_n` columns, one after the other.
 
     Sums in float32 in the order of k, by `block_k` at a time, rounded once. With `turned` A is what `turn` made of one matrix.
-    `bias`: the type of the vector.
+    `bias`: the type of the vector. `at_once`: where one step makes sums that nothing is added to, they are rounded as they are
+    stored, instead of on their way from a tile; for levels whose products take such a C in a tensor, and an A that is not turned.
     """
     batch, m, n, k = T.dynamic("batch"), T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
     rows_of_a = T.Tensor((T.dynamic("steps"), T.dynamic("rows"), block_k + pad), dtype)
@@ -53,28 +56,43 @@ def multiply(dtype, out_dtype, bias, turned, transpose_b, batch_a, batch_b, bloc
             of_a, of_b = _matrix(A, batch_a, z, repeat), _matrix(B, batch_b, z, repeat)
             T.assume((of_a >= 0) & (of_a < A.shape[0]) & (of_b >= 0) & (of_b < B.shape[0]))
             first = group * each
+            T.assume(first >= 0)
             steps = T.max(T.ceildiv(k, block_k), 1)
-            # One loop over tiles and steps: each round fetches what the next one reads.
-            for item in T.serial(T.min(each, T.ceildiv(n, block_n) - first) * steps):
-                row, column, step = bm * block_m, (first + item // steps) * block_n, item % steps
-                at = step * block_k
-                T.assume((column >= 0) & (step >= 0))
-                if turned:
-                    T.assume(step < A.shape[0])
-                T.gemm(
-                    A[step, row : row + block_m, 0:block_k]
-                    if turned
-                    else A[of_a, row : row + block_m, at : at + block_k],
-                    B[of_b, column : column + block_n, at : at + block_k]
-                    if transpose_b
-                    else B[of_b, at : at + block_k, column : column + block_n],
-                    total,
-                    transpose_B=transpose_b,
-                    clear_accum=step == 0,
-                )
-                if step == steps - 1:
-                    _add(total, added, column)
-                    _activate(total, activation)
-                    T.copy(total, C[z, row, column])
+            tiles = T.min(each, T.ceildiv(n, block_n) - first)
+            if at_once and (k <= block_k) & (added.shape[0] == 0) & (activation == 0):
+                for tile in T.serial(tiles):
+                    row, column = bm * block_m, (first + tile) * block_n
+                    T.gemm(
+                        A[of_a, row : row + block_m, 0:block_k],
+                        B[of_b, column : column + block_n, 0:block_k]
+                        if transpose_b
+                        else B[of_b, 0:block_k, column : column + block_n],
+                        C[z, row : row + block_m, column : column + block_n],
+                        transpose_B=transpose_b,
+                        clear_accum=True,
+                    )
+            else:
+                # One loop over tiles and steps: each round fetches what the next one reads.
+                for item in T.serial(tiles * steps):
+                    row, column, step = bm * block_m, (first + item // steps) * block_n, item % steps
+                    at = step * block_k
+                    T.assume((column >= 0) & (step >= 0))
+                    if turned:
+                        T.assume(step < A.shape[0])
+                    T.gemm(
+                        A[step, row : row + block_m, 0:block_k]
+                        if turned
+                        else A[of_a, row : row + block_m, at : at + block_k],
+                        B[of_b, column : column + block_n, at : at + block_k]
+                        if transpose_b
+                        else B[of_b, at : at + block_k, column : column + block_n],
+                        total,
+                        transpose_B=transpose_b,
+                        clear_accum=step == 0,
+                    )
+                    if step == steps - 1:
+                        _add(total, added, column)
+                        _activate(total, activation)
+                        T.copy(total, C[z, row, column])
 
     return multiply

@@ -96,7 +96,7 @@ def conversion(name: str, source: str, target: str, lanes: int) -> Function:
 def native(name: str, source: str, target: str, lanes: int, features: CpuFeatures) -> Function | None:
     """The same by an instruction for it; None where there is none.
 
-    `vcvtneps2bf16` rounds as `_encode_bfloat`, but takes denormals for zeros: a vector that has one goes the long way.
+    `vcvtneps2bf16` rounds as `encode_bfloat`, but takes denormals for zeros: a vector that has one goes the long way.
     """
     bits = 32 * lanes
     if (source, target) != ("float32", "bfloat16") or not features.bf16 or bits not in (256, 512):
@@ -108,15 +108,21 @@ def native(name: str, source: str, target: str, lanes: int, features: CpuFeature
     some = f.emit(f"i{lanes}", f"bitcast {denormal.typed()} to i{lanes}").compare("ne", 0)
     f.line(f"br i1 {some.text}, label %long, label %short")
     f.block("long")
-    exact = _encode_bfloat(x)
+    exact = encode_bfloat(x)
     f.line("br label %done")
     f.block("short")
-    halves = f.call(f"llvm.x86.avx512bf16.cvtneps2bf16.{bits}", vector("bfloat", lanes), x)
-    rounded = halves.convert("bitcast", "i16")
+    rounded = round_by_instruction(f, x)
     f.line("br label %done")
     f.block("done")
     f.ret(f.emit(exact.type, f"phi {exact.type} [ {exact.text}, %long ], [ {rounded.text}, %short ]"))
     return f
+
+
+def round_by_instruction(f: Function, x: Value) -> Value:
+    """A vector of float32 without denormals as bfloat16."""
+    lanes = split(x.type)[1]
+    halves = f.call(f"llvm.x86.avx512bf16.cvtneps2bf16.{32 * lanes}", vector("bfloat", lanes), x)
+    return halves.convert("bitcast", "i16")
 
 
 def to_float(f: Function, x: Value, source: str) -> Value:
@@ -141,7 +147,7 @@ def _from_wide(f: Function, x: Value, target: str) -> Value:
     if target == "float16":
         return x.convert("fptrunc", "half")
     if target == "bfloat16":
-        return _encode_bfloat(x)
+        return encode_bfloat(x)
     if target == "float8_e8m0fnu":
         return _encode_power(f, x)
     if target in SMALL_FLOATS:
@@ -159,7 +165,7 @@ def _to_odd_float32(f: Function, x: Value) -> Value:
     return (code | inexact.convert("zext", "i32")).as_float()
 
 
-def _encode_bfloat(x: Value) -> Value:
+def encode_bfloat(x: Value) -> Value:
     bits = x.bits()
     rounded = (bits + ((bits >> 16) & 1) + 0x7FFF) >> 16
     quiet = (bits >> 16) | 0x40

@@ -16,7 +16,7 @@
 
 Of operands of one type and no groups, tiles of tensors are read in place, and written (`in_place`), as far as they are inside;
 a transposed B is turned into panels from there. Of bfloat16 in pairs or in tile registers A and B may lie in tensors, beside a C
-on chip. The lines of C that a kernel will need, and those that the next round of the loop around reads of A and B, are fetched
+on chip; in pairs C, too, of bfloat16 as well: its sums are rounded as they are stored. The lines of C that a kernel will need, and those that the next round of the loop around reads of A and B, are fetched
 while it multiplies.
 
 C of another type than the accumulator is converted before and rounded after, once per call. The kernels for the first two
@@ -39,6 +39,7 @@ from tilelang.ir.dtypes import dtype_of as dtype_facts
 
 from .ahead import FetchedLines, Share
 from .features import CpuFeatures
+from .flatten import storage_bytes
 from .gemm_dots import Dots, dots_of
 from .gemm_kernels import ROUND, KernelShape
 from .gemm_operands import (
@@ -110,9 +111,11 @@ def in_place(problem: InTensors, features: CpuFeatures) -> tuple[bool, bool, boo
     rows_on_chip = problem.on_chip[0] and problem.on_chip[2]
     if rows_on_chip and streams(op, a, b, features, problem.turned, problem.rows) is not None:
         return False, True, False
-    held = holds(a, op.a) and holds(b, op.b) and holds(c, op.acc)
+    held, of_c = holds(a, op.a) and holds(b, op.b), holds(c, op.acc)
     if op is VDPBF16PS:
-        return held, held, False
+        held = held and (of_c or c == "bfloat16")
+        return held, held, held and not problem.on_chip[0]
+    held = held and of_c
     if suits(op, problem.depth):
         return held and not problem.turned[0], held, False
     whole = op.group == 1 and held
@@ -153,13 +156,18 @@ def emit_gemm(spec: GemmSpec) -> Stmt:
         streamed = streams(op, spec.a.dtype, spec.b.dtype, spec.features, turned, spec.m)
         if streamed is not None:
             return Streams(spec, streamed).emit()
-    dots = dots_of(spec, op)
+    dots = None if rounds(op, spec.c) else dots_of(spec, op)
     if dots is not None:
         return Dots(spec, dots).emit()
     if isinstance(op, TileMultiply):
         tiles = TilesOfTensors if spec.a.in_tensor or spec.b.in_tensor else Tiles
         return tiles(spec, op).emit()
     return Vectors(spec, op).emit()
+
+
+def rounds(op: MultiplyAccumulate | TileMultiply, c: Operand) -> bool:
+    """Whether the kernels round what they store, in a tensor of halves."""
+    return op is VDPBF16PS and c.in_tensor and c.dtype == "bfloat16"
 
 
 @dataclass(frozen=True)
@@ -310,6 +318,9 @@ class Vectors(Emitter):
             return [convert_copy(copy.transposed, a.transposed, spec.k, spec.m)], copy
         return super().prepare_a()
 
+    def prepare_c(self) -> tuple[list[Stmt], Operand, list[Stmt]]:
+        return ([], self.spec.c, []) if rounds(self.op, self.spec.c) else super().prepare_c()
+
     @property
     def limits(self) -> tuple[Any, Any, Any]:
         """Those of the product; sums of flipped operands are over all of it."""
@@ -343,7 +354,7 @@ class Vectors(Emitter):
         """Block `number` of the product: rows by a panel's `cols`, of which `ends` are there (None: all)."""
         row, rows, m_leaves = block.first, block.count, block.leaves
         a, c, unit = given.a, given.c, self.op.unit_bytes
-        element, zero = unit // self.op.group, index(0)
+        element, zero, of_c = unit // self.op.group, index(0), storage_bytes(given.c.dtype)
         first = c.address(row, panel * self.width)
         steps = (a.row_dim, element), (a.col_dim, unit)
         a_row, a_k = (a.stride(dim) * size if a.knows_stride(dim) else 0 for dim, size in steps)
@@ -356,8 +367,8 @@ class Vectors(Emitter):
         args += [] if b_k else [given.b_k]
         ahead = [share.lines for share in shares]
         if c.in_tensor:  # its lines come from far, for the stores and the loads before them
-            c_row = c.any_stride(c.row_dim) * unit
-            ahead.insert(0, FetchedLines.of(rows, cols * unit, self.rounds))
+            c_row = c.any_stride(c.row_dim) * of_c
+            ahead.insert(0, FetchedLines.of(rows, cols * of_c, self.rounds))
             args.append(c_row)
         args += [tir.min(self.limits[0] - row, index(rows))] if m_leaves else []
         args += [] if ends is None else [ends]
@@ -367,7 +378,7 @@ class Vectors(Emitter):
         shape = KernelShape(
             self.op.name, rows, -(-cols // self.lanes), self.lanes, cols, a_row, a_k, b_k,
             0 if c.in_tensor else c.row_stride * unit, given.b_padded, given.sums is not None,
-            m_leaves, ends is not None, self.odd, tuple(ahead),
+            m_leaves, ends is not None, self.odd, rounds(self.op, c), tuple(ahead),
         )  # fmt: skip
         return tir.Evaluate(tir.call_extern("void", shape.name, *args))
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .ahead import FetchedLines
+from .conversions import encode_bfloat, round_by_instruction, to_float
 from .instructions.multiply_accumulate import ALL, MultiplyAccumulate
 from .llvm_text import Function, Value, vector
 from .masks import first_lanes, load_masked, some_lanes, store_masked
@@ -32,8 +33,8 @@ class KernelShape:
     `cols` valid columns of `nv * lanes`: the rest of the last vector is masked in C (and in B unless `b_padded`).
     `correction`: the accumulators of row i start at `correction[i]` (int32), see `gemm.py` on int8. `c_row` 0: C lies in a
     tensor, the stride is an argument, and so with `a_row`, `a_k` and `b_k`. `some_rows`, `some_columns`: how many there are is an
-    argument; the others are neither read nor written. `odd`: whether half a pair of A follows the groups is an argument. `ahead`:
-    of each matrix that is fetched into the caches meanwhile.
+    argument; the others are neither read nor written. `odd`: whether half a pair of A follows the groups is an argument. `rounded`:
+    C is bfloat16. `ahead`: of each matrix that is fetched into the caches meanwhile.
     """
 
     instruction: str
@@ -50,23 +51,29 @@ class KernelShape:
     some_rows: bool = False
     some_columns: bool = False
     odd: bool = False
+    rounded: bool = False
     ahead: tuple[FetchedLines, ...] = ()
+
+    @property
+    def c_bytes(self) -> int:
+        """Of an element of C."""
+        return 2 if self.rounded else ALL[self.instruction].unit_bytes
 
     @property
     def name(self) -> str:
         numbers = [self.mr, self.nv, self.lanes, self.cols, self.a_row, self.a_k, self.b_k, self.c_row]
         numbers += [n for lines in self.ahead for n in (lines.each, lines.row)]
         flags = "p" * self.b_padded + "c" * self.correction + "r" * self.some_rows + "s" * self.some_columns
-        flags += "o" * self.odd
+        flags += "o" * self.odd + "h" * self.rounded
         return f"tl.gemm.{self.instruction}.{'_'.join(map(str, numbers))}.{flags or 'n'}"
 
     @classmethod
     def parse(cls, instruction: str, numbers: str, flags: str) -> KernelShape:
         mr, nv, lanes, cols, a_row, a_k, b_k, c_row, *ahead = (int(n) for n in numbers.split("_"))
         fetched = tuple(FetchedLines(*pair) for pair in zip(ahead[::2], ahead[1::2]))
-        padded, correction, rows, columns, odd = (flag in flags for flag in "pcrso")
+        padded, correction, rows, columns, odd, rounded = (flag in flags for flag in "pcrsoh")
         sizes = mr, nv, lanes, cols, a_row, a_k, b_k, c_row
-        return cls(instruction, *sizes, padded, correction, rows, columns, odd, fetched)
+        return cls(instruction, *sizes, padded, correction, rows, columns, odd, rounded, fetched)
 
 
 def _kernel(name: str, instruction: str, numbers: str, flags: str) -> Function:
@@ -124,11 +131,8 @@ def write_kernel(name: str, shape: KernelShape) -> Function:
                 f.block(f"{label}.{i}")
             row = f.at(c, given["c_row"] * i)
             for v in range(shape.nv):
-                at = f.at(row, v * shape.lanes * op.unit_bytes)
-                total = done.sums[i, v]
-                if label == "update":
-                    total = total + load_masked(f, type_, at, op.unit_bytes, walk.masks[v])
-                store_masked(f, total, at, op.unit_bytes, walk.masks[v])
+                at = f.at(row, v * shape.lanes * shape.c_bytes)
+                _store(f, op, shape, at, done.sums[i, v], label == "update", walk.masks[v])
         f.ret()
     if shape.some_rows and shape.mr > 1:
         f.block("done")
@@ -282,6 +286,23 @@ def _rounds(
     f.block("rest")
     state = start.join(f, "rest", ("entry", start), ("round.end", last))
     return state, k & (ROUND - 1)
+
+
+def _store(
+    f: Function, op: MultiplyAccumulate, shape: KernelShape, at: Value, total: Value, adds: bool, mask: Value | None
+) -> None:
+    """A vector of C becomes `total`, or is added to; of a rounded C the sum is rounded once."""
+    if not shape.rounded:
+        if adds:
+            total = total + load_masked(f, total.type, at, shape.c_bytes, mask)
+        store_masked(f, total, at, shape.c_bytes, mask)
+        return
+    if adds:
+        old = to_float(f, load_masked(f, vector("i16", shape.lanes), at, shape.c_bytes, mask), "bfloat16")
+        halves = encode_bfloat(total + old)
+    else:  # no denormals, which the instruction would take for zeros: the products' gives none
+        halves = round_by_instruction(f, total)
+    store_masked(f, halves, at, shape.c_bytes, mask)
 
 
 def _load_b(f: Function, op: MultiplyAccumulate, shape: KernelShape, at: Value, walk: _Walk, v: int) -> Value:
