@@ -69,7 +69,11 @@ def test_few_rows(ran, close, m):
 def test_bias_activation_and_type_of_the_result(ran, close, turned, k):
     a, b = operands(140, 300 if k > 256 else 1000, k, turned)
     for out_dtype in (torch.bfloat16, torch.float32, torch.float16):
-        options = {"bias": torch.linspace(-1, 1, b.shape[1]).to(out_dtype), "activation": "gelu", "out_dtype": out_dtype}
+        options = {
+            "bias": torch.linspace(-1, 1, b.shape[1]).to(out_dtype),
+            "activation": "gelu",
+            "out_dtype": out_dtype,
+        }
         found = ran(tile_ops.matmul, a, b, **options)
         assert found.dtype == out_dtype
         exact = reference.matmul(a, b, bias=options["bias"], activation="gelu")

@@ -106,7 +106,9 @@ TURNED = [(False, False), (False, True), (True, False), (True, True)]
 LEAVING = [(20, 40, 48), (1, 1, 1), (21, 41, 49), (33, 75, 100), (40, 17, 7), (5, 90, 96)]
 
 
-def tiles_of_tensors(dtype: str, turn_a: bool, turn_b: bool, clear: str, on_chip: bool = False, tile=None, c_dtype=None):
+def tiles_of_tensors(
+    dtype: str, turn_a: bool, turn_b: bool, clear: str, on_chip: bool = False, tile=None, c_dtype=None
+):
     """C = A @ B, or C += A @ B, by tiles that nothing copies, or of which C's is `on_chip`; strides of rows are free. C of halves
     is float32 by default."""
     TILE_M, TILE_N, TILE_K = tile or (20, 40, 48)
@@ -227,7 +229,9 @@ def test_sums_that_a_tensor_of_halves_takes_are_rounded_once_a_product(turned, c
 
 def test_the_smallest_halves_stay_where_nothing_is_added():
     """`vcvtneps2bf16` takes denormals for zeros."""
-    kernel = tilelang.compile(tiles_of_tensors("bfloat16", False, True, "never", c_dtype="bfloat16"), target=here(PAIRS))
+    kernel = tilelang.compile(
+        tiles_of_tensors("bfloat16", False, True, "never", c_dtype="bfloat16"), target=here(PAIRS)
+    )
     a, b = (np.zeros((40, 48), "bfloat16") for _ in "ab")
     c = np.full((40, 40), 3e-40, "bfloat16")
     assert c[0, 0] > 0

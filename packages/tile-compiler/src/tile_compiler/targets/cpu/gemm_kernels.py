@@ -33,8 +33,8 @@ class KernelShape:
     `cols` valid columns of `nv * lanes`: the rest of the last vector is masked in C (and in B unless `b_padded`).
     `correction`: the accumulators of row i start at `correction[i]` (int32), see `gemm.py` on int8. `c_row` 0: C lies in a
     tensor, the stride is an argument, and so with `a_row`, `a_k` and `b_k`. `some_rows`, `some_columns`: how many there are is an
-    argument; the others are neither read nor written. `odd`: whether half a pair of A follows the groups is an argument. `rounded`:
-    C is bfloat16. `ahead`: of each matrix that is fetched into the caches meanwhile.
+    argument; the others are neither read nor written. `odd`: whether half a pair of A follows the groups is an argument.
+    `rounded`: C is bfloat16. `ahead`: of each matrix that is fetched into the caches meanwhile.
     """
 
     instruction: str
