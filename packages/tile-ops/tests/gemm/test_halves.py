@@ -98,6 +98,43 @@ def test_sums_of_one_step(ran, close, turned, out_dtype):
 
 
 @pytest.mark.cpu("its kernels")
+@pytest.mark.parametrize(
+    ("m", "n", "k", "out_dtype"),
+    [
+        (33, 1025, 300, torch.bfloat16),
+        (65, 513, 515, torch.float16),
+        (96, 512, 511, torch.bfloat16),
+        (131, 1000, 257, torch.bfloat16),
+        (256, 511, 258, torch.float32),
+    ],
+)
+def test_few_rows_are_turned_for_many_of_a_transposed_matrix(ran, close, monkeypatch, m, n, k, out_dtype):
+    """With and without bias and activation, at any pitch; bits are those of the tiles that turn b, which several threads take
+    where these are too few."""
+    a, b = operands(m, n, k, "b")
+    monkeypatch.setattr(configs, "LEAST_WORK_OF_FEW", 0)
+    for options in (
+        {"out_dtype": out_dtype},
+        {"out_dtype": out_dtype, "bias": torch.linspace(-1, 1, n), "activation": "silu"},
+    ):
+        found = []
+        for threads in (1, 7):
+            monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+            few = roles(a, b, **options)
+            assert few == ["multiply_transposed"] if threads == 1 else "multiply_transposed" not in few
+            whole = torch.full((m, n + 9), 7.0, dtype=out_dtype)
+            for _ in range(3):  # the third call's kernel is prepared
+                found.append(ran(tile_ops.matmul, a, b, **options))
+            tile_ops.matmul(a, b, out=whole[:, :n], **options)
+            assert torch.equal(whole[:, :n], found[-1])
+            assert (whole[:, n:] == 7).all()
+        exact = reference.matmul(a, b, bias=options.get("bias"), activation=options.get("activation"))
+        close(found[0], exact, reference.TOLERANCES[str(out_dtype).removeprefix("torch.")])
+        if m > 64:  # fewer are scalar products otherwise
+            assert all(torch.equal(x, found[0]) for x in found)
+
+
+@pytest.mark.cpu("its kernels")
 def test_several_matrices(ran, close):
     """Their own, a shared one, one of neighbours; a transposed one of several goes another way."""
     for shape_a, shape_b in (
@@ -176,6 +213,28 @@ def test_levels():
     found = [of_level(Target("cpu", f"x86-64-{level}"), "bfloat16", 256, 1024, 1024) is not None for level in levels]
     assert found == [False, False, True, True]
     assert of_level(PAIRS, "float16", 256, 1024, 1024) is None
+
+
+@pytest.mark.cpu("kernels of CPUs")
+def test_nothing_of_many_rows_is_copied():
+    found = configs.kernels(configs.Tile(96, 512, 256, transposed=True), *["bfloat16"] * 3, (False, True))
+    func = kernels.multiply_transposed(**dict(found["halves"].arguments))
+    text = tile_compiler.lower(func, tilelang.target.Target("cpu", PAIRS.arch)).trace.text()
+    assert not re.search("[AB]_tile", text)
+    assert "tl.gemm.bf16.4_6_" in text  # rows by vectors in registers
+
+
+@pytest.mark.parametrize(
+    ("m", "rows"), [(33, 48), (64, 64), (65, 80), (96, 96), (97, 64), (160, 80), (161, 64), (256, 64)]
+)
+def test_rows_of_a_tile_of_few(m, rows):
+    tile = of_level(PAIRS, "bfloat16", m, 4096, 4096, (False, True))
+    assert tile == configs.Tile(rows, 512, 256, transposed=True)
+    assert configs.tiles_of_a_block(tile, m, 4096, 1, 1) == 4
+    for transposes in ((False, False), (True, False)):
+        assert not of_level(PAIRS, "bfloat16", m, 4096, 4096, transposes).transposed
+    for threads, taken in ((2, True), (5, False), (4, True), (8, True), (16, False)):  # 8 tiles
+        assert of_level(PAIRS, "bfloat16", m, 4096, 4096, (False, True), threads).transposed == taken
 
 
 @pytest.mark.cpu("kernels of CPUs")

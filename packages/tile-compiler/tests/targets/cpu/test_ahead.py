@@ -103,6 +103,9 @@ def test_of_b_half_of_the_rows_fetches_all(rows, by_half):
     assert {(len(name.split("_")) - 8) // 2 for name in names} == (
         {1, 2} if by_half else {2}
     )  # tiles that kernels fetch of
+    # Of A the rows of the block after the next one, past the last row those of the next tile.
+    calls = re.findall(r"\"tl\.gemm\.bf16\..*", text)
+    assert all(re.search(r"T\.Select\(.* \+ T\.int64\((10|12)\) \+ ", call) for call in calls)
 
 
 def test_a_tile_that_no_loop_renews_is_not_fetched():

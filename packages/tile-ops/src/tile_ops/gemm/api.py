@@ -23,7 +23,7 @@ from .padding import Padded, has_whole_rows, pays
 from .panels import PreparedPanels
 from .panels import multiply as multiply_by_panels
 from .prepared import Prepared
-from .problem import ACTIVATIONS, FLOAT8, GemmProblem, allows_tf32, check
+from .problem import ACTIVATIONS, FLOAT8, GemmProblem, check, depends
 
 _FLOAT8 = tuple(getattr(torch, name) for name in FLOAT8)
 
@@ -45,7 +45,7 @@ MATMUL = Operator(
     lambda a, b, bias=None, out=None, scale_a=None, scale_b=None, grad=None, **_: target_of(
         a, b, bias, out, scale_a, scale_b, grad
     ),
-    allows_tf32,
+    depends,
     _autocast,
 )
 

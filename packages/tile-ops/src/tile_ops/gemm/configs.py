@@ -112,7 +112,9 @@ def plan(problem: GemmProblem, target: Target) -> Plan:
     if problem.scales == "blocks":
         product = _spec(problem, target, _tiles(target, "blocks"))
         return Plan.of({"product": product}, f"scales of {BLOCK} x {BLOCK} blocks", "table: TILES in gemm/configs.py")
-    if (tile := _few_in_place(problem, target)) is not None:
+    half = _halves(problem, target)
+    few = None if half is not None and half.transposed else _few_in_place(problem, target)
+    if (tile := few) is not None:
         of_types = (problem.dtype, problem.out_dtype, str(few_rows.bias(problem)))
         why = f"{problem.m} rows: b is read once, where it lies"
         direct = in_place.kernel_of_few(target, tile, *of_types)
@@ -121,8 +123,9 @@ def plan(problem: GemmProblem, target: Target) -> Plan:
         turned, batches = (problem.transpose_a, problem.transpose_b), (problem.batch_a, problem.batch_b)
         why = f"{problem.m} x {problem.n} by register tiles of a and b where they lie"
         return Plan.of({"direct": in_place.kernel(tile, *turned, *batches)}, why, "rule: gemm_in_place/configs.py")
-    if (half := _halves(problem, target)) is not None:
+    if half is not None:
         why = f"{problem.m} x {problem.n} by tiles of {half.block_m} x {half.block_n}, a and b where they lie"
+        why += ", as the transpose of c" if half.transposed else ""
         return Plan.of(_kernels_of_halves(problem, half), why, "measured: gemm_halves/configs.py", **vars(half))
     if kernels := _few_rows(problem, target):
         why = f"{problem.m} rows: " + ("scalar products" if "product" in kernels else "B streams through registers")
@@ -153,7 +156,8 @@ def _halves(problem: GemmProblem, target: Target) -> halves.Tile | None:
     """Of any matrices, a transposed a of one."""
     if problem.scales or problem.gradient or (problem.transpose_a and problem.batch > 1):
         return None
-    return halves.tile(target, problem.dtype, problem.m, problem.n, problem.k)
+    sizes, turned = (problem.m, problem.n, problem.k), (problem.transpose_a, problem.transpose_b)
+    return halves.tile(target, problem.dtype, *sizes, turned, problem.threads, problem.batch)
 
 
 def _kernels_of_halves(problem: GemmProblem, chosen: halves.Tile) -> dict[str, KernelSpec]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 
@@ -31,7 +31,8 @@ def multiply(
 
 
 def _tile(call: Call[GemmProblem]) -> Tile:
-    return Tile(**{field.name: call.numbers[field.name] for field in fields(Tile)})
+    has = call.numbers
+    return Tile(has["block_m"], has["block_n"], has["block_k"], bool(has["at_once"]), bool(has["transposed"]))
 
 
 def _numbers(call: Call[GemmProblem], c: torch.Tensor, repeat: int) -> tuple[int, int, int]:

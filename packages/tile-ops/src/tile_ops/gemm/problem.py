@@ -29,7 +29,8 @@ ACTIVATIONS = (None, "relu", "gelu", "silu")
 @dataclass(frozen=True)
 class GemmProblem:
     """`batch` products (m, k) @ (k, n); `bias` is its type. `scales`: None, "rows" or "blocks". `tf32`: float32 operands
-    may be rounded to 10 bits. `gradient`: the result is a gradient times the slope of the activation."""
+    may be rounded to 10 bits. `gradient`: the result is a gradient times the slope of the activation. `threads` share the work on
+    a CPU."""
 
     batch: int
     m: int
@@ -46,6 +47,7 @@ class GemmProblem:
     tf32: bool
     scales: str | None = None
     gradient: bool = False
+    threads: int = 1
 
     @classmethod
     def of(
@@ -80,7 +82,18 @@ class GemmProblem:
             allows_tf32(a),
             scaling(a, b, scale_a, scale_b),
             grad is not None,
+            threads_of(a),
         )
+
+
+def depends(a: torch.Tensor, *_: object, **__: object) -> tuple[bool, int]:
+    """What a problem holds beside its operands."""
+    return allows_tf32(a), threads_of(a)
+
+
+def threads_of(a: torch.Tensor) -> int:
+    """Threads that a product on a CPU has; it is the same one by any number of them."""
+    return torch.get_num_threads() if a.is_cpu else 1
 
 
 def allows_tf32(a: torch.Tensor, *_: object, **__: object) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 from tile_ops.kernel import KernelSpec, Target
 
@@ -12,12 +13,13 @@ from tile_ops.kernel import KernelSpec, Target
 @dataclass(frozen=True)
 class Tile:
     """Rows and columns of C, and steps along k: of B so much is prepared at a time, for so many rows. `at_once`: sums of one step
-    are C's elements as they leave the registers."""
+    are C's elements as they leave the registers. `transposed`: it is A that is prepared, for so many rows of a transposed B."""
 
     block_m: int
     block_n: int
     block_k: int
     at_once: bool = False
+    transposed: bool = False
 
 
 #: Rows, the least that hold m, or the most. By 64 columns and steps of 256, one thread, EPYC with AVX-512, of torch's speed by
@@ -44,6 +46,15 @@ SHALLOW_IN_REGISTERS = Tile(64, 64, 256)
 #: Columns of C that a block makes at most, tile by tile: what the next tile reads is fetched meanwhile. 256x1024x8192 T by 256
 #: and 512 columns 0.97, 1.00; 72x4096x4096 T as kernels by 512 and 2048 0.97, 1.02.
 COLUMNS = 2048
+#: Rows that meet a transposed B so, columns of C and steps along k of a tile, and vectors of rows of A at most (or 6, which
+#: registers hold as well): what is turned is A, for 512 rows of B, and not B, for few of A. Of the speed by the tiles above 40,
+#: 48, 64 rows by 4096 x 4096 1.15, 1.28, 1.14 (of scalar products 1.04, 1.17, 1.30), 72, 96, 256 rows 1.05, 1.14, 1.03,
+#: 80x768x3072 1.09, 256x1024x8192 1.06, 300x768x768 0.98, 512x512x512 0.96; 24 and 32 rows by scalar products 0.82 and 1.04.
+FEW, FEW_WIDTH, FEW_VECTORS = range(33, 257), 512, 5
+#: Rows that a vector of float32 has.
+LANES = 16
+#: Multiplications from which on: 34x256x512 T runs at 0.89 of the speed by the tiles above, 64x256x256 T level.
+LEAST_WORK_OF_FEW = 10**7
 #: Multiplications from which on: 128x128x128 1.68 by copied tiles, 1.47 so; 16x512x512 1.10 and 1.75.
 LEAST_WORK = 1 << 22
 #: Rows from which on: fewer read B through registers.
@@ -52,7 +63,16 @@ LEAST_ROWS = 9
 TURNED_ROWS, PAD = 64, 32
 
 
-def tile(target: Target, dtype: str, m: int, n: int, k: int) -> Tile | None:
+def tile(
+    target: Target,
+    dtype: str,
+    m: int,
+    n: int,
+    k: int,
+    transposes: tuple[bool, bool] = (False, False),
+    threads: int = 1,
+    batch: int = 1,
+) -> Tile | None:
     """None where a product goes another way: where it is small, or the level multiplies no pairs."""
     level = target.arch.split("+")
     if target.kind != "cpu" or dtype != "bfloat16" or "bf16" not in level:
@@ -61,9 +81,20 @@ def tile(target: Target, dtype: str, m: int, n: int, k: int) -> Tile | None:
         return None
     if "amx" in level:
         return _in_registers(m, n, k)
+    if transposes == (False, True) and m in FEW and k > DEPTH and m * n * k >= LEAST_WORK_OF_FEW:
+        blocks = -(-n // FEW_WIDTH) * batch
+        if 8 * (-(-blocks // threads) * threads) <= 9 * blocks:  # else threads would wait for others
+            return Tile(_even_rows(m), FEW_WIDTH, DEPTH, transposed=True)
     depth = next((depth for depth in SHALLOW_DEPTHS if k <= depth), DEPTH)
     heights, width = (HEIGHTS, WIDTH) if depth == DEPTH else (SHALLOW_HEIGHTS, SHALLOW_WIDTH)
     return Tile(next((rows for rows in heights if m <= rows), heights[-1]), width, depth, at_once=True)
+
+
+def _even_rows(m: int) -> int:
+    """Rows of A of a tile: as even parts of m as vectors allow."""
+    vectors = -(-m // LANES)
+    tiles = 1 if vectors == FEW_VECTORS + 1 else -(-vectors // FEW_VECTORS)
+    return -(-vectors // tiles) * LANES
 
 
 def _in_registers(m: int, n: int, k: int) -> Tile:
@@ -82,7 +113,7 @@ def tiles_of_a_block(tile: Tile, m: int, n: int, batch: int, threads: int) -> in
     """So many tiles of columns that each of several threads has two blocks, where there are enough."""
     tiles = -(-n // tile.block_n)
     blocks = 1 if threads == 1 else 2 * threads
-    groups = -(-blocks // (-(-m // tile.block_m) * batch))
+    groups = -(-blocks // ((1 if tile.transposed else -(-m // tile.block_m)) * batch))
     return max(1, min(COLUMNS // tile.block_n, -(-tiles // groups)))
 
 
@@ -101,20 +132,18 @@ def kernels(
 ) -> dict[str, KernelSpec]:
     """`halves`, and `turn` for a transposed A."""
     transpose_a, transpose_b = transposes
+    of_both: dict[str, Any] = {"dtype": dtype, "out_dtype": out_dtype, "bias": bias}
+    of_both |= {"batch_a": batches[0], "batch_b": batches[1]}
+    of_both |= {"block_m": chosen.block_m, "block_n": chosen.block_n, "block_k": chosen.block_k}
+    if chosen.transposed:
+        return {"halves": KernelSpec.of("gemm_halves", "multiply_transposed", **of_both)}
     found = {
         "halves": KernelSpec.of(
             "gemm_halves",
             "multiply",
-            dtype=dtype,
-            out_dtype=out_dtype,
-            bias=bias,
+            **of_both,
             turned=transpose_a,
             transpose_b=transpose_b,
-            batch_a=batches[0],
-            batch_b=batches[1],
-            block_m=chosen.block_m,
-            block_n=chosen.block_n,
-            block_k=chosen.block_k,
             at_once=chosen.at_once and not transpose_a and out_dtype in AT_ONCE,
             pad=PAD if transpose_a else 0,
         )
@@ -129,7 +158,9 @@ def kernels(
 def shipped(target: Target) -> Iterator[KernelSpec]:
     """Of one matrix, or of as many on both sides; of a transposed a by a row-major b, as gradients of weights are."""
     depths = (*SHALLOW_DEPTHS, DEPTH, DEEP_IN_REGISTERS.block_k + 1)
-    found = (tile(target, "bfloat16", m, 1 << 20, k) for m, k in product((*HEIGHTS, HEIGHTS[-1] + 1), depths))
+    found = [tile(target, "bfloat16", m, 1 << 20, k) for m, k in product((*HEIGHTS, HEIGHTS[-1] + 1), depths)]
+    found += [tile(target, "bfloat16", m, 1 << 20, 2 * DEPTH, (False, True)) for m in FEW]
     for chosen, out_dtype in product(dict.fromkeys(filter(None, found)), ("bfloat16", "float32")):
         for transposes in ((False, False), (False, True), (True, False)):
-            yield from kernels(chosen, "bfloat16", out_dtype, out_dtype, transposes).values()
+            if not chosen.transposed or transposes == (False, True):
+                yield from kernels(chosen, "bfloat16", out_dtype, out_dtype, transposes).values()

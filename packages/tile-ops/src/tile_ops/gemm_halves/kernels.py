@@ -96,3 +96,54 @@ def multiply(
                         T.copy(total, C[z, row, column])
 
     return multiply
+
+
+def multiply_transposed(dtype, out_dtype, bias, batch_a, batch_b, block_m, block_n, block_k, piece=64):
+    """By a transposed B, as the transpose of C: rows of B are read where they lie, and `block_m` rows of A, which are few, are
+    turned for `block_n` of them at a time. A block makes all rows of C by up to `each` tiles of `block_n` columns.
+
+    Sums in the order that `multiply` has; `piece` columns of C are turned back at a time.
+    """
+    batch, m, n, k = T.dynamic("batch"), T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
+
+    @T.prim_func
+    def multiply_transposed(
+        A: _operand(m, k, False, dtype, "a"),
+        B: _operand(k, n, True, dtype, "b"),
+        added: T.Tensor((T.dynamic("added_n"),), bias),
+        C: _result(batch, m, n, out_dtype),
+        repeat: T.int32,
+        each: T.int32,
+        activation: T.int32,
+    ):
+        with T.Kernel(T.ceildiv(n, block_n * each), batch, threads=128) as (group, z):
+            sums = T.alloc_shared((block_n, block_m), "float32")
+            # Rows a power of two apart would share lines of the first cache.
+            turned = T.alloc_shared((block_m, piece + 16), "float32")
+            total = turned[0:block_m, 0:piece]
+            of_a, of_b = _matrix(A, batch_a, z, repeat), _matrix(B, batch_b, z, repeat)
+            T.assume((of_a >= 0) & (of_a < A.shape[0]) & (of_b >= 0) & (of_b < B.shape[0]))
+            first = group * each
+            steps, tiles = T.max(T.ceildiv(k, block_k), 1), T.ceildiv(m, block_m)
+            # One loop over tiles and steps: each round fetches what the next one reads.
+            for item in T.serial(T.min(each, T.ceildiv(n, block_n) - first) * tiles * steps):
+                row, column = item // steps % tiles * block_m, (first + item // (steps * tiles)) * block_n
+                step = item % steps
+                at = step * block_k
+                T.assume((row >= 0) & (column >= 0) & (step >= 0))
+                T.gemm(
+                    B[of_b, column : column + block_n, at : at + block_k],
+                    A[of_a, row : row + block_m, at : at + block_k],
+                    sums,
+                    transpose_B=True,
+                    clear_accum=step == 0,
+                )
+                if step == steps - 1:
+                    for part in T.serial(T.ceildiv(T.min(block_n, n - column), piece)):
+                        for i, j in T.Parallel(block_m, piece):
+                            turned[i, j] = sums[part * piece + j, i]
+                        _add(total, added, column + part * piece)
+                        _activate(total, activation)
+                        T.copy(total, C[z, row, column + part * piece])
+
+    return multiply_transposed

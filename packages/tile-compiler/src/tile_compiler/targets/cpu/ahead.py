@@ -43,6 +43,15 @@ class FetchedLines:
 
 
 @dataclass(frozen=True)
+class Fetched:
+    """Lines of a matrix from an address on, rows of which are `stride` bytes apart."""
+
+    lines: FetchedLines
+    address: Any
+    stride: Any
+
+
+@dataclass(frozen=True)
 class Share:
     """What one of `blocks` blocks fetches of a tile, `each` lines in each of its steps.
 
@@ -61,10 +70,14 @@ class Share:
         lines = FetchedLines.of(tile.rows, tile.row_bytes, blocks * slots)
         return cls(tile, lines, lines.each * slots, lines.each * slots * blocks >= tile.rows * lines.row)
 
-    def address(self, number: Any) -> Any:
-        """Where the lines of a block begin."""
+    def begin(self, number: Any) -> tuple[Any, Any]:
+        """The row and the byte where the lines of a block begin."""
         first, row = number * self.block, tir.const(self.lines.row, "int64")
-        return self.tile.address(tir.truncdiv(first, row), tir.truncmod(first, row) * LINE)
+        return tir.truncdiv(first, row), tir.truncmod(first, row) * LINE
+
+    def of_block(self, number: Any) -> Fetched:
+        """What a block fetches."""
+        return Fetched(self.lines, self.tile.address(*self.begin(number)), self.tile.stride)
 
 
 def power_of_two(least: int) -> int:

@@ -28,7 +28,7 @@ a tensor, in `gemm_streams.py`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import tirx as tir
@@ -37,7 +37,7 @@ from tile_compiler.context import Ahead, InTensors
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of as dtype_facts
 
-from .ahead import FetchedLines, Share
+from .ahead import Fetched, FetchedLines, Share
 from .features import CpuFeatures
 from .flatten import storage_bytes
 from .gemm_dots import Dots, dots_of
@@ -51,6 +51,7 @@ from .gemm_operands import (
     Stmt,
     at_most,
     convert_copy,
+    either,
     holds,
     index,
     loop_within,
@@ -79,6 +80,16 @@ __all__ = ["GemmSpec", "Operand", "choose_instruction", "emit_gemm", "in_place",
 #: Rows of bfloat16 up to which vectors are better than AMX: attention by 1024 keys as a kernel, of torch's speed, one query
 #: 0.50 in tile registers, 1.02 so, two 1.03 and 2.00, four 1.50 and 1.49, eight 1.47 and 1.00.
 MOST_ROWS_BESIDE_TILES = 2
+
+
+#: Blocks of rows between the one that is multiplied and the one whose rows are fetched meanwhile. bfloat16 by 512 rows of a
+#: transposed 4096 x 4096, 72, 96, 256 rows: 5.65, 6.74, 17.6 ms by the next whole tile, 5.36, 6.50, 16.9 so; 1 to 16 are alike.
+NEAR = 2
+
+
+#: Blocks of rows of which the last one may be cut: of more, what it computes in vain counts for little, and kernels for other
+#: heights take seconds to compile (512 rows by 96 columns 7.1, 3.0).
+MOST_EVEN = 64
 
 
 def choose_instruction(a: str, b: str, c: str, features: CpuFeatures) -> MultiplyAccumulate | TileMultiply:
@@ -131,8 +142,12 @@ def register_tile(
     6 x 4 on Sapphire Rapids (0.62 of the loads; float32 68 GFLOP/s against 62), where the level has AMX
     (benchmarks/cpu_microkernel.py), or where A lies in a tensor: addresses of more rows fit no registers (96x96x96 0.94 of torch
     against 0.61 on Sapphire Rapids). Few rows take more columns, so that eight or more accumulators hide the latency of
-    the multiply-add.
+    the multiply-add. Of such an A by five or six vectors in all, rows meet all of them at once (bfloat16 by 512 rows of a matrix:
+    80 columns by 5 x 5, 96 by 4 x 6).
     """
+    if in_tensor and op.group > 1 and features.registers == 32 and -(-n // op.lanes(features)) in (5, 6):
+        columns = -(-n // op.lanes(features))
+        return min(m, 28 // columns), columns
     rows = 14 if features.registers == 32 and not (features.amx or in_tensor) else 6
     columns = -(-n // op.lanes(features))
     rows = min(m, rows)
@@ -204,8 +219,9 @@ class Vectors(Emitter):
 
         def one(panel: Any, cols: int, ends: Any, block: Any, rows: Rows) -> Stmt:
             number = block * panels + panel if self.rows_first else panel * blocks + block
-            shares = of_all + of_first * rows.leading
-            return self.kernel(given, panel, cols, rows, shares, number, ends)
+            fetched = [share.of_block(number) for share in of_all + of_first * rows.leading]
+            fetched += self.rows_ahead(given.c, rows, panel, panels)
+            return self.kernel(given, panel, cols, rows, fetched, ends)
 
         if not self.rows_first:
             return self.over_panels(lambda *at: tile_ir.sequence(self.over_rows(first, lambda *rows: one(*at, *rows))))
@@ -214,21 +230,34 @@ class Vectors(Emitter):
             return tile_ir.sequence(self.over_panels(lambda *at: one(*at, *rows)))
 
         stmts = self.over_rows(first, all_panels)
-        if self.limits[0] is None or self.row_blocks[0][0] == 1:
+        if self.limits[0] is None or self.row_blocks[0][0] == 1 or blocks > MOST_EVEN or given.c.in_tensor:
             return stmts
         return [self.over_even_rows(first, all_panels, tile_ir.sequence(stmts))]
 
     def shares(self, c: Operand, blocks: int, panels: int) -> tuple[list[Share], list[Share], int]:
         """What each block fetches of the next tiles, what the first blocks of rows do beside it, and how many those are: of B
         half of them all of it, where they can, as the others may not be there."""
-        tiles, half = self.following(c), -(-blocks // 2)
+        tiles, half = [tile for tile in self.following(c) if not (self.rows_first and tile.of_a)], -(-blocks // 2)
+        of_all = [Share.of(tile, blocks * panels, self.rounds) for tile in tiles]
         if not self.rows_first or self.limits[0] is None:
-            return [Share.of(tile, blocks * panels, self.rounds) for tile in tiles], [], blocks
-        by_half = [Share.of(tile, half * panels, self.rounds) for tile in tiles if not tile.of_a]
-        if not all(share.whole for share in by_half):
-            by_half = []
-        others = [tile for tile in tiles if tile.of_a or not by_half]
-        return [Share.of(tile, blocks * panels, self.rounds) for tile in others], by_half, half
+            return of_all, [], blocks
+        by_half = [Share.of(tile, half * panels, self.rounds) for tile in tiles]
+        return ([], by_half, half) if all(share.whole for share in by_half) else (of_all, [], half)
+
+    def rows_ahead(self, c: Operand, rows: Rows, panel: Any, panels: int) -> list[Fetched]:
+        """What a block fetches of A, where each block of rows meets all panels: a panel's share of the rows that the block `NEAR`
+        on reads; past the last row, of the first ones of the next tile. A whole tile further on, rows that are a power of two
+        apart would share few sets of the second cache."""
+        a, end, found = self.spec.a, at_most(self.spec.m, self.limits[0]), []
+        for tile in self.following(c):
+            if self.rows_first and tile.of_a:
+                share = Share.of(replace(tile, rows=rows.count), panels, self.rounds)
+                row, byte = share.begin(panel)
+                row = rows.first + index(NEAR * rows.count) + row
+                here = a.address(row, tir.truncdiv(byte, index(storage_bytes(a.dtype))))
+                at = either(a.buffer, row < end, here, tile.address(row - end, byte))
+                found.append(Fetched(share.lines, at, tile.stride))
+        return found
 
     def over_rows(self, leading: int, body: Callable[[Any, Rows], Stmt]) -> list[Stmt]:
         """`body(block, rows)` for all blocks of rows that are there, of which the first are `leading`."""
@@ -348,10 +377,8 @@ class Vectors(Emitter):
         by it (docs/performance/cpu.md)."""
         return [tile for tile in self.spec.ahead if tile.in_place and (c.in_tensor or self.op.group > 1)]
 
-    def kernel(
-        self, given: Prepared, panel: Any, cols: int, block: Rows, shares: list[Share], number: Any, ends: Any
-    ) -> Stmt:
-        """Block `number` of the product: rows by a panel's `cols`, of which `ends` are there (None: all)."""
+    def kernel(self, given: Prepared, panel: Any, cols: int, block: Rows, fetched: list[Fetched], ends: Any) -> Stmt:
+        """A block of the product: rows by a panel's `cols`, of which `ends` are there (None: all)."""
         row, rows, m_leaves = block.first, block.count, block.leaves
         a, c, unit = given.a, given.c, self.op.unit_bytes
         element, zero, of_c = unit // self.op.group, index(0), storage_bytes(given.c.dtype)
@@ -365,7 +392,7 @@ class Vectors(Emitter):
         args += [a.any_stride(dim) * size for known, (dim, size) in zip((a_row, a_k), steps) if not known]
         b_k = given.b_k if isinstance(given.b_k, int) else 0
         args += [] if b_k else [given.b_k]
-        ahead = [share.lines for share in shares]
+        ahead = [part.lines for part in fetched]
         if c.in_tensor:  # its lines come from far, for the stores and the loads before them
             c_row = c.any_stride(c.row_dim) * of_c
             ahead.insert(0, FetchedLines.of(rows, cols * of_c, self.rounds))
@@ -374,7 +401,7 @@ class Vectors(Emitter):
         args += [] if ends is None else [ends]
         args += [tir.floormod(self.elements, index(self.op.group))] if self.odd else []
         args += [first, c_row] if c.in_tensor else []
-        args += [x for share in shares for x in (share.address(number), share.tile.stride)]
+        args += [x for part in fetched for x in (part.address, part.stride)]
         shape = KernelShape(
             self.op.name, rows, -(-cols // self.lanes), self.lanes, cols, a_row, a_k, b_k,
             0 if c.in_tensor else c.row_stride * unit, given.b_padded, given.sums is not None,

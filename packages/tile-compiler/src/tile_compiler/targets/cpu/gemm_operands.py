@@ -402,6 +402,13 @@ def at_most(count: int, left: Any) -> Any:
     return index(count) if left is None else tir.min(tir.max(left, index(0)), index(count))
 
 
+def either(buffer: Any, condition: Any, first: Any, second: Any) -> Any:
+    """The first of two addresses in a buffer, or the second."""
+    places = zip(first.args[0].indices, second.args[0].indices)
+    indices = [tir.Select(condition, prim.Cast("int64", x), prim.Cast("int64", y)) for x, y in places]
+    return tir.address_of(tir.BufferLoad(buffer, indices))
+
+
 def transposed(turn: Turn, lanes: int, flips: bool = False) -> Stmt:
     """The copy by blocks of `lanes` x `lanes` elements in registers; `flips`: with the other sign bit in each byte."""
     blocks = -(-turn.rows // lanes)

@@ -54,7 +54,7 @@ class Tiles(Emitter):
 
         def block(panel: Any, row: Any) -> Stmt:
             number = panel * times + tir.truncdiv(row, index(2 * TILE))
-            fetched = [x for share in shares for x in (share.address(number), share.tile.stride)]
+            fetched = [x for part in shares for x in (part.of_block(number).address, part.tile.stride)]
             start = a.address(row, index(group * self.op.group))
             args = [start, given.panel(panel, index(group)), c.address(row, panel * self.width)]
             return tir.Evaluate(tir.call_extern("void", name, *args, tir.const(count, "int64"), clear, *fetched))
