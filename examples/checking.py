@@ -1,4 +1,5 @@
-"""What the examples share: how far a result is from its reference, how far it may be, and their command line."""
+"""What the examples share: how a kernel gets its arrays, how far a result is from its reference and may be, and their command
+line."""
 
 from __future__ import annotations
 
@@ -8,9 +9,24 @@ from typing import Any
 
 import numpy as np
 
+from tile_runtime.errors import ArgumentDeviceError
+
 # The largest allowed `relative_error` of a result that was rounded to a type, or computed from operands rounded to
 # it. About ten roundings of the type: the examples sum a few hundred products in float32 and round two or three times.
 TOLERANCES = {"float32": 2e-6, "float16": 5e-3, "bfloat16": 4e-2, "int32": 0.0}
+
+
+def run(kernel: Callable[..., Any], *arrays: Any) -> Any:
+    """`kernel(*arrays)`, numpy arrays in and out. One that was compiled for a GPU gets them as torch tensors there."""
+    try:
+        return kernel(*arrays)
+    except ArgumentDeviceError:
+        import torch
+
+        results = kernel(*(torch.tensor(x, device="cuda") for x in arrays))
+        return (
+            results.numpy(force=True) if isinstance(results, torch.Tensor) else [x.numpy(force=True) for x in results]
+        )
 
 
 def relative_error(actual: Any, expected: Any) -> float:

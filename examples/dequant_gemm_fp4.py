@@ -6,7 +6,7 @@ Reference: a table of the 16 values of e2m1 and numpy in float64. After appendix
 """
 
 import numpy as np
-from checking import main, relative_error
+from checking import main, relative_error, run
 
 import tilelang
 import tilelang.language as T
@@ -80,7 +80,7 @@ def check(target="cpu", execution="device", *, weights, M, N, K):
     factory = matmul_fp16_fp4 if weights == "bytes" else matmul_fp16_e2m1
     kernel = tilelang.compile(factory(M, N, K), out_idx=[2], target=target, execution=execution)
     decoded = E2M1[np.stack([B & 15, B >> 4], axis=-1).reshape(N, K)]
-    return relative_error(kernel(A, B), decoded @ A.astype(np.float64).T)
+    return relative_error(run(kernel, A, B), decoded @ A.astype(np.float64).T)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ it all but the last, and so on. Reference: numpy, float64.
 import math
 
 import numpy as np
-from checking import main, relative_error
+from checking import main, relative_error, run
 
 import tilelang
 import tilelang.language as T
@@ -113,7 +113,7 @@ def check(target="cpu", execution="device", *, heads, heads_kv, seq_q, seq_kv, d
     K, V = rng.standard_normal((2, batch, seq_kv, heads_kv, dim)).astype(np.float16)
     func = flash_attention(batch, heads, heads_kv, seq_q, seq_kv, dim, causal)
     kernel = tilelang.compile(func, out_idx=[3], target=target, execution=execution)
-    return relative_error(kernel(Q, K, V), attention_reference(Q, K, V, causal))
+    return relative_error(run(kernel, Q, K, V), attention_reference(Q, K, V, causal))
 
 
 if __name__ == "__main__":

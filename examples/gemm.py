@@ -4,7 +4,7 @@ A: (M, K), B: (K, N), C: (M, N) float16. Reference: numpy, float64.
 """
 
 import numpy as np
-from checking import main, relative_error
+from checking import main, relative_error, run
 
 import tilelang
 import tilelang.language as T
@@ -68,9 +68,9 @@ def check(target="cpu", execution="device", *, style, M, N, K):
     A = rng.standard_normal((M, K)).astype(np.float16)
     B = rng.standard_normal((K, N)).astype(np.float16)
     if style == "lazy":
-        C = tilelang.compile(matmul(M, N, K), out_idx=[2], target=target, execution=execution)(A, B)
+        C = run(tilelang.compile(matmul(M, N, K), out_idx=[2], target=target, execution=execution), A, B)
     else:
-        C = tilelang.jit(matmul_eager, target=target, execution=execution)(A, B)
+        C = run(tilelang.jit(matmul_eager, target=target, execution=execution), A, B)
     return relative_error(C, A.astype(np.float64) @ B.astype(np.float64))
 
 

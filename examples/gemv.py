@@ -4,7 +4,7 @@ W: (N, K), x: (K,), y: (N,) float16. Reference: numpy, float64.
 """
 
 import numpy as np
-from checking import main, relative_error
+from checking import main, relative_error, run
 
 import tilelang
 import tilelang.language as T
@@ -52,7 +52,7 @@ def check(target="cpu", execution="device", *, N, K, block_N, block_K, threads):
     W = rng.standard_normal((N, K)).astype(np.float16)
     x = rng.standard_normal(K).astype(np.float16)
     func = gemv(N, K, block_N, block_K, threads)
-    y = tilelang.compile(func, out_idx=[2], target=target, execution=execution)(W, x)
+    y = run(tilelang.compile(func, out_idx=[2], target=target, execution=execution), W, x)
     return relative_error(y, W.astype(np.float64) @ x.astype(np.float64))
 
 

@@ -4,7 +4,7 @@ values: (N,) int32 in 0 .. bins - 1; counts: (bins,) int32. Reference: numpy.bin
 """
 
 import numpy as np
-from checking import main, relative_error
+from checking import main, relative_error, run
 
 import tilelang
 import tilelang.language as T
@@ -38,7 +38,7 @@ def check(target="cpu", execution="device", *, N, bins):
     """The error of the counts of random values."""
     values = np.random.default_rng(0).integers(0, bins, N, np.int32)
     kernel = tilelang.compile(histogram(N, bins), out_idx=[1], target=target, execution=execution)
-    return relative_error(kernel(values), np.bincount(values, minlength=bins))
+    return relative_error(run(kernel, values), np.bincount(values, minlength=bins))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ A: (M, K) int8, B: (N, K) int8, C: (M, N) int32, C = A @ B.T. Reference: numpy, 
 """
 
 import numpy as np
-from checking import main, relative_error
+from checking import main, relative_error, run
 
 import tilelang
 import tilelang.language as T
@@ -93,7 +93,7 @@ def check(target="cpu", execution="device", *, M, N, K, method):
         execution = "interpret"
     rng = np.random.default_rng(M)
     A, B = (rng.integers(-128, 128, shape).astype(np.int8) for shape in ((M, K), (N, K)))
-    C = tilelang.compile(product(M, N, K, method), out_idx=[2], target=target, execution=execution)(A, B)
+    C = run(tilelang.compile(product(M, N, K, method), out_idx=[2], target=target, execution=execution), A, B)
     return relative_error(C, A.astype(np.int64) @ B.astype(np.int64).T)
 
 

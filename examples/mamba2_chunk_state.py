@@ -13,7 +13,7 @@ the end of the sequence. Reference: the recurrence, token by token, in float64.
 """
 
 import numpy as np
-from checking import main, relative_error
+from checking import main, relative_error, run
 
 import tilelang
 import tilelang.language as T
@@ -116,7 +116,7 @@ def check(target="cpu", execution="device", *, seqlen, chunk_size, ngroups, nhea
     sizes = (batch, seqlen, chunk_size, ngroups, nheads, headdim, dstate)
     model = random_model(*sizes)
     kernel = tilelang.compile(chunk_state(*sizes), out_idx=[4], target=target, execution=execution)
-    states = kernel(model["B"], model["x"], model["dt"], model["dA_cumsum"])
+    states = run(kernel, model["B"], model["x"], model["dt"], model["dA_cumsum"])
     return relative_error(states, recurrence(model, chunk_size, from_zero=True)[0])
 
 

@@ -11,7 +11,7 @@ fills the machine, and a second kernel of the same function combines the parts.
 import math
 
 import numpy as np
-from checking import main, relative_error
+from checking import main, relative_error, run
 
 import tilelang
 import tilelang.language as T
@@ -183,7 +183,7 @@ def check(target="cpu", execution="device", *, num_split, heads, kv_heads, seqle
     sizes = (batch, heads, kv_heads, seqlen, dim, pe_dim)
     func = mla_decode(*sizes) if num_split == 1 else mla_decode_split(*sizes, num_split)
     kernel = tilelang.compile(func, out_idx=[4], target=target, execution=execution)
-    return relative_error(kernel(*arrays), mla_reference(*arrays))
+    return relative_error(run(kernel, *arrays), mla_reference(*arrays))
 
 
 if __name__ == "__main__":

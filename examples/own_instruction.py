@@ -4,7 +4,7 @@ A: (M, K) int16, B: (N, K) int8, C: (M, N) int32. Reference: numpy, int64 (the s
 """
 
 import numpy as np
-from checking import main, relative_error
+from checking import main, relative_error, run
 
 import tilelang
 import tilelang.language as T
@@ -77,7 +77,7 @@ def check(target="cpu", execution="device", *, M, N, K):
     rng = np.random.default_rng(0)
     A = rng.integers(-1000, 1000, (M, K)).astype(np.int16)
     B = rng.integers(-128, 128, (N, K)).astype(np.int8)
-    C = tilelang.compile(product(M, N, K), out_idx=[2], target=target, execution=execution)(A, B)
+    C = run(tilelang.compile(product(M, N, K), out_idx=[2], target=target, execution=execution), A, B)
     return relative_error(C, A.astype(np.int64) @ B.astype(np.int64).T)
 
 

@@ -5,7 +5,7 @@ squares cannot overflow. Reference: numpy, float64.
 """
 
 import numpy as np
-from checking import main, relative_error
+from checking import main, relative_error, run
 
 import tilelang
 import tilelang.language as T
@@ -50,7 +50,7 @@ def rms_norm_silu_bthwc(x, gamma, target="cpu", execution="device"):
     """The operator on whole tensors: (B, T, H, W, C) and (C,) to (B, T, H, W, C)."""
     M, C = x.size // x.shape[-1], x.shape[-1]
     kernel = tilelang.compile(rms_norm_silu(M, C), out_idx=[2], target=target, execution=execution)
-    return kernel(x.reshape(M, C), gamma).reshape(x.shape)
+    return run(kernel, x.reshape(M, C), gamma).reshape(x.shape)
 
 
 DTYPE = "float16"

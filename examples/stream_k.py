@@ -6,7 +6,7 @@ A: (M, K), B: (K, N), C: (M, N) float16. Reference: numpy, float64.
 """
 
 import numpy as np
-from checking import main, relative_error
+from checking import main, relative_error, run
 
 import tilelang
 import tilelang.language as T
@@ -62,7 +62,7 @@ def check(target="cpu", execution="device", *, M, N, K, blocks):
     A = rng.standard_normal((M, K)).astype(np.float16)
     B = rng.standard_normal((K, N)).astype(np.float16)
     kernel = tilelang.compile(stream_k_matmul(M, N, K, blocks), out_idx=[2], target=target, execution=execution)
-    return relative_error(kernel(A, B), A.astype(np.float64) @ B.astype(np.float64))
+    return relative_error(run(kernel, A, B), A.astype(np.float64) @ B.astype(np.float64))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ Tile operators and threads mix: everything below could stand next to a T.gemm.
 """
 
 import numpy as np
-from checking import main, relative_error
+from checking import main, relative_error, run
 
 import tilelang
 import tilelang.language as T
@@ -43,7 +43,7 @@ def check(target="cpu", execution="device", *, N, threads):
     X = np.random.default_rng(0).standard_normal(N, dtype=np.float32)
     kernel = tilelang.compile(block_sums(N, threads), out_idx=[1], target=target, execution=execution)
     padded = np.pad(X.astype(np.float64), (0, -N % threads))
-    return relative_error(kernel(X), padded.reshape(-1, threads).sum(axis=1))
+    return relative_error(run(kernel, X), padded.reshape(-1, threads).sum(axis=1))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ A, B, C: (N,) float32. Reference: numpy.
 """
 
 import numpy as np
-from checking import main, relative_error
+from checking import main, relative_error, run
 
 import tilelang
 import tilelang.language as T
@@ -33,7 +33,7 @@ def check(target="cpu", execution="device", *, N):
     rng = np.random.default_rng(0)
     A, B = rng.standard_normal((2, N), dtype=np.float32)
     kernel = tilelang.compile(vector_add(N), out_idx=[2], target=target, execution=execution)
-    return relative_error(kernel(A, B), A.astype(np.float64) + B)
+    return relative_error(run(kernel, A, B), A.astype(np.float64) + B)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ import pytest
 from checking import TOLERANCES, main, relative_error
 from emulator_sweep import Sweep
 
-from tile_runtime.errors import ArgumentDeviceError
 from tilelang.errors import TargetUnavailable
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -84,8 +83,8 @@ def device_cases() -> list[Any]:
 
 @pytest.mark.parametrize(("name", "case", "arch"), device_cases())
 def test_example_neither_spills_nor_is_serialized(name: str, case: dict[str, Any], arch: str) -> None:
-    """Compiled as for a card; what the device compiler makes slow is a warning (SlowDeviceCode), and so an error here."""
+    """Compiled as for a card; what the device compiler makes slow is a warning (SlowDeviceCode), and so an error here. On a card
+    results agree with the reference."""
     example = importlib.import_module(name)
-    # The call, where there is no such card, or one, which wants arrays of its own.
-    with contextlib.suppress(TargetUnavailable, ArgumentDeviceError):
-        example.check(f"cuda -arch={arch}", "device", **case)
+    with contextlib.suppress(TargetUnavailable):  # the call, where there is no such card
+        assert example.check(f"cuda -arch={arch}", "device", **case) <= TOLERANCES[example.DTYPE]

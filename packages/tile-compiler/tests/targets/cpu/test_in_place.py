@@ -199,12 +199,12 @@ def test_tiles_that_leave_their_tensors(turned, dtype, clear, on_chip):
         np.testing.assert_array_equal(apart, kept)
 
 
-@pytest.mark.parametrize("level", ["x86-64-v3", PAIRS])
+@pytest.mark.parametrize(("level", "on_chip"), [("x86-64-v3", False), (PAIRS, False), (PAIRS, True)])
 @pytest.mark.parametrize("clear", ["step", "never"])
 @pytest.mark.parametrize("turned", TURNED)
-def test_sums_that_a_tensor_of_halves_takes_are_rounded_once_a_product(turned, clear, level):
-    """As above, C of bfloat16: where an instruction multiplies pairs, its kernels round what they store."""
-    func = tiles_of_tensors("bfloat16", *turned, clear, c_dtype="bfloat16")
+def test_sums_that_become_halves_are_rounded_once_a_product(turned, clear, level, on_chip):
+    """As above, C of bfloat16: in a tensor, where an instruction multiplies pairs, its kernels round what they store."""
+    func = tiles_of_tensors("bfloat16", *turned, clear, on_chip, c_dtype="bfloat16")
     assert ("C_tile" in staged(func, level)) == (level != PAIRS)
     kernel = tilelang.compile(func, target=here(level))
     for m, n, k in LEAVING:
