@@ -81,14 +81,12 @@ __all__ = ["GemmSpec", "Operand", "choose_instruction", "emit_gemm", "in_place",
 #: 0.50 in tile registers, 1.02 so, two 1.03 and 2.00, four 1.50 and 1.49, eight 1.47 and 1.00.
 MOST_ROWS_BESIDE_TILES = 2
 
-
 #: Blocks of rows between the one that is multiplied and the one whose rows are fetched meanwhile. bfloat16 by 512 rows of a
 #: transposed 4096 x 4096, 72, 96, 256 rows: 5.65, 6.74, 17.6 ms by the next whole tile, 5.36, 6.50, 16.9 so; 1 to 16 are alike.
 NEAR = 2
 
-
 #: Blocks of rows of which the last one may be cut: of more, what it computes in vain counts for little, and kernels for other
-#: heights take seconds to compile (512 rows by 96 columns 7.1, 3.0).
+#: heights take seconds to compile (512 rows by 96 columns 7.1, 1.7).
 MOST_EVEN = 64
 
 
