@@ -233,6 +233,15 @@ def test_rows_of_a_tile_of_few(m, rows):
     assert configs.tiles_of_a_block(tile, m, 4096, 1, 1) == 4
     for transposes in ((False, False), (True, False)):
         assert not of_level(PAIRS, "bfloat16", m, 4096, 4096, transposes).transposed
+    for sizes in (
+        (32, 4096, 4096),
+        (257, 4096, 4096),
+        (m, 4096, 256),
+        (34, 512, 300),
+    ):  # too few, too many, shallow, small
+        found = of_level(PAIRS, "bfloat16", *sizes, (False, True))
+        assert found is not None
+        assert not found.transposed
     for threads, taken in ((2, True), (5, False), (4, True), (8, True), (16, False)):  # 8 tiles
         assert of_level(PAIRS, "bfloat16", m, 4096, 4096, (False, True), threads).transposed == taken
 
