@@ -240,6 +240,23 @@ def test_the_smallest_halves_stay_where_nothing_is_added():
     np.testing.assert_array_equal(c, kept)
 
 
+def test_sums_by_the_instruction_are_never_denormal():
+    """As `vdpbf16ps` is defined: so rounding by an instruction that takes denormals for zeros loses nothing."""
+    sums, halves = (
+        tilelang.compile(tiles_of_tensors("bfloat16", False, True, "step", c_dtype=c), target=here(PAIRS))
+        for c in ("float32", "bfloat16")
+    )
+    # Products of 2^-130; and 1.5 * 2^-126 - 2^-126, whose difference has no normal number.
+    for left, right in (([2.0**-70] * 2, [2.0**-60] * 2), ([2.0**-63, 2.0**-63], [1.5 * 2.0**-63, -(2.0**-63)])):
+        a, b = (np.zeros((20, 48), "bfloat16") for _ in "ab")
+        a[:, :2], b[:, :2] = left, right
+        c, rounded = np.ones((20, 20), "float32"), np.ones((20, 20), "bfloat16")
+        sums(a, b, c)
+        halves(a, b, rounded)
+        np.testing.assert_array_equal(c, np.zeros_like(c))
+        np.testing.assert_array_equal(rounded.astype("float32"), c)
+
+
 @pytest.mark.parametrize("clear", ["step", "never"])
 @pytest.mark.parametrize("tile", [(20, 40, 64), (64, 32, 32), (16, 16, 96)])
 @pytest.mark.parametrize("turned", TURNED)

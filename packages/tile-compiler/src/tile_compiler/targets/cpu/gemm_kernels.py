@@ -132,7 +132,7 @@ def write_kernel(name: str, shape: KernelShape) -> Function:
             row = f.at(c, given["c_row"] * i)
             for v in range(shape.nv):
                 at = f.at(row, v * shape.lanes * shape.c_bytes)
-                _store(f, op, shape, at, done.sums[i, v], label == "update", walk.masks[v])
+                _store(f, shape, at, done.sums[i, v], label == "update", walk.masks[v])
         f.ret()
     if shape.some_rows and shape.mr > 1:
         f.block("done")
@@ -288,9 +288,7 @@ def _rounds(
     return state, k & (ROUND - 1)
 
 
-def _store(
-    f: Function, op: MultiplyAccumulate, shape: KernelShape, at: Value, total: Value, adds: bool, mask: Value | None
-) -> None:
+def _store(f: Function, shape: KernelShape, at: Value, total: Value, adds: bool, mask: Value | None) -> None:
     """A vector of C becomes `total`, or is added to; of a rounded C the sum is rounded once."""
     if not shape.rounded:
         if adds:
@@ -300,7 +298,7 @@ def _store(
     if adds:
         old = to_float(f, load_masked(f, vector("i16", shape.lanes), at, shape.c_bytes, mask), "bfloat16")
         halves = encode_bfloat(total + old)
-    else:  # no denormals, which the instruction would take for zeros: the products' gives none
+    else:  # it takes denormals for zeros, which sums by vdpbf16ps never are
         halves = round_by_instruction(f, total)
     store_masked(f, halves, at, shape.c_bytes, mask)
 
