@@ -40,11 +40,12 @@ def small_products(device: str) -> Iterator[Case]:
 
 def halves(device: str) -> Iterator[Case]:
     """Products of bfloat16: m, k, n, by matrices as layers store them (transposed) or row-major."""
-    shapes = [(16, 512, 512, False), (32, 4096, 4096, False), (64, 4096, 4096, False), (72, 4096, 4096, True)]
+    shapes = [(16, 512, 512, False), (32, 4096, 4096, False), (64, 4096, 4096, False)]
+    shapes += [(40, 4096, 4096, True), (64, 4096, 4096, True), (72, 4096, 4096, True)]
     shapes += [(80, 768, 3072, True), (96, 4096, 4096, True), (128, 128, 128, True), (128, 256, 256, True)]
     shapes += [(128, 1024, 1024, True), (256, 1024, 8192, True), (300, 768, 768, True), (512, 512, 512, True)]
     shapes += [(1024, 1024, 1024, False), (1024, 1024, 1024, True), (2048, 2048, 2048, False)]
-    shapes += [(2048, 64, 2048, True), (2048, 2048, 64, True)]
+    shapes += [(2048, 64, 2048, True), (2048, 128, 2048, True), (2048, 256, 2048, True), (2048, 2048, 64, True)]
     for *shape, turned in shapes:
         yield product_case("halves", torch.bfloat16, (shape[0], shape[1], shape[2]), turned)
 
