@@ -23,9 +23,9 @@ DTYPES = (torch.float32, torch.bfloat16)
 
 
 def few_rows(device: str) -> Iterator[Case]:
-    """Products of 1, 2 and 4 rows of float32 by a square matrix, transposed as layers store it or row-major."""
+    """Products of 1 to 96 rows of float32 by a square matrix, transposed as layers store it or row-major."""
     n = 4096
-    for m, turned in product((1, 2, 4), (True, False)):
+    for m, turned in product((1, 2, 4, 48, 96), (True, False)):
         yield product_case("few_rows", torch.float32, (m, n, n), turned)
 
 

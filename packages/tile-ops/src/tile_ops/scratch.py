@@ -1,7 +1,7 @@
 """Memory for what a call on a CPU keeps between its kernels, the same for each call of a thread.
 
-malloc gives pages of megabytes back to the system and takes new ones for the next call, 3 us for each 4 KiB: panels of a 1024 x
-1024 matrix cost as much as a product of 128 rows by it (docs/performance/cpu.md).
+malloc gives pages of megabytes back to the system and takes new ones for the next call, 3 us for each 4 KiB: 4 MB of them cost as
+much as a product of 128 rows by 1024 x 1024 (docs/performance/cpu.md).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import torch
 import tile_compiler
 import tile_ops
 import tilelang
-from tile_ops.gemm import halves, reference
+from tile_ops.gemm import reference
 from tile_ops.gemm.configs import plan, shipped
 from tile_ops.gemm.problem import GemmProblem
 from tile_ops.gemm_halves import configs, kernels
@@ -164,8 +164,8 @@ def test_rows_of_a_result_of_any_pitch(close):
 def test_blocks_for_several_threads(close, monkeypatch, threads):
     """Other numbers for the same kernels: what was prepared for one thread is not taken for several."""
     a, b = operands(200, 1000 + threads, 410, "a")
-    asked, of_threads = [], halves.tiles_of_a_block
-    monkeypatch.setattr(halves, "tiles_of_a_block", lambda *of: asked.append(of[-1]) or of_threads(*of))
+    asked, of_threads = [], configs.tiles_of_a_block
+    monkeypatch.setattr(configs, "tiles_of_a_block", lambda *of: asked.append(of[-1]) or of_threads(*of))
     for count in (1, threads):
         monkeypatch.setattr(torch, "get_num_threads", lambda count=count: count)
         for _ in range(3):

@@ -108,6 +108,43 @@ def test_of_b_half_of_the_rows_fetches_all(rows, by_half):
     assert all(re.search(r"T\.Select\(.* \+ T\.int64\((10|12)\) \+ ", call) for call in calls)
 
 
+def places(body) -> str:
+    """The calls of a product of panels whose place `body(item, count, table)` tells, after their operands."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((m, 64), "float32"),
+        B: T.Tensor((64, n), "float32"),
+        table: T.Tensor((T.dynamic("pages"),), "int32"),
+        C: T.Tensor((m, n), "float32"),
+    ):
+        with T.Kernel(T.ceildiv(m, 64)) as x:
+            a = T.alloc_shared((64, 64), "float32")
+            for item in T.serial(T.ceildiv(n, 32)):
+                first, column = body(item, table)
+                T.assume((first >= 0) & (column >= 0))
+                if first == 0:
+                    T.copy(A[x * 64, 0], a)
+                T.gemm(
+                    a, B[0:64, column : column + 32], C[x * 64 : x * 64 + 64, column : column + 32], clear_accum=True
+                )
+
+    return "\n".join(re.findall(r"\"tl\.gemm\.f32\..*", lower(main, Target("cpu", "x86-64-v3")).trace.text()))
+
+
+def test_a_round_may_give_the_place_a_name():
+    found = places(lambda item, table: (item // T.min(m, n), item % T.min(m, n) * 32 + item // T.min(m, n) * 64))
+    assert "T.address_of(B[" in found
+    assert "item + 1" in found
+
+
+def test_a_place_that_memory_decides_is_not_looked_up_ahead():
+    """There may be no such number in the table."""
+    found = places(lambda item, table: (item, table[item] * 32))
+    assert "T.address_of(B[" in found
+    assert "item + 1" not in found
+
+
 def test_a_tile_that_no_loop_renews_is_not_fetched():
     @T.prim_func
     def once(A: T.Tensor((64, 64), "bfloat16"), B: T.Tensor((64, 64), "bfloat16"), C: T.Tensor((64, 64), "float32")):

@@ -199,6 +199,41 @@ def test_tiles_that_leave_their_tensors(turned, dtype, clear, on_chip):
         np.testing.assert_array_equal(apart, kept)
 
 
+@pytest.mark.parametrize("turn_b", [False, True])
+@pytest.mark.parametrize("turn_a", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+def test_many_rows_share_panels(dtype, turn_a, turn_b):
+    """Which are packed from B in its tensor, in whatever order it lies; fewer rows read a B that lies row by row."""
+    few, many = (tiles_of_tensors(dtype, turn_a, turn_b, "step", tile=(rows, 40, 48)) for rows in (127, 128))
+    assert ("tl.rows." in text_of(many), "tl.turn." in text_of(many)) == (not turn_b, turn_b)
+    assert "tl.rows." not in text_of(few)
+    kernel = tilelang.compile(many, target="cpu")
+    for m, n, k in (*LEAVING, (128, 40, 48), (300, 85, 100)):
+        rng = np.random.default_rng(m + n + k)
+        a, b = (guarded(rng, *s[:: -1 if t else 1], dtype) for s, t in zip(((m, k), (k, n)), (turn_a, turn_b)))
+        c = guarded(rng, m, n, dtype)
+        apart = np.lib.stride_tricks.as_strided(c, (m - 1, n + 3), c.strides)[:, n:]
+        kept = apart.copy()
+        kernel(a, b, c)
+        exact = (a.T if turn_a else a).astype("float64") @ (b.T if turn_b else b).astype("float64")
+        np.testing.assert_allclose(c, exact, rtol=0, atol={"float64": 1e-13, "int32": 0}.get(dtype, 1e-5) * k)
+        np.testing.assert_array_equal(apart, kept)
+
+
+def text_of(func) -> str:
+    return lower(func, Target("cpu", "x86-64-v3")).trace.text()
+
+
+def test_of_an_a_on_chip_all_rows_are_there():
+    """Its kernels ask of C's rows alone which are, and need no register for each row's distance."""
+    on_chip = set(re.findall(r"tl\.gemm\.f32\.[\d_]+\.(\w+)", lower(by_panels(), AMX).trace.text()))
+    in_tensor = set(
+        re.findall(r"tl\.gemm\.f32\.[\d_]+\.(\w+)", text_of(tiles_of_tensors("float32", *TURNED[0], "step")))
+    )
+    assert {flags for flags in on_chip if "r" in flags} == {"ra", "ras"}
+    assert {flags for flags in in_tensor if "r" in flags} == {"r", "rs"}
+
+
 @pytest.mark.parametrize(("level", "on_chip"), [("x86-64-v3", False), (PAIRS, False), (PAIRS, True)])
 @pytest.mark.parametrize("clear", ["step", "never"])
 @pytest.mark.parametrize("turned", TURNED)

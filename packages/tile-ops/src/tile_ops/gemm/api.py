@@ -14,16 +14,14 @@ from tile_ops.kernel import target_of
 from tile_ops.operator import Call, Operator
 from tile_ops.registration import operation, traced
 
+from . import strips
 from .configs import plan
 from .gradients import backward, setup_context
-from .halves import PreparedHalves
-from .halves import multiply as multiply_halves
 from .operands import Views, operands, result_shape
 from .padding import Padded, has_whole_rows, pays
-from .panels import PreparedPanels
-from .panels import multiply as multiply_by_panels
 from .prepared import Prepared
 from .problem import ACTIVATIONS, FLOAT8, GemmProblem, check, depends
+from .strips import PreparedStrips
 
 _FLOAT8 = tuple(getattr(torch, name) for name in FLOAT8)
 
@@ -217,7 +215,7 @@ def _run(
         out = a.new_empty(kept["shape"], dtype=kept["dtype"])
     if not out.numel():
         return out
-    known: Prepared | PreparedPanels | PreparedHalves | None = kept.get("prepared")
+    known: Prepared | PreparedStrips | None = kept.get("prepared")
     if known is not None and known.run(a, b, bias, out):
         return out
     again = kept.get("views") is not None and "prepared" not in kept
@@ -235,13 +233,9 @@ def _run(
     slopes_of = None if grad is None else grad.reshape(whole.shape).contiguous()
     _multiply(call, left, right, added, whole, of_a, of_b, slopes_of, repeat)
     if again:
-        kind = PreparedHalves if "halves" in call else Prepared
-        if "pack" in call and "combine" not in call:
-            kept["prepared"] = PreparedPanels.of(call, left, right, whole)
-        elif added is bias:
-            kept["prepared"] = kind.of(call, left, right, _added(bias, whole), whole, repeat)
-        else:
-            kept["prepared"] = None
+        kind = PreparedStrips if any(role in call for role in strips.ROLES) else Prepared
+        known = None if added is not bias else kind.of(call, left, right, _added(bias, whole), whole, repeat)
+        kept["prepared"] = known
     return out
 
 
@@ -260,13 +254,12 @@ def _multiply(
     numbers = call.numbers
     activation = ACTIVATIONS.index(call.problem.activation)
     bias = _added(bias, c)
-    if "pack" in call:
-        sums = c.new_empty(c.shape, dtype=torch.float32) if "combine" in call else c
-        multiply_by_panels(call, a, b, sums)
-        if "combine" in call:
-            call["combine"](sums, bias, c, activation)
-    elif "halves" in call:
-        multiply_halves(call, a, b, bias, c, repeat)
+    if "panels" in call and "combine" in call:
+        sums = c.new_empty(c.shape, dtype=torch.float32)
+        strips.multiply(call, a, b, _no_bias(sums.dtype, sums.device), sums, repeat)
+        call["combine"](sums, bias, c, activation)
+    elif any(role in call for role in strips.ROLES):
+        strips.multiply(call, a, b, bias, c, repeat)
     elif "direct" in call:
         call["direct"](a, b, bias, c, repeat, activation)
     elif "gemv" in call:

@@ -134,10 +134,9 @@ def plan(problem: GemmProblem, target: Target) -> Plan:
 
 
 def _on_cpu(problem: GemmProblem, target: Target) -> Plan:
-    if (blocks := _panel_blocks(problem, target)) is not None:
-        why = f"{problem.m} rows by panels of b, which all share"
-        numbers = panels.numbers(blocks, problem.n, problem.k, problem.batch)
-        return Plan.of(_panel_kernels(problem, blocks), why, "rule: gemm_panels/configs.py", **numbers)
+    if (chosen := _panels(problem, target)) is not None:
+        why = f"{problem.m} rows by panels of b, of which {chosen.block_m} share each"
+        return Plan.of(_panel_kernels(problem, chosen), why, "measured: gemm_panels/configs.py", **vars(chosen))
     m, n, k_bytes = problem.m, problem.n, problem.k * ITEMSIZE[problem.dtype]
     tiles = tiles_of_a_cpu(target, problem.dtype, m, n, k_bytes, problem.transpose_b, problem.gradient)
     why = f"{m} x {n} by tiles of {tiles.block_m} x {tiles.block_n}"
@@ -173,7 +172,7 @@ def _tile_in_place(problem: GemmProblem, target: Target) -> in_place.Tile | None
     alone = problem.batch == 1 and problem.transpose_b and not (problem.transpose_a or problem.scales)
     if alone and (found := in_place.small(target, m, n, k)) is not None:
         return found
-    by_panels = _panel_blocks(problem, target) is not None
+    by_panels = _panels(problem, target) is not None
     return in_place.tile(target, m, n, k, problem.transpose_b, by_panels)
 
 
@@ -185,25 +184,21 @@ def _few_rows(problem: GemmProblem, target: Target) -> dict[str, KernelSpec]:
     return few_rows.kernels(problem, target) if tiles is None else {"product": _spec(problem, target, tiles)}
 
 
-def _panel_blocks(problem: GemmProblem, target: Target) -> panels.Blocks | None:
-    """Of one matrix, or several where each has its own operands, and the sums are the result."""
-    own = problem.batch_a == problem.batch_b == "each" and not _combines(problem)
-    plain = (problem.batch == 1 or own) and not (problem.scales or problem.gradient)
-    if not plain:
+def _panels(problem: GemmProblem, target: Target) -> panels.Tile | None:
+    """Of any matrices; those whose sums are not the result, of one."""
+    if problem.scales or problem.gradient or (problem.out_dtype != "float32" and problem.batch > 1):
         return None
-    return panels.blocks(target, problem.dtype, problem.m, problem.n, problem.k, problem.batch)
+    m, n, k = problem.m, problem.n, problem.k
+    return panels.tile(target, problem.dtype, m, n, k, problem.threads, problem.batch)
 
 
-def _panel_kernels(problem: GemmProblem, blocks: panels.Blocks) -> dict[str, KernelSpec]:
-    """Bias and activation, and another type of the result, take a kernel of their own."""
-    found = panels.kernels(blocks, problem.transpose_a, problem.transpose_b)
-    if _combines(problem):
+def _panel_kernels(problem: GemmProblem, chosen: panels.Tile) -> dict[str, KernelSpec]:
+    """Another type of the result takes a kernel of its own."""
+    turned, batches = (problem.transpose_a, problem.transpose_b), (problem.batch_a, problem.batch_b)
+    found = {"panels": panels.kernel(chosen, *turned, *batches)}
+    if problem.out_dtype != "float32":
         found["combine"] = few_rows.combine(problem)
     return found
-
-
-def _combines(problem: GemmProblem) -> bool:
-    return bool(problem.bias or problem.activation) or problem.out_dtype != "float32"
 
 
 def _by_model(problem: GemmProblem, target: Target) -> Plan:

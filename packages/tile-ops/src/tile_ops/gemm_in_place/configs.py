@@ -31,9 +31,11 @@ LARGE = 1 << 20
 #: with AVX-512 64x64x64 1.35, 96x96x96 1.5, 50x300x300 1.5, transposed ones of these alike, 64x2048x2048 0.9.
 BYTES = {"x86-64-v3": 1 << 20}
 OTHER_BYTES = 1 << 22
-#: The same of products that panels would serve, whose rows share them, where B has more columns than a block. Of the speed by
-#: panels with AVX2: 200x200x200 1.06, 256x256x256 0.98, 300x300x300 0.93, 512x512x512 0.88, but 2048x2048x64 1.07; with AVX-512
-#: 128x128x128 1.14, 300x300x300 1.15, 2048x64x2048 0.87.
+#: The same of so many rows, which share panels of B, where B has more columns than a block. Of the speed by panels: with AVX2
+#: 200x200x200 1.02 to 1.04, 256x256x256 0.99 to 1.01, 300x300x300 0.97 to 1.04, 64x1024x1024 and 2048x64x2048 of a row-major
+#: matrix 0.71, 0.64, but 2048x2048x64 1.14 to 1.18; with AVX-512 128x128x128 1.05, 300x300x300 1.02 to 1.09, 64x1024x1024 0.99,
+#: 40x1024x1024 1.18 to 1.30, 2048x64x2048 1.00.
+SHARED_ROWS = 128
 SHARED_BYTES = {"x86-64-v3": 1 << 18}
 OTHER_SHARED_BYTES = 3 << 17
 #: Rows from which on there is something to share: fewer read B through registers, whole rows at a time.
@@ -140,7 +142,7 @@ def tile(target: Target, m: int, n: int, k: int, transpose_b: bool, panels: bool
     """That of a product of float32, which could be done by `panels`; None where it goes another way."""
     bytes_of_b, few = 4 * n * k, m <= FEW.block_m
     most = BYTES.get(target.arch, OTHER_BYTES)
-    if panels and n > MANY.block_n:
+    if panels and m >= SHARED_ROWS and n > MANY.block_n:
         most = min(most, SHARED_BYTES.get(target.arch, OTHER_SHARED_BYTES))
     if m < LEAST_ROWS or bytes_of_b > most or (few and transpose_b):
         return None  # few rows by a transposed B are scalar products

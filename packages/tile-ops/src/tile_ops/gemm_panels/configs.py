@@ -1,103 +1,90 @@
-"""Which products are multiplied by panels, and with which kernels."""
+"""Which products are multiplied by panels of B, and with which tiles."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 
 from tile_ops.kernel import KernelSpec, Target
 
 
 @dataclass(frozen=True)
-class Blocks:
-    """Rows of A and steps along k of a block; columns of a panel; elements between the rows of the block's copy of A; bytes
-    of panels at once, which lie in the third cache and which malloc keeps for the next call.
-
-    A panel has the columns of the product's register tile (`register_tile` of targets/cpu/gemm.py of the compiler), or twice
-    as many, so that what a kernel reads of it lies together.
-    """
+class Tile:
+    """Rows of A and steps along k that a block copies, columns of a panel, which are those of the product's register tile
+    (`register_tile` of targets/cpu/gemm.py of the compiler), and elements between the rows of the copy, which would share lines
+    of a cache."""
 
     block_m: int
-    block_k: int
     block_n: int
-    pad: int = 0
-    at_once: int = 16 * 2**20
+    block_k: int
+    pad: int
 
 
-def _blocks(block_n: int, pad: int, at_once: int) -> tuple[Blocks, ...]:
-    """128 rows, by steps for any k, the deepest first."""
-    return tuple(Blocks(128, depth, block_n, pad, at_once) for depth in (512, 256, 128, 64))
-
-
-#: By level; a last step that k does not fill costs zeros in the panels, but no products. Blocks of 128 x 512 and rows of A that
-#: do not lie a power of two apart are 5 to 10 % faster than 256 x 256 on a Zen with AVX2, on a Sapphire Rapids as fast or faster;
-#: shorter steps serve a k that is no deeper: 2048x64x2048 and 1024x128x1024 in 0.57 to 0.72 of the time by tiles (cpu.md).
-BLOCKS = {
-    "x86-64-v3": _blocks(16, pad=8, at_once=4 * 2**20),
-    "x86-64-v4": _blocks(32, pad=16, at_once=16 * 2**20),
-    "x86-64-v4+bf16+vnni": _blocks(32, pad=16, at_once=16 * 2**20),
-    "x86-64-v4+bf16+vnni+amx": _blocks(64, pad=16, at_once=16 * 2**20),
+#: Rows, the least that hold m, or the most: a panel of B is packed for so many. Of the speed by 128 and 256 rows, one thread, an
+#: EPYC with AVX-512: 256x4096x4096 256 rows 1.01 to 1.09, 1024x1024x1024 1.03, 300x768x768 1.01, by 512 rows 1.04; as AVX2 1.02,
+#: 1.01 to 1.02; of three rows in four that a tile has and C has not nothing is multiplied, but zeros are copied (128x1024x1024
+#: by 256 rows 0.92).
+HEIGHTS = (128, 256, 512)
+#: By level: columns of a panel, elements between the rows of A, and steps along k, the least that hold k, or the most. By 512
+#: steps 256x256x256 0.91 to 0.98 of the speed by 256, the others above 0.98 to 1.01; on a Xeon with AMX, whose second cache is
+#: twice as large, 256 steps 0.92 to 0.99.
+WIDTHS = {
+    "x86-64-v3": (16, 8),
+    "x86-64-v4": (32, 16),
+    "x86-64-v4+bf16+vnni": (32, 16),
+    "x86-64-v4+bf16+vnni+amx": (64, 16),
 }
-#: Rows of C, columns of it, and multiplications, from which on panels are worth their copies. With AVX2 256x256x256 by them takes
-#: 0.7 of the time by tiles, 128x1024x1024 0.77 to 0.9, 128x128x128 0.95, 2048x2048x64 and 4096x512x64 0.83, fewer rows 1.03 to
-#: 1.2; on a Sapphire Rapids 256x256x256 0.8, 128x128x128 0.95, 64x512x512 1.04, 100x4096x100 1.1 (cpu.md).
-LEAST = (128, 64, 2**21)
-#: Rows of panels by those of B, zeros included: good, and at most.
-PADDING, MOST_PADDING = 1.3, 2.0
+DEPTHS, DEPTHS_OF_AMX = (64, 128, 256), (64, 128, 256, 512)
+#: Rows of C, columns of it, elements along k, and multiplications, from which on panels are worth their copies. By 4096 x 4096,
+#: of the speed by copied tiles, with AVX-512 and as AVX2 32 rows 0.98 and 0.95, 48 1.10 and 1.03, 64 1.14 and 1.04, 96 1.13 and
+#: 1.10, by a transposed matrix 72 rows 1.20 and 1.12, 96 1.17 and 1.17.
+LEAST = (33, 64, 32, 2**21)
 #: Panels that a block has at least, where there are so many: it copies its piece of A for them.
 PANELS = 4
 
 
-def blocks(target: Target, dtype: str, m: int, n: int, k: int, batch: int = 1) -> Blocks | None:
-    """Those that hold all of k, or the deepest whose steps it nearly fills; None where a product goes another way."""
-    rows, columns, work = LEAST
-    if dtype != "float32" or m < rows or n < columns or batch * m * n * k < work:
+def tile(target: Target, dtype: str, m: int, n: int, k: int, threads: int = 1, batch: int = 1) -> Tile | None:
+    """None where a product goes another way."""
+    rows, columns, steps, work = LEAST
+    known = WIDTHS.get(target.arch) if target.kind == "cpu" else None
+    if dtype != "float32" or known is None or m < rows or n < columns or k < steps or batch * m * n * k < work:
         return None
-    known = BLOCKS.get(target.arch, ())
-    holding = [b for b in known if k <= b.block_k <= MOST_PADDING * k]
-    if holding:
-        return holding[-1]
-    good = [b for b in known if -(-k // b.block_k) * b.block_k <= PADDING * k]
-    return next(iter(good), known[0] if known and k > known[0].block_k else None)
+    width, pad = known
+    depths = DEPTHS_OF_AMX if "amx" in target.arch.split("+") else DEPTHS
+    height = next((rows for rows in HEIGHTS if m <= rows), HEIGHTS[-1])
+    panels = -(-n // width)
+    while height > HEIGHTS[0] and -(-m // height) * -(-panels // PANELS) * batch < threads:
+        height //= 2  # else threads would be without work
+    return Tile(height, width, next((depth for depth in depths if k <= depth), depths[-1]), pad)
 
 
-def kernels(chosen: Blocks, transpose_a: bool, transpose_b: bool) -> dict[str, KernelSpec]:
-    """`pack` and `multiply`."""
-    width, depth = chosen.block_n, chosen.block_k
-    return {
-        "pack": KernelSpec.of("gemm_panels", "pack", transpose_b=transpose_b, block_n=width, block_k=depth),
-        "multiply": KernelSpec.of(
-            "gemm_panels",
-            "multiply",
-            transpose_a=transpose_a,
-            block_m=chosen.block_m,
-            block_n=width,
-            block_k=depth,
-            pad=chosen.pad,
-        ),
-    }
+def kernel(chosen: Tile, transpose_a: bool, transpose_b: bool, batch_a: str, batch_b: str) -> KernelSpec:
+    return KernelSpec.of(
+        "gemm_panels",
+        "multiply",
+        transpose_a=transpose_a,
+        transpose_b=transpose_b,
+        batch_a=batch_a,
+        batch_b=batch_b,
+        block_m=chosen.block_m,
+        block_n=chosen.block_n,
+        block_k=chosen.block_k,
+        pad=chosen.pad,
+    )
 
 
-def numbers(chosen: Blocks, n: int, k: int, batch: int = 1) -> dict[str, int]:
-    """Of a call: columns and rows of a panel, panels, steps along k, and steps and matrices that are packed at once; rows of
-    A of a block."""
-    width, depth = chosen.block_n, chosen.block_k
-    panels, steps = -(-n // width), -(-k // depth)
-    at_once = max(1, chosen.at_once // (panels * width * depth * 4))
-    matrices = min(batch, max(1, at_once // steps))
-    found = {"width": width, "depth": depth, "height": chosen.block_m, "panels": panels, "steps": steps}
-    return {**found, "at_once": min(steps, at_once), "matrices": matrices}
-
-
-def panels_of_a_block(rows: int, panels: int, threads: int, batch: int = 1) -> int:
-    """So many that each of several threads has two blocks, where there are panels enough; `rows`: blocks of rows of A."""
+def panels_of_a_block(chosen: Tile, m: int, n: int, batch: int, threads: int) -> int:
+    """So many that each of several threads has two blocks, where there are panels enough."""
+    panels = -(-n // chosen.block_n)
     blocks = 1 if threads == 1 else 2 * threads
-    groups = min(-(-panels // PANELS), -(-blocks // (batch * rows)))
+    groups = min(-(-panels // PANELS), -(-blocks // (batch * -(-m // chosen.block_m))))
     return -(-panels // groups)
 
 
 def shipped(target: Target) -> Iterator[KernelSpec]:
-    """By b, by a transposed b and of a transposed a, on CPUs."""
-    for chosen in BLOCKS.get(target.arch, ()):
-        for transpose_a, transpose_b in ((False, False), (False, True), (True, False)):
-            yield from kernels(chosen, transpose_a, transpose_b).values()
+    """Of one matrix, or of as many on both sides; by b, by a transposed b and of a transposed a, on CPUs."""
+    found = [tile(target, "float32", m, 1 << 20, k) for m, k in product(HEIGHTS, DEPTHS_OF_AMX)]
+    orders = ((False, False), (False, True), (True, False))
+    for chosen, (transpose_a, transpose_b) in product(dict.fromkeys(filter(None, found)), orders):
+        yield kernel(chosen, transpose_a, transpose_b, "each", "each")

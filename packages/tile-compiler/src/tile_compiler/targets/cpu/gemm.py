@@ -403,7 +403,7 @@ class Vectors(Emitter):
         shape = KernelShape(
             self.op.name, rows, -(-cols // self.lanes), self.lanes, cols, a_row, a_k, b_k,
             0 if c.in_tensor else c.row_stride * unit, given.b_padded, given.sums is not None,
-            m_leaves, ends is not None, self.odd, rounds(self.op, c), tuple(ahead),
+            m_leaves, m_leaves and not a.in_tensor, ends is not None, self.odd, rounds(self.op, c), tuple(ahead),
         )  # fmt: skip
         return tir.Evaluate(tir.call_extern("void", shape.name, *args))
 

@@ -33,8 +33,9 @@ class KernelShape:
     `cols` valid columns of `nv * lanes`: the rest of the last vector is masked in C (and in B unless `b_padded`).
     `correction`: the accumulators of row i start at `correction[i]` (int32), see `gemm.py` on int8. `c_row` 0: C lies in a
     tensor, the stride is an argument, and so with `a_row`, `a_k` and `b_k`. `some_rows`, `some_columns`: how many there are is an
-    argument; the others are neither read nor written. `odd`: whether half a pair of A follows the groups is an argument.
-    `rounded`: C is bfloat16. `ahead`: of each matrix that is fetched into the caches meanwhile.
+    argument; the others are neither read nor written, of an A that has `all_of_a` rows not written. `odd`: whether half a pair of
+    A follows the groups is an argument. `rounded`: C is bfloat16. `ahead`: of each matrix that is fetched into the caches
+    meanwhile.
     """
 
     instruction: str
@@ -49,6 +50,7 @@ class KernelShape:
     b_padded: bool
     correction: bool
     some_rows: bool = False
+    all_of_a: bool = False
     some_columns: bool = False
     odd: bool = False
     rounded: bool = False
@@ -63,17 +65,17 @@ class KernelShape:
     def name(self) -> str:
         numbers = [self.mr, self.nv, self.lanes, self.cols, self.a_row, self.a_k, self.b_k, self.c_row]
         numbers += [n for lines in self.ahead for n in (lines.each, lines.row)]
-        flags = "p" * self.b_padded + "c" * self.correction + "r" * self.some_rows + "s" * self.some_columns
-        flags += "o" * self.odd + "h" * self.rounded
+        flags = "p" * self.b_padded + "c" * self.correction + "r" * self.some_rows + "a" * self.all_of_a
+        flags += "s" * self.some_columns + "o" * self.odd + "h" * self.rounded
         return f"tl.gemm.{self.instruction}.{'_'.join(map(str, numbers))}.{flags or 'n'}"
 
     @classmethod
     def parse(cls, instruction: str, numbers: str, flags: str) -> KernelShape:
         mr, nv, lanes, cols, a_row, a_k, b_k, c_row, *ahead = (int(n) for n in numbers.split("_"))
         fetched = tuple(FetchedLines(*pair) for pair in zip(ahead[::2], ahead[1::2]))
-        padded, correction, rows, columns, odd, rounded = (flag in flags for flag in "pcrsoh")
         sizes = mr, nv, lanes, cols, a_row, a_k, b_k, c_row
-        return cls(instruction, *sizes, padded, correction, rows, columns, odd, rounded, fetched)
+        padded, correction, rows, all_of_a, columns, odd, rounded = (flag in flags for flag in "pcrasoh")
+        return cls(instruction, *sizes, padded, correction, rows, all_of_a, columns, odd, rounded, fetched)
 
 
 def _kernel(name: str, instruction: str, numbers: str, flags: str) -> Function:
@@ -155,7 +157,7 @@ class _Walk:
         rows: list[Value | int] = [0]
         for i in range(1, shape.mr):
             row = given["a_row"] * i
-            if shape.some_rows:  # those that are not there: the first one again
+            if shape.some_rows and not shape.all_of_a:  # those that are not there: the first one again
                 row = given["rows"].compare("ugt", i).select(f.const("i64", row) if shape.a_row else row, 0)
             rows.append(row)
         steps_of_a, steps_of_b = ([given[name] * i for i in range(UNROLLED + 1)] for name in ("a_k", "b_row"))

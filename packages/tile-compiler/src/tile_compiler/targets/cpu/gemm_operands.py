@@ -24,6 +24,10 @@ from .instructions.tile_multiply import TileMultiply
 
 Stmt = Any
 
+#: Rows from which on a B in a tensor is packed, though kernels could read it where it lies: its rows meet as many, and lie so far
+#: apart that they would share few lines of the caches.
+PACKED_ROWS = 128
+
 
 @dataclass(frozen=True)
 class Operand:
@@ -251,7 +255,7 @@ class Emitter:
         """Statements, and `panel`, `b_k`, `b_padded` of `Prepared`."""
         spec, op, width = self.spec, self.op, self.width
         b, unit = spec.b, op.unit_bytes
-        if b.in_tensor and (op.group > 1 or b.row_dim == len(b.origin) - 1):
+        if b.in_tensor and (op.group > 1 or b.row_dim == len(b.origin) - 1 or spec.m >= PACKED_ROWS):
             return self.panels_of_tensor()
         same = holds(b.dtype, op.b) or (self.flips and dtype_facts(b.dtype).bits <= 8)
         if b.in_tensor and not b.knows_stride(b.row_dim):  # read in place
@@ -314,7 +318,8 @@ class Emitter:
     def pairs(self, b: Operand, column: Any, target: Any, columns: tuple[int, int], left: Any) -> Stmt:
         """Rows of a B in a tensor by pairs, so many columns, as rows of so many units; `left` as above."""
         size, (cols, width) = storage_bytes(b.dtype), columns
-        name = f"tl.pairs.{8 * size}.{self.lanes}_{cols}_{width * self.op.unit_bytes}.n"
+        what = "pairs" if self.op.group > 1 else "rows"
+        name = f"tl.{what}.{8 * size}.{self.lanes}_{cols}_{width * self.op.unit_bytes}.n"
         pitch = b.any_stride(b.row_dim) * index(size)
         args = b.address(index(0), column), target, self.elements, pitch, at_most(cols, left)
         return tir.Evaluate(tir.call_extern("void", name, *args))

@@ -1,4 +1,5 @@
-"""A product of halves on a CPU, where its operands lie (`tile_ops.gemm_halves`)."""
+"""A product on a CPU by blocks that make some rows of C by many columns, tile after tile, of operands where they lie:
+of halves (`tile_ops.gemm_halves`), of float32 by panels (`tile_ops.gemm_panels`)."""
 
 from __future__ import annotations
 
@@ -7,11 +8,15 @@ from dataclasses import dataclass
 import torch
 
 from tile_ops.again import aligned, launched, offer
-from tile_ops.gemm_halves.configs import Tile, tiles_of_a_block, turned_shape
+from tile_ops.gemm_halves import configs as halves
+from tile_ops.gemm_panels import configs as panels
 from tile_ops.kernel import Resolved
 from tile_ops.operator import Call
 
 from .problem import ACTIVATIONS, GemmProblem
+
+#: Roles of such kernels.
+ROLES = ("halves", "panels")
 
 
 def multiply(
@@ -22,27 +27,41 @@ def multiply(
     c: torch.Tensor,
     repeat: int,
 ) -> None:
-    """c = activation(a @ b + bias) by operands as the kernels take them; a transposed a is turned first."""
+    """c = activation(a @ b + bias) by operands as the kernels take them; a transposed a of halves is turned first."""
     if "turn" in call:
-        turned = a.new_empty(turned_shape(_tile(call), call.problem.m, call.problem.k))
+        turned = a.new_empty(_turned_shape(call))
         call["turn"](a, turned)
         a = turned
-    call["halves"](a, b, bias, c, *_numbers(call, c, repeat))
+    call[_role(call)](a, b, bias, c, *_numbers(call, c, repeat))
 
 
-def _tile(call: Call[GemmProblem]) -> Tile:
+def _role(call: Call[GemmProblem]) -> str:
+    return next(role for role in ROLES if role in call)
+
+
+def _tile_of_halves(call: Call[GemmProblem]) -> halves.Tile:
     has = call.numbers
-    return Tile(has["block_m"], has["block_n"], has["block_k"], bool(has["at_once"]), bool(has["transposed"]))
+    return halves.Tile(has["block_m"], has["block_n"], has["block_k"], bool(has["at_once"]), bool(has["transposed"]))
+
+
+def _turned_shape(call: Call[GemmProblem]) -> tuple[int, int, int]:
+    return halves.turned_shape(_tile_of_halves(call), call.problem.m, call.problem.k)
 
 
 def _numbers(call: Call[GemmProblem], c: torch.Tensor, repeat: int) -> tuple[int, int, int]:
+    """What kernels take beside their operands."""
     batch, m, n = c.shape
-    each = tiles_of_a_block(_tile(call), m, n, batch, torch.get_num_threads())
-    return repeat, each, ACTIVATIONS.index(call.problem.activation)
+    threads = torch.get_num_threads()
+    if "panels" in call:
+        each = panels.panels_of_a_block(panels.Tile(**call.numbers), m, n, batch, threads)
+    else:
+        each = halves.tiles_of_a_block(_tile_of_halves(call), m, n, batch, threads)
+    activation = None if "combine" in call else call.problem.activation
+    return repeat, each, ACTIVATIONS.index(activation)
 
 
 @dataclass(frozen=True)
-class PreparedHalves:
+class PreparedStrips:
     """The kernels of such a product, its shapes, strides and numbers fixed, for `threads` threads; `no_bias` stands for a bias
     where there is none, `turned` is the shape of a turned a."""
 
@@ -61,19 +80,21 @@ class PreparedHalves:
         bias: torch.Tensor | None,
         c: torch.Tensor,
         repeat: int,
-    ) -> PreparedHalves | None:
-        """For operands as the kernels take them; None where an address is no multiple of ALIGNMENT."""
-        if not aligned(a, b, c, bias):
+    ) -> PreparedStrips | None:
+        """For operands as the kernels take them; None where an address is no multiple of ALIGNMENT, and where another kernel
+        rounds the sums."""
+        if "combine" in call or not aligned(a, b, c, bias):
             return None
         turn: Resolved | None = None
         shape: tuple[int, ...] = ()
         numbers = _numbers(call, c, repeat)
         if "turn" in call:
-            shape = turned_shape(_tile(call), call.problem.m, call.problem.k)
+            shape = _turned_shape(call)
             rows = a.new_empty(shape)
             turn, a = call["turn"].prepared(a, rows), rows
         no_bias = None if call.problem.bias else bias
-        return cls(call["halves"].prepared(a, b, bias, c, *numbers), no_bias, torch.get_num_threads(), turn, shape)
+        product = call[_role(call)].prepared(a, b, bias, c, *numbers)
+        return cls(product, no_bias, torch.get_num_threads(), turn, shape)
 
     def run(self, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, c: torch.Tensor) -> bool:
         """Whether it could: computes c for operands of the first call's shapes, strides and types at any such address."""
