@@ -22,7 +22,8 @@ def lower_gemm(op: Gemm, site: Site) -> Any:
     """`tl.gemm(a, b, c, clear)` -> the target's tile product, or plain loops where the target offers none.
 
     Operands in global memory, unless the target takes them in place, on-chip operands that may leave their buffer, and a C that
-    shares storage with A or B are copied to on-chip tiles first; C is copied back.
+    shares storage with A or B are copied to on-chip tiles first; C is copied back. The report says why one is copied that the
+    target could take.
     """
     before: list[Any] = []
     after: list[Any] = []
@@ -39,7 +40,12 @@ def lower_gemm(op: Gemm, site: Site) -> Any:
         """A tensor's tile may leave it where the product is `bounded` there."""
         if site.on_chip(region):
             return site.ranges.inside(region)
-        return takes and bounded and _plain(region) and _may_leave(region, site)
+        if not takes:
+            return False
+        why = _obstacle(region, site) or ("" if bounded else f"it may end where {op.c.source.name} does not")
+        if why:
+            site.ctx.report.note(site.span, f"T.gemm: {region.source.name} is copied to an on-chip tile first, as {why}")
+        return not why
 
     if not usable(a, takes[0], ends.bound_a) or site.share_storage(a, c):
         loads, a = stage_in(a, site, f"{a.source.name}_tile")
@@ -133,19 +139,21 @@ def _least(a: Any, b: Any) -> Any:
     return a if same(a, b) else tir.min(a, b)
 
 
-def _plain(region: Any) -> bool:
-    """Whether a tensor's tile, its last two dimensions, has rows in one piece."""
-    strides = region.source.ty.strides
-    return not len(strides) or tile_ir.static(strides[-1]) == 1
-
-
-def _may_leave(region: Any, site: Site) -> bool:
-    """Whether a tensor's tile begins inside of it and leaves it at the ends of its last two dimensions at most, where zeros are
-    read."""
-    sizes = region.source.ty.shape
-    begins = all(site.ranges.proves(r.min >= 0) for r in region.region)
-    alone = all(site.ranges.below(r.min + r.extent - 1, size) for r, size in zip(region.region[:-2], sizes))
-    return begins and alone and region.source not in site.safe
+def _obstacle(region: Any, site: Site) -> str:
+    """Why a tensor's tile, its last two dimensions, is not taken where it lies; empty where it has rows in one piece, begins
+    inside of the tensor and leaves it at the ends of these dimensions at most, where zeros are read."""
+    strides, sizes = region.source.ty.strides, region.source.ty.shape
+    if len(strides) and tile_ir.static(strides[-1]) != 1:
+        return "its rows do not lie in one piece"
+    if region.source in site.safe:
+        return "it has a safe value"
+    for r in region.region:
+        if not site.ranges.proves(r.min >= 0):
+            return f"{r.min} >= 0 is not known (T.assume says so)"
+    for r, size in zip(region.region[:-2], sizes):
+        if not site.ranges.below(last := r.min + r.extent - 1, size):
+            return f"{last} < {size} is not known (T.assume says so)"
+    return ""
 
 
 def _operand(region: Any, row: int, col: int) -> tuple[Any, tuple[Any, ...], int, int]:

@@ -494,3 +494,35 @@ def test_steps_past_the_end_add_nothing():
         )
         kernel(a, b, c)
         np.testing.assert_allclose(c, a.astype("float64") @ b, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("facts", "notes"),
+    [
+        (lambda page, pages, row: (page >= 0) & (page < pages) & (row >= 0), []),
+        (lambda page, pages, row: (page >= 0) & (row >= 0), ["B is copied.*, as .*page.* < pages is not known"]),
+        (lambda page, pages, row: (page >= 0) & (page < pages), ["A is copied.*, as .*>= 0 is not known", "C is copied"]),
+    ],
+)
+def test_the_report_says_why_a_tile_is_copied(facts, notes):
+    """Which the product could have read where it lies, if more were known of its place."""
+    m, pages = T.dynamic("m"), T.dynamic("pages")
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((m, 64), "float32"),
+        B: T.Tensor((pages, 64, 64), "float32"),
+        table: T.Tensor((2,), "int32"),
+        C: T.Tensor((m, 64), "float32"),
+    ):
+        with T.Kernel(1):
+            page, row = table[0], table[1]
+            T.assume(facts(page, pages, row))
+            T.gemm(A[row : row + 64, 0:64], B[page, 0:64, 0:64], C[row : row + 64, 0:64], clear_accum=True)
+
+    module = lower(main, Target("cpu", "x86-64-v3"))
+    module.trace.text()
+    found = [note["text"] for note in module.context.report.to_json()["notes"] if note["text"].startswith("T.gemm")]
+    assert len(found) == len(notes)
+    for text, pattern in zip(found, notes):
+        assert re.match(f"T.gemm: {pattern}", text), text

@@ -8,16 +8,17 @@
 | --- | --- | --- |
 | bf16 x bf16 -> f32 with amx_bf16 | tdpbf16ps | A in place, B in pairs along K |
 | 8-bit integers -> int32 with amx_int8 | tdpbssd and relatives | A in place, B in quads along K |
-| f32, f64, int32, int64, same throughout | fma / mul + add | in place; B packed only if transposed |
+| f32, f64, int32, int64, same throughout | fma / mul + add | in place; B packed if transposed, or from a tensor for many rows |
 | bf16 x bf16 -> f32 with avx512_bf16 | vdpbf16ps | A in place, B in pairs along K |
 | 8-bit integers -> int32 with avx512_vnni | vpdpbusd | A in place, B in quads along K |
 | 8-bit integers -> int32 without, or few rows by a transposed B | vpmaddwd | both widened to int16, B in pairs |
 | other floats | f32 (f64 if one is) fma | converted to it |
 
 Of operands of one type and no groups, tiles of tensors are read in place, and written (`in_place`), as far as they are inside;
-a transposed B is turned into panels from there. Of bfloat16 in pairs or in tile registers A and B may lie in tensors, beside a C
-on chip; in pairs C, too, of bfloat16 as well: its sums are rounded as they are stored. The lines of C that a kernel will need,
-and those that the next round of the loop around reads of A and B, are fetched while it multiplies.
+a transposed B is turned into panels from there, one that many rows meet (`PACKED_ROWS`) copied. Of bfloat16 in pairs or in tile
+registers A and B may lie in tensors, beside a C on chip; in pairs C, too, of bfloat16 as well: its sums are rounded as they are
+stored. The lines of C that a kernel will need, and those that the next round of the loop around reads of A and B, are fetched
+while it multiplies.
 
 C of another type than the accumulator is converted before and rounded after, once per call. The kernels for the first two
 are in `tile_kernels.py` (the loops around them in `gemm_tiles.py` and `gemm_tiles_in_place.py`), the others in
