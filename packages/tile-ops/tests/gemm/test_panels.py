@@ -102,7 +102,13 @@ def test_what_is_not_a_number_stays_in_its_row_and_column():
 def test_steps_that_hold_k():
     depths = {k: configs.tile(Target("cpu", AMX), "float32", 1024, 1024, k).block_k for k in (32, 100, 256, 500, 700)}
     assert depths == {32: 64, 100: 128, 256: 256, 500: 512, 700: 512}
-    assert configs.tile(Target("cpu", "x86-64-v4"), "float32", 1024, 1024, 700).block_k == 256
+    of_level = {level: Target("cpu", f"x86-64-{level}") for level in ("v3", "v4")}
+    found = {
+        (level, n): configs.tile(of_level[level], "float32", 1024, n, 700).block_k
+        for level in of_level
+        for n in (1024, 1000)
+    }
+    assert found == {("v3", 1024): 256, ("v3", 1000): 256, ("v4", 1024): 256, ("v4", 1000): 512}
 
 
 def test_rows_for_all_threads():

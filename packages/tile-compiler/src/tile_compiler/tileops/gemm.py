@@ -44,7 +44,9 @@ def lower_gemm(op: Gemm, site: Site) -> Any:
             return False
         why = _obstacle(region, site) or ("" if bounded else f"it may end where {op.c.source.name} does not")
         if why:
-            site.ctx.report.note(site.span, f"T.gemm: {region.source.name} is copied to an on-chip tile first, as {why}")
+            site.ctx.report.note(
+                site.span, f"T.gemm: {region.source.name} is copied to an on-chip tile first, as {why}"
+            )
         return not why
 
     if not usable(a, takes[0], ends.bound_a) or site.share_storage(a, c):

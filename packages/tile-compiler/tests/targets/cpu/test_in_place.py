@@ -501,7 +501,10 @@ def test_steps_past_the_end_add_nothing():
     [
         (lambda page, pages, row: (page >= 0) & (page < pages) & (row >= 0), []),
         (lambda page, pages, row: (page >= 0) & (row >= 0), ["B is copied.*, as .*page.* < pages is not known"]),
-        (lambda page, pages, row: (page >= 0) & (page < pages), ["A is copied.*, as .*>= 0 is not known", "C is copied"]),
+        (
+            lambda page, pages, row: (page >= 0) & (page < pages),
+            ["A is copied.*, as .*>= 0 is not known", "C is copied"],
+        ),
     ],
 )
 def test_the_report_says_why_a_tile_is_copied(facts, notes):

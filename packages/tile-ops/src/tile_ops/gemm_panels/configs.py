@@ -26,16 +26,20 @@ class Tile:
 #: 1.01 to 1.02; of three rows in four that a tile has and C has not nothing is multiplied, but zeros are copied (128x1024x1024
 #: by 256 rows 0.92).
 HEIGHTS = (128, 256, 512)
-#: By level: columns of a panel, elements between the rows of A, and steps along k, the least that hold k, or the most. By 512
-#: steps 256x256x256 0.91 to 0.98 of the speed by 256, the others above 0.98 to 1.01; on a Xeon with AMX, whose second cache is
-#: twice as large, 256 steps 0.92 to 0.99.
+#: By level: columns of a panel, and elements between the rows of A.
 WIDTHS = {
     "x86-64-v3": (16, 8),
     "x86-64-v4": (32, 16),
     "x86-64-v4+bf16+vnni": (32, 16),
     "x86-64-v4+bf16+vnni+amx": (64, 16),
 }
-DEPTHS, DEPTHS_OF_AMX = (64, 128, 256), (64, 128, 256, 512)
+#: Steps along k, the least that hold k, or the most. By 512 steps 256x256x256 0.91 to 0.98 of the speed by 256, the others above
+#: 0.96 to 1.01.
+DEPTHS = (64, 128, 256)
+#: The same of a Xeon with AMX, whose second cache is twice as large (by 256 steps 0.92 to 0.99), and with AVX-512 where rows of C
+#: do not begin with a line of a cache, as each step reads and writes them: 1000x1000x1000 1.01 to 1.05 of the speed by 256 steps,
+#: 256x1000x1000 1.02 to 1.03, 300x768x1000 0.99 to 1.01; as AVX2 0.99 to 1.02.
+DEEP, LINE = (64, 128, 256, 512), 16
 #: Rows of C, columns of it, elements along k, and multiplications, from which on panels are worth their copies. By 4096 x 4096,
 #: of the speed by copied tiles, with AVX-512 and as AVX2 32 rows 0.98 and 0.95, 48 1.10 and 1.03, 64 1.14 and 1.04, 96 1.13 and
 #: 1.10, by a transposed matrix 72 rows 1.20 and 1.12, 96 1.17 and 1.17.
@@ -51,7 +55,7 @@ def tile(target: Target, dtype: str, m: int, n: int, k: int, threads: int = 1, b
     if dtype != "float32" or known is None or m < rows or n < columns or k < steps or batch * m * n * k < work:
         return None
     width, pad = known
-    depths = DEPTHS_OF_AMX if "amx" in target.arch.split("+") else DEPTHS
+    depths = DEEP if "amx" in target.arch.split("+") or (target.arch != "x86-64-v3" and n % LINE) else DEPTHS
     height = next((rows for rows in HEIGHTS if m <= rows), HEIGHTS[-1])
     panels = -(-n // width)
     while height > HEIGHTS[0] and -(-m // height) * -(-panels // PANELS) * batch < threads:
@@ -84,7 +88,7 @@ def panels_of_a_block(chosen: Tile, m: int, n: int, batch: int, threads: int) ->
 
 def shipped(target: Target) -> Iterator[KernelSpec]:
     """Of one matrix, or of as many on both sides; by b, by a transposed b and of a transposed a, on CPUs."""
-    found = [tile(target, "float32", m, 1 << 20, k) for m, k in product(HEIGHTS, DEPTHS_OF_AMX)]
+    found = [tile(target, "float32", m, n, k) for m, n, k in product(HEIGHTS, (1 << 20, (1 << 20) + 1), DEEP)]
     orders = ((False, False), (False, True), (True, False))
     for chosen, (transpose_a, transpose_b) in product(dict.fromkeys(filter(None, found)), orders):
         yield kernel(chosen, transpose_a, transpose_b, "each", "each")
