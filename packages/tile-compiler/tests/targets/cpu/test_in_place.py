@@ -206,7 +206,8 @@ def test_many_rows_share_panels(dtype, turn_a, turn_b):
     """Which are packed from B in its tensor, in whatever order it lies; fewer rows read a B that lies row by row."""
     few, many = (tiles_of_tensors(dtype, turn_a, turn_b, "step", tile=(rows, 40, 48)) for rows in (127, 128))
     assert ("tl.rows." in text_of(many), "tl.turn." in text_of(many)) == (not turn_b, turn_b)
-    assert "tl.rows." not in text_of(few)
+    large = tiles_of_tensors(dtype, turn_a, turn_b, "step", tile=(128, 520, 512))  # more than 2^20 bytes
+    assert "tl.rows." not in text_of(few) + text_of(large)
     kernel = tilelang.compile(many, target="cpu")
     for m, n, k in (*LEAVING, (128, 40, 48), (300, 85, 100)):
         rng = np.random.default_rng(m + n + k)

@@ -25,8 +25,9 @@ from .instructions.tile_multiply import TileMultiply
 Stmt = Any
 
 #: Rows from which on a B in a tensor is packed, though kernels could read it where it lies: its rows meet as many, and lie so far
-#: apart that they would share few lines of the caches.
-PACKED_ROWS = 128
+#: apart that they would share few lines of the caches. And bytes of a tile up to which: more would leave the second cache before
+#: they are read.
+PACKED_ROWS, PACKED_BYTES = 128, 1 << 20
 
 
 @dataclass(frozen=True)
@@ -255,7 +256,8 @@ class Emitter:
         """Statements, and `panel`, `b_k`, `b_padded` of `Prepared`."""
         spec, op, width = self.spec, self.op, self.width
         b, unit = spec.b, op.unit_bytes
-        if b.in_tensor and (op.group > 1 or b.row_dim == len(b.origin) - 1 or spec.m >= PACKED_ROWS):
+        many = spec.m >= PACKED_ROWS and spec.n * spec.k * unit <= PACKED_BYTES
+        if b.in_tensor and (op.group > 1 or b.row_dim == len(b.origin) - 1 or many):
             return self.panels_of_tensor()
         same = holds(b.dtype, op.b) or (self.flips and dtype_facts(b.dtype).bits <= 8)
         if b.in_tensor and not b.knows_stride(b.row_dim):  # read in place
