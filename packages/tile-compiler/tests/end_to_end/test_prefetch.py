@@ -51,11 +51,25 @@ def test_results_are_the_same(way, m, n):
 
 
 def test_a_cpu_fetches_each_row_from_an_address_inside():
-    """Of the region's rows, in bytes: 37 columns of two rows, and one element."""
+    """Of the region's rows, in lines: 37 columns of two rows, and one element; as bytes where these are many lines, or not known
+    before the call."""
     text = lower(sums(), Target("cpu", "x86-64-v3")).trace.text()
-    calls = re.findall(r'"tl\.fetch\.lines", (T\.address_of\(A\[.+\]\)), T\.int64\((\d+)\)\)', text)
-    assert {int(size) for _, size in calls} == {4, 37 * 4}
-    assert all("T.min(" in address and "T.max(" in address for address, _ in calls)
+    calls = re.findall(r'"tl\.fetch\.(\d+)", (T\.address_of\(A\[.+\]\))\)', text)
+    assert {int(lines) for lines, _ in calls} == {1, 3}
+    assert all("T.min(" in address and "T.max(" in address for _, address in calls)
+
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def long_rows(A: T.Tensor((4, n), "float32")):
+        with T.Kernel(1, threads=32):
+            T.prefetch(A[0, 0:1000])
+            T.prefetch(A[1, 0 : n - 3])
+
+    text = lower(long_rows, Target("cpu", "x86-64-v3")).trace.text()
+    sizes = re.findall(r'"tl\.fetch\.lines", T\.address_of\(A\[.+?\]\), (.+)\)', text)
+    assert len(sizes) == 2
+    assert "T.int64(4000)" in sizes
 
 
 @pytest.mark.parametrize("target", ["cuda -arch=sm_90a", "hip -mcpu=gfx942"])

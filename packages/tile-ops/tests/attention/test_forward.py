@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -132,11 +133,12 @@ def test_blocks_that_stay(monkeypatch, run_as, agrees):
 
 
 def test_tiles_of_a_cpu_fit_what_there_is_and_are_all_shipped():
-    """Large ones not where the last tile would be mostly empty, or cores without one."""
+    """Large ones not where the last tile would be mostly empty, or threads without one."""
 
-    def tiles(batch, tokens, keys=None, level="x86-64-v3", dtype=torch.float32, **mask):
+    def tiles(batch, tokens, keys=None, level="x86-64-v3", dtype=torch.float32, threads=1, **mask):
         q, k = (torch.empty(batch, n, 8, 64, dtype=dtype) for n in (tokens, keys or tokens))
-        spec = plan(AttentionProblem.of(q, k, k, **mask), Target("cpu", level)).kernels[0][1]
+        problem = replace(AttentionProblem.of(q, k, k, **mask), threads=threads)
+        spec = plan(problem, Target("cpu", level)).kernels[0][1]
         assert spec in shipped_there[level]
         arguments = dict(spec.arguments)
         return arguments["block_M"], arguments["block_N"]
@@ -145,20 +147,25 @@ def test_tiles_of_a_cpu_fit_what_there_is_and_are_all_shipped():
     shipped_there = {level: set(configs.shipped(Target("cpu", level))) for level in levels}
     assert {tiles(1, n) for n in (1, 16)} == {(16, 16)}
     assert tiles(1, 17) == tiles(9, 1, 32) == (32, 32)
-    assert [tiles(1, n, 4000)[0] for n in (1, 2, 5, 9, 17, 40, 49)] == [1, 4, 8, 16, 24, 24, 64]
+    assert [tiles(1, n, 4000)[0] for n in (1, 2, 5, 9, 17, 40, 49)] == [1, 4, 8, 16, 20, 40, 64]
+    assert [tiles(1, n)[0] for n in (128, 256, 257, 300, 512)] == [128, 256, 48, 64, 256]
+    assert [tiles(1, 1024, threads=threads)[0] for threads in (1, 16, 32, 64, 128)] == [256, 256, 256, 128, 64]
     assert [tiles(1, 64, keys)[1] for keys in (33, 512, 513)] == [64, 64, 128]
-    assert [tiles(4, 1024), tiles(4, 512), tiles(1, 256), tiles(9, 257)] == [(256, 128), (256, 64), (64, 64), (64, 64)]
-    assert [tiles(4, n, causal=True) for n in (1024, 4096)] == [(128, 128), (256, 128)]
-    assert tiles(4, 1024, level=levels[1], causal=True) == (256, 128)
+    assert [tiles(4, 1024), tiles(4, 512), tiles(9, 257)] == [(256, 128), (256, 64), (48, 64)]
+    assert [tiles(4, n, causal=True) for n in (256, 1024, 4096)] == [(64, 64), (128, 128), (256, 128)]
+    assert tiles(1, 1 << 20, causal=True)[0] == 256, "without a look at each of its rows"
+    assert tiles(4, 1024, level=levels[1], causal=True) == (128, 128)
     registers = {"level": levels[1], "dtype": torch.bfloat16}
     assert [tiles(1, n, 400, **registers) for n in (1, 2, 3, 40, 64)] == [
         (1, 64),
         (2, 64),
         (4, 128),
-        (48, 128),
+        (40, 128),
         (64, 128),
     ]
-    assert [tiles(4, 512, **registers), tiles(1, 20, **registers)] == [(256, 128), (32, 32)]
+    assert [tiles(4, n, **registers) for n in (256, 512, 1024)] == [(256, 256), (256, 256), (256, 128)]
+    assert [tiles(1, n, causal=True, **registers) for n in (256, 512, 1024)] == [(128, 128), (128, 128), (256, 128)]
+    assert tiles(1, 20, **registers) == (32, 32)
 
 
 def test_a_query_on_a_cpu_does_not_depend_on_the_others():

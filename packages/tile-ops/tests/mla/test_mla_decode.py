@@ -84,8 +84,17 @@ def test_a_warp_has_the_same_rows_of_scores_and_output(run_as):
     assert "float largest[4];" in resolve(spec, explained.target).kernel.get_kernel_source()
 
 
+@pytest.fixture
+def many_threads():
+    """More than a test has sequences."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(12)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("anywhere", ["cpu", "hip -mcpu=gfx942"], indirect=True)
-def test_parts_of_a_sequence(anywhere, ran, close):
+def test_parts_of_a_sequence(anywhere, many_threads, ran, close):
     """The shortest sequences leave parts without keys; their empty parts must weigh nothing."""
     arguments = operands((5, 300, 0, 512), columns=32)
     assert "part" in {kernel.role for kernel in tile_ops.explain(tile_ops.mla_decode, *arguments, scale=SCALE).kernels}
@@ -213,13 +222,45 @@ def test_parts_fill_the_device_and_no_more():
     assert parts(1, 1024) == 4
 
 
+def test_blocks_and_parts_of_a_cpu_are_as_many_as_its_threads():
+    """Few threads have large blocks and no parts, which cost; many have smaller ones rather than nothing to do."""
+    target = Target("cpu", "x86-64-v3")
+    specs = set(shipped(target))
+
+    def planned(heads, threads, tokens=2048, batch=1):
+        problem = DecodeProblem(batch, heads, 512, 64, 64, 4096, tokens // 64, "float32", threads=threads)
+        found = plan(problem, target)
+        assert {spec for _, spec in found.kernels} <= specs
+        return dict(found.kernels[0][1].arguments)["block_h"], dict(found.numbers)["parts"]
+
+    assert [planned(heads, 1) for heads in (1, 16, 17, 40, 128, 200)] == [
+        (16, 1),
+        (16, 1),
+        (32, 1),
+        (64, 1),
+        (128, 1),
+        (128, 1),
+    ]
+    assert [planned(128, threads) for threads in (2, 8, 16, 32, 64, 256)] == [
+        (128, 2),
+        (128, 8),
+        (64, 8),
+        (32, 8),
+        (16, 8),
+        (16, 8),
+    ]
+    assert planned(128, 64, batch=64) == (128, 1)
+    assert planned(128, 64, tokens=65536)[0] == 128
+    assert planned(128, 64, tokens=65536)[1] > 50
+
+
 @pytest.mark.parametrize(
     "target", [Target("cpu", "x86-64-v3"), Target("cuda", "sm_80"), Target("hip", "gfx942")], ids=str
 )
 def test_few_kernels_are_shipped(target):
     specs = list(dict.fromkeys(shipped(target)))
     assert {spec.function for spec in specs} == {"decode", "decode_part", "combine"}
-    assert len(specs) <= (21 if target.kind == "cpu" else 10)
+    assert len(specs) <= (27 if target.kind == "cpu" else 10)
 
 
 def test_hopper_ships_pairs_and_what_serves_caches_at_any_address():

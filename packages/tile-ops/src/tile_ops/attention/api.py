@@ -8,7 +8,7 @@ import torch
 
 from tile_ops.again import offer
 from tile_ops.autocast import floats
-from tile_ops.kernel import target_of
+from tile_ops.kernel import target_of, threads_of
 from tile_ops.operator import Operator
 from tile_ops.registration import operation
 
@@ -20,6 +20,7 @@ FLASH_ATTENTION = Operator(
     AttentionProblem.of,
     plan,
     lambda q, k, v, *, sinks=None, **_: target_of(q, k, v, sinks),
+    lambda q, *_, **__: threads_of(q),
     autocast=floats,
 )
 

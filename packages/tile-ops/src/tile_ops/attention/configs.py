@@ -78,14 +78,19 @@ SECTIONS = (16, 32)
 #: Tiles that are counted for it at most.
 COUNTED = 1 << 13
 
-#: What a CPU takes for many queries: each tile of keys is packed once for all of them. 1024 tokens, 4 heads of 128 on one
-#: core of a Sapphire Rapids, GFLOP/s: bfloat16 170 against 128 by 64 x 64, float32 70 against 61 (22 November 2026).
-MANY_QUERIES = 256
-#: With a causal mask half of a tile that the diagonal crosses is for nothing: 0.9 of the time of 256 queries with AVX2, up to so
-#: many tokens.
-MANY_QUERIES_CAUSAL, MANY_TOKENS = 128, 2048
-#: Up to how many queries a CPU's tile has how many, as all of a tile are computed; there are 64 behind the last.
-FEW_QUERIES = ((1, 1), (4, 4), (8, 8), (16, 16), (24, 24), (32, 32), (48, 24))
+#: How long a CPU takes for a query of a tile of so many, of what it takes of the largest, with vectors and by tile registers:
+#: each tile of keys is packed once for all queries of it, and a tile of few has rows that fill no register. All of a tile are
+#: computed. Kernels in turns on one thread, of torch's speed by 256, 128, 64, 32 queries: EPYC with AVX-512, heads of 256, 256
+#: tokens float32 2.27, 2.17, 2.08, 1.84, bfloat16 4.37, 4.06, 3.85, 3.38, as AVX2 1.24, 1.22, 1.18, 1.08; Intel Xeon with
+#: AMX float32 1.08, 1.02, 0.93, 0.78, bfloat16 0.99, 0.90, 0.75, 0.66; few tokens by 512 keys, heads of 64: 40 by 40, 48, 24
+#: queries EPYC 2.12, 1.83, 1.62, bfloat16 4.14, 3.62, 3.24, AVX2 1.29, 1.11, 1.03, Xeon 1.21, 1.06, 0.91, bfloat16 1.68, 1.57,
+#: 1.21; 17 by 20 and 24 1.81, 1.58; 3.25, 2.87; 1.08, 0.95; 1.10, 1.00; 1.53, 1.46 (27 November 2026).
+COST = {1: 11.0, 4: 4.0, 8: 2.4, 16: 1.5, 20: 1.35, 24: 1.3, 32: 1.24, 40: 1.18, 48: 1.14, 64: 1.11}
+COST |= {128: 1.05, 256: 1.0}
+COST_IN_REGISTERS = {1: 14.0, 2: 9.0, 4: 5.6, 8: 3.6, 16: 2.4, 20: 2.1, 24: 2.0, 32: 1.66, 40: 1.55, 48: 1.45, 64: 1.32}
+COST_IN_REGISTERS |= {128: 1.13, 256: 1.0}
+#: Queries of a call that the choice looks at.
+LOOKED_AT = 1 << 14
 #: The tile's keys for so few of them, and its queries.
 FEW_KEYS = (16, 32)
 #: Up to how many keys a CPU's tiles have 64. More of them gain nothing there, and cost what a mask leaves out: causal 128 tokens
@@ -93,12 +98,14 @@ FEW_KEYS = (16, 32)
 #: that a query's result has nothing to do with how many others there are, of more than 8.
 SOME_KEYS = 512
 #: By tile registers tiles have so many keys, however many there are, but for as few queries as go another way
-#: (targets/cpu/gemm.py of the compiler), and those of up to 48 queries all of them. Of torch's speed as kernels in turns, Intel
-#: Xeon with AMX, heads of 128, 96, 64: 512 tokens by 256x64, 256x128 0.81, 0.92, causal by 64x64, 64x128 1.27, 1.25, 256 by
-#: 64x64, 64x128 1.09, 1.21, 17 by 512 keys by 24x64, 24x128 1.21, 1.42, 40 by 24x64, 48x64, 48x128 1.03, 1.48, 1.54; 1, 2 by
-#: 1024 by 64, 128 keys 1.02, 0.93; 2.00, 1.93 (in registers 0.50, 1.03).
+#: (targets/cpu/gemm.py of the compiler). Of torch's speed as kernels in turns, Intel Xeon with AMX, heads of 128, 96, 64: 512
+#: tokens by 256x64, 256x128 0.81, 0.92, causal by 64x64, 64x128 1.27, 1.25, 256 by 64x64, 64x128 1.09, 1.21, 17 by 512 keys by
+#: 24x64, 24x128 1.21, 1.42; 1, 2 by 1024 by 64, 128 keys 1.02, 0.93; 2.00, 1.93 (in registers 0.50, 1.03).
 KEYS_IN_REGISTERS, MOST_QUERIES_BESIDE_REGISTERS = 128, 2
-FEW_IN_REGISTERS = ((1, 1), (2, 2), *FEW_QUERIES[1:-1], (48, 48))
+#: Where more queries than so many all see up to SOME_KEYS keys, a tile has twice as many keys, as one step or two are all: 256
+#: tokens with heads of 256 0.94 and 0.99 of torch's speed, with heads of 96 1.08 and 1.11, 512 tokens 0.94 and 1.00; 1024 tokens
+#: 0.99 and 0.98, 40 by 512 keys 1.68 and 1.64.
+FEW_IN_REGISTERS = 64
 #: Queries of a tile for sequences of any lengths, by the longest; their keys are 64 whatever the lengths, so that a sequence's
 #: result has nothing to do with those of others.
 PACKED_QUERIES = (16, 32)
@@ -106,9 +113,6 @@ PACKED_QUERIES = (16, 32)
 #: Elements between the rows of a tile of values that the product reads in place, a line of the cache: a panel of rows a power of
 #: two apart has too few places in the first cache. 2 to 4 % with AVX2 (cpu.md); not measured elsewhere.
 PAD = 16
-
-#: Blocks that a CPU has at least before they grow, for its cores.
-CPU_BLOCKS = 16
 
 #: float32 takes no tensor core: tiles that fit every GPU's shared memory.
 FLOAT32 = Tiles(256, 32, 32, 0, 128)
@@ -118,7 +122,7 @@ def plan(problem: AttentionProblem, target: Target) -> Plan:
     """One kernel for all shapes of a head dimension, a type and a mask; on a CPU for few tokens another."""
     tiles, source = choose(problem.dim, problem.dim_v, problem.dtype, target)
     if target.kind == "cpu":
-        tiles, source = _of_a_cpu(problem, tiles, target), "measured: FEW_QUERIES in attention/configs.py"
+        tiles, source = _of_a_cpu(problem, tiles, target), "measured: COST in attention/configs.py"
     if row := _staying(problem, target):
         return _by_blocks_that_stay(problem, tiles, row)
     spec = forward(problem, tiles, target)
@@ -127,17 +131,21 @@ def plan(problem: AttentionProblem, target: Target) -> Plan:
 
 
 def _of_a_cpu(problem: AttentionProblem, tiles: Tiles, target: Target) -> Tiles:
-    """The table's tiles, smaller where they would be mostly empty, with more queries where there are many."""
+    """The table's tiles, with the keys that the number of keys calls for and the queries that take least time."""
     if (side := _least(problem.keys)) is not None:
         return replace(tiles, block_M=side, block_N=side)
-    block_N = 64 if problem.keys <= SOME_KEYS else tiles.block_N
+    some = problem.keys <= SOME_KEYS
+    block_N = 64 if some else tiles.block_N
     registers = _in_registers(problem, target)
     if registers:
-        block_N = 64 if problem.tokens <= MOST_QUERIES_BESIDE_REGISTERS else KEYS_IN_REGISTERS
-    few = [rows for most, rows in (FEW_IN_REGISTERS if registers else FEW_QUERIES) if problem.tokens <= most]
-    many = max(problem.dim, problem.dim_v) <= tiles.up_to == 128 and not few
-    queries = _many_queries(problem, target) if many else None
-    return replace(tiles, block_M=few[0] if few else queries or tiles.block_M, block_N=block_N)
+        wide = some and problem.mask == "full" and problem.tokens > FEW_IN_REGISTERS
+        block_N = KEYS_IN_REGISTERS * (2 if wide else 1)
+        if problem.tokens <= MOST_QUERIES_BESIDE_REGISTERS:
+            block_N = 64
+    cost = COST_IN_REGISTERS if registers else COST
+    return replace(
+        tiles, block_M=min(cost, key=lambda rows: _work(problem, rows, block_N) * cost[rows]), block_N=block_N
+    )
 
 
 def _in_registers(problem: AttentionProblem, target: Target) -> bool:
@@ -150,15 +158,16 @@ def _least(keys: int) -> int | None:
     return next((side for side in FEW_KEYS if keys <= side), None)
 
 
-def _many_queries(problem: AttentionProblem, target: Target) -> int | None:
-    """Queries of a larger tile, if it computes few rows that are none (of the last block) and leaves each core some blocks."""
-    causal = problem.mask == "causal" and "amx" not in target.arch
-    if causal and problem.keys <= SOME_KEYS:
-        return None
-    rows = MANY_QUERIES_CAUSAL if causal and problem.tokens <= MANY_TOKENS else MANY_QUERIES
-    blocks = -(-problem.tokens // rows)
-    fits = blocks * rows <= 1.15 * problem.tokens and blocks * problem.heads * problem.batch >= CPU_BLOCKS
-    return rows if fits else None
+def _work(problem: AttentionProblem, rows: int, block_N: int) -> float:
+    """What tiles of `rows` queries by `block_N` keys compute, in products of a query and `block_N` keys, and what threads wait
+    for those that have one more of them."""
+    past = problem.keys - problem.tokens
+    steps = 0
+    for row in range(0, min(problem.tokens, LOOKED_AT), rows):
+        end = max(min(row + rows + past + problem.right, problem.keys), 0)
+        steps += max(-(-end // block_N) - max(row + past - problem.left, 0) // block_N, 0)
+    tiles = max(-(-problem.tokens // rows) * problem.heads * problem.batch, 1)
+    return steps * rows * (-(-tiles // problem.threads) * problem.threads / tiles)
 
 
 def _staying(problem: AttentionProblem, target: Target) -> Staying | None:
@@ -292,8 +301,11 @@ def _all_of_a_cpu(call: AttentionProblem, tiles: Tiles, target: Target, function
         return
     yield from (replace(tiles, block_M=side, block_N=side) for side in FEW_KEYS)
     registers = _in_registers(call, target)
-    sizes = dict.fromkeys([*(rows for _, rows in (FEW_IN_REGISTERS if registers else FEW_QUERIES)), tiles.block_M])
-    if tiles.up_to == 128:
-        sizes |= dict.fromkeys([MANY_QUERIES] + [MANY_QUERIES_CAUSAL] * (call.mask == "causal"))
-    for rows, keys in product(sizes, dict.fromkeys((64, KEYS_IN_REGISTERS if registers else tiles.block_N))):
-        yield replace(tiles, block_M=rows, block_N=keys)
+    keys = (
+        (64, KEYS_IN_REGISTERS, *([2 * KEYS_IN_REGISTERS] * (call.mask == "full")))
+        if registers
+        else (64, tiles.block_N)
+    )
+    for rows, some in product(COST_IN_REGISTERS if registers else COST, dict.fromkeys(keys)):
+        if some <= KEYS_IN_REGISTERS or rows > FEW_IN_REGISTERS // 4:
+            yield replace(tiles, block_M=rows, block_N=some)

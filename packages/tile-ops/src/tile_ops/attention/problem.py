@@ -12,6 +12,7 @@ import torch
 
 from tile_ops.dtypes import name_of, repair
 from tile_ops.errors import WrongDtype, WrongShape, WrongValue
+from tile_ops.kernel import threads_of
 
 DTYPES = ("float16", "bfloat16", "float32")
 LARGEST_DIM = 256
@@ -24,7 +25,7 @@ UNLIMITED = 1 << 29
 class AttentionProblem:
     """`tokens` queries of `heads` heads over `keys` keys of `heads_kv` heads, `batch` times; values have `dim_v` elements.
 
-    Query i sees the keys from i + past - left to i + past + right, past = keys - tokens.
+    Query i sees the keys from i + past - left to i + past + right, past = keys - tokens. `threads` share the work on a CPU.
     """
 
     batch: int
@@ -40,6 +41,7 @@ class AttentionProblem:
     scale: float
     softcap: float | None
     sinks: bool
+    threads: int = 1
 
     @classmethod
     def of(
@@ -75,7 +77,7 @@ class AttentionProblem:
         left, right = sides("flash_attention", causal, window)
         scale, softcap = factors("flash_attention", dim, scale, softcap)
         shape = (batch, tokens, keys, heads, heads_kv, dim, v.shape[3])
-        return cls(*shape, dtype, left, right, scale, softcap, sinks is not None)
+        return cls(*shape, dtype, left, right, scale, softcap, sinks is not None, threads_of(q))
 
     @property
     def mask(self) -> str:

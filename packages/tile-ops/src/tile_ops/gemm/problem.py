@@ -8,6 +8,7 @@ import torch
 
 from tile_ops.dtypes import name_of, repair
 from tile_ops.errors import WrongDtype, WrongShape, WrongStride, WrongValue
+from tile_ops.kernel import threads_of
 
 from .operands import operands, result_shape
 
@@ -89,11 +90,6 @@ class GemmProblem:
 def depends(a: torch.Tensor, *_: object, **__: object) -> tuple[bool, int]:
     """What a problem holds beside its operands."""
     return allows_tf32(a), threads_of(a)
-
-
-def threads_of(a: torch.Tensor) -> int:
-    """Threads that a product on a CPU has; it is the same one by any number of them."""
-    return torch.get_num_threads() if a.is_cpu else 1
 
 
 def allows_tf32(a: torch.Tensor, *_: object, **__: object) -> bool:

@@ -99,6 +99,11 @@ def target_of(*tensors: torch.Tensor | None) -> Target:
     return _target(device.type, device.index, execution, named)
 
 
+def threads_of(x: torch.Tensor) -> int:
+    """Threads among which a call on this tensor is shared out, if it lies on a CPU."""
+    return torch.get_num_threads() if x.is_cpu else 1
+
+
 @cache
 def _target(kind: str, index: int | None, execution: str, named: str) -> Target:
     if execution == "emulate":

@@ -8,7 +8,7 @@ import torch
 
 from tile_ops.again import offer
 from tile_ops.autocast import floats
-from tile_ops.kernel import target_of
+from tile_ops.kernel import target_of, threads_of
 from tile_ops.operator import Operator
 from tile_ops.registration import operation
 
@@ -20,6 +20,7 @@ MLA_DECODE = Operator(
     DecodeProblem.of,
     plan,
     lambda q_nope, q_rope, cache, block_table, lengths, **_: target_of(q_nope, q_rope, cache, block_table, lengths),
+    lambda q_nope, *_, **__: threads_of(q_nope),
     autocast=floats,
 )
 
@@ -49,8 +50,9 @@ def mla_decode(
     once. A sequence of length 0 gives 0 and -inf. Cache rows past a length may hold anything, NaN too; lengths past the
     table's end are cut there. Entries of block_table past a sequence's pages are not read.
 
-    Deterministic: no atomics. Few sequences are cut into parts whose number follows from batch, heads and columns, so
-    that a result may differ in its last bits between batches of different sizes, never with its neighbours' values.
+    Deterministic: no atomics. Few sequences are cut into parts whose number follows from batch, heads and columns, on a CPU
+    also from the number of threads, so that a result may differ in its last bits between batches of different sizes, never
+    with its neighbours' values.
     No backward. Raises WrongShape, WrongDtype, WrongStride, WrongValue, WrongDevice.
 
     Source: DeepSeek-AI, DeepSeek-V2, 2024, section 2.1; parts after Dao et al., Flash-Decoding, 2023.

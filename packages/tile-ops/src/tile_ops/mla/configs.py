@@ -43,14 +43,14 @@ CONFIGS = (Config(32, 32, 1, threads=128), Config(16, 32, 2), Config(16, 32, 1),
 #: float32, which takes no tensor core; the last one fits the 64 KiB of gfx942 with rows of 576.
 FLOAT32 = (Config(16, 16, 1), Config(8, 16, 1))
 #: On a CPU, by heads: a tile of the cache is packed once for all of a block's. 0.56 to 0.65 of the time of 32 for 16 heads, 0.9
-#: for 128 (AVX2, float32; bfloat16 0.7 and 0.94).
-CPU = (Config(16, 64, 1), Config(32, 64, 1), Config(64, 64, 1))
+#: for 128 (AVX2, float32; bfloat16 0.7 and 0.94). 128 heads in float32 by 128, 64, 32, 16, of torch's speed: EPYC with AVX-512
+#: 2.33, 2.26, 2.07, 1.73, Intel Xeon 1.08, 0.99, 0.84, 0.65.
+CPU = (Config(16, 64, 1), Config(32, 64, 1), Config(64, 64, 1), Config(128, 64, 1))
 
-#: Multiprocessors of the usual device: A100, A10, L40, H100/H200, MI300X.
+#: Multiprocessors of the usual device: A100, A10, L40, H100/H200, MI300X. A CPU has its threads, as parts cost: 128 heads by 2048
+#: keys in float32 on one thread, in 1, 2, 4, 8 parts, of torch's speed: EPYC 2.33, 2.31, 2.25, 2.16, Intel Xeon 1.08, 1.05, 1.02,
+#: 0.96.
 PROCESSORS = {"sm_80": 108, "sm_86": 72, "sm_89": 142, "sm_90a": 132, "gfx942": 304}
-#: Blocks that keep any CPU busy.
-CPU_BLOCKS = 64
-
 PART = 256  # tokens, the least that is worth a block of its own
 MOST_PARTS = 64
 
@@ -59,7 +59,8 @@ def plan(problem: DecodeProblem, target: Target) -> Plan:
     """One kernel if the heads of the batch fill the device, else parts of the keys and a kernel that combines them."""
     config = _config(problem, target)
     blocks = problem.batch * -(-problem.heads // config.block_h)
-    parts = _parts(blocks, problem.columns * problem.page, _processors(target))
+    processors = problem.threads if target.kind == "cpu" else PROCESSORS.get(target.arch, 108)
+    parts = _parts(blocks, problem.columns * problem.page, processors)
     shape: dict[str, Any] = {"dtype": problem.dtype, "dim": problem.dim, "rope": problem.rope, "page": problem.page}
     if config.pairs:
         names, source = ("decode_pairs", "decode_pairs_part"), "rule: PAIRS and PART in mla/configs.py"
@@ -87,9 +88,11 @@ def plan(problem: DecodeProblem, target: Target) -> Plan:
 def shipped(target: Target) -> Iterator[KernelSpec]:
     """512 + 64 in pages of 64 tokens, as DeepSeek's models and their servers have it; with parts and without, at any
     address."""
-    dtypes = ("float16", "bfloat16", "float32") if target.kind == "cpu" else ("float16", "bfloat16")
-    for dtype, heads, batch, aligned in product(dtypes, (16, 32, 128), (1, 1024), (True, False)):
-        problem = DecodeProblem(batch, heads, 512, 64, 64, 1, 1024, dtype, aligned)
+    dtypes, heads, threads = ("float16", "bfloat16"), [16, 32, 128], [1]
+    if target.kind == "cpu":
+        dtypes, heads, threads = (*dtypes, "float32"), [c.block_h for c in CPU], [1, 64]
+    for dtype, count, batch, aligned, shared in product(dtypes, heads, (1, 1024), (True, False), threads):
+        problem = DecodeProblem(batch, count, 512, 64, 64, 1, 1024, dtype, aligned, shared)
         yield from (spec for _, spec in plan(problem, target).kernels)
 
 
@@ -97,7 +100,7 @@ def _config(problem: DecodeProblem, target: Target) -> Config:
     limit = target.shared_memory
     row = problem.dim + problem.rope
     if target.kind == "cpu":
-        found = next((c for c in CPU if problem.heads <= c.block_h), CPU[-1])
+        found = _of_a_cpu(problem)
     elif problem.dtype == "float32":
         found = next((c for c in FLOAT32 if c.bytes(row, 4) <= limit), FLOAT32[-1])
     elif target.arch == "sm_90a" and _fits_pairs(problem) and PAIRS.bytes(row) <= limit:
@@ -114,19 +117,27 @@ def _config(problem: DecodeProblem, target: Target) -> Config:
     return replace(found, block_n=block_n)
 
 
+def _of_a_cpu(problem: DecodeProblem) -> Config:
+    """The least that holds all heads, or the most; smaller ones where threads would be without work."""
+    most = _most_parts(problem.columns * problem.page)
+    fits = [c for c in CPU if problem.heads > c.block_h // 2] or [CPU[0]]
+    busy = (c for c in reversed(fits) if problem.batch * -(-problem.heads // c.block_h) * most >= problem.threads)
+    return next(busy, CPU[0])
+
+
 def _fits_pairs(problem: DecodeProblem) -> bool:
     """Halves of a latent are whole panels of 64 columns and one instruction wide, tiles lie in one page."""
     widths = problem.rope == 64 and problem.dim % 128 == 0 and problem.dim <= 512
     return problem.aligned and widths and problem.page % PAIRS.block_n == 0
 
 
-def _processors(target: Target) -> int:
-    return CPU_BLOCKS if target.kind == "cpu" else PROCESSORS.get(target.arch, 108)
+def _most_parts(tokens: int) -> int:
+    return min(MOST_PARTS, -(-tokens // PART))
 
 
 def _parts(blocks: int, tokens: int, processors: int) -> int:
     """The least number of parts with which the last wave of blocks is nearly as full as it can be."""
-    most = min(MOST_PARTS, -(-tokens // PART))
+    most = _most_parts(tokens)
     if not blocks or most <= 1:
         return 1
 

@@ -8,6 +8,7 @@ import torch
 
 from tile_ops.dtypes import name_of, repair
 from tile_ops.errors import WrongDtype, WrongShape, WrongStride, WrongValue
+from tile_ops.kernel import threads_of
 
 DTYPES = ("float16", "bfloat16", "float32")
 BULK = 16  # bytes: where bulk copies begin (PTX ISA, "cp.async.bulk.tensor")
@@ -17,7 +18,7 @@ ALIGNMENT = 16  # of page sizes and head dimensions: what a matrix instruction t
 @dataclass(frozen=True)
 class DecodeProblem:
     """`columns` pages of `page` tokens for each of `batch` sequences; rows of `dim` + `rope` elements. `aligned`: the cache
-    and the queries begin at multiples of 16 bytes."""
+    and the queries begin at multiples of 16 bytes. `threads` share the work on a CPU."""
 
     batch: int
     heads: int
@@ -28,6 +29,7 @@ class DecodeProblem:
     columns: int
     dtype: str
     aligned: bool = True
+    threads: int = 1
 
     @classmethod
     def of(
@@ -91,7 +93,7 @@ class DecodeProblem:
         # Queries that are not contiguous are copied, and copies are aligned.
         read = [cache, *(q for q in (q_nope, q_rope) if q.is_contiguous())]
         aligned = all(tensor.data_ptr() % BULK == 0 for tensor in read)
-        return cls(batch, heads, dim, rope, page, pages, block_table.shape[1], dtype, aligned)
+        return cls(batch, heads, dim, rope, page, pages, block_table.shape[1], dtype, aligned, threads_of(q_nope))
 
     @property
     def has_keys(self) -> bool:

@@ -279,7 +279,8 @@ def layer_norm_long(dtype, block_rows, block_columns):
 def layer_norm_cached(dtype, block_rows, block_columns):
     """For CPUs: rows of any length, read as often as needed while a cache holds them, in pieces whose sums stay in registers.
 
-    What a row is written with brings the next one of the block's and adds it up: memory is read while there is work.
+    What a row is written with adds up the next one of the block's, and fetches the one after it: memory is read while there is
+    work.
     """
     m, n, kept = T.dynamic("m, n, kept")
 
@@ -302,6 +303,7 @@ def layer_norm_cached(dtype, block_rows, block_columns):
 
     @T.macro
     def write_and_add(X, weight, bias, Y, row, column, count, origin, mean, scale, next_origin, sums):
+        T.prefetch(X[row + 2, column : column + count])
         for j in T.Parallel(count):
             rest = T.cast(X[row, column + j], "float32") - origin - mean
             Y[row, column + j] = rest * scale * weight[column + j] + bias[column + j]
@@ -427,7 +429,8 @@ def softmax_long(dtype, block_rows, block_columns):
 
 
 def softmax_cached(dtype, longest, block_columns):
-    """For CPUs: rows of up to `longest` elements, whose exponentials a cache holds until their sum is known."""
+    """For CPUs: rows of up to `longest` elements, whose exponentials a cache holds until their sum is known. Exponentials leave
+    memory idle: meanwhile the next row is fetched, and the place of the result."""
     m, n = T.dynamic("m"), T.dynamic("n")
 
     @T.macro
@@ -436,7 +439,9 @@ def softmax_cached(dtype, longest, block_columns):
             largest[j] = T.max(largest[j], T.cast(X[row, column + j], "float32"))
 
     @T.macro
-    def exponentiate(X, row, column, count, maximum, kept, sums):
+    def exponentiate(X, Y, row, column, count, maximum, kept, sums):
+        T.prefetch(X[row + 1, column : column + count])
+        T.prefetch(Y[row, column : column + count])
         for j in T.Parallel(count):
             kept[column + j] = T.exp(T.cast(X[row, column + j], "float32") - maximum)
             sums[j] += kept[column + j]
@@ -463,9 +468,9 @@ def softmax_cached(dtype, longest, block_columns):
             maximum = T.alloc_var("float32", init=total[0])
             T.clear(sums)
             for k in T.serial(pieces):
-                exponentiate(X, row, k * block_columns, block_columns, maximum, kept, sums)
+                exponentiate(X, Y, row, k * block_columns, block_columns, maximum, kept, sums)
             if last < n:
-                exponentiate(X, row, last, n - last, maximum, kept, sums)
+                exponentiate(X, Y, row, last, n - last, maximum, kept, sums)
             T.reduce_sum(sums, total)
             scale = T.alloc_var("float32", init=1 / total[0])
             for k in T.serial(pieces):

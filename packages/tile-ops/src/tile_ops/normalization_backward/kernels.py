@@ -127,16 +127,22 @@ def _gradient(DY, weight, row, column, h, activation):
     return dy
 
 
-def norm_backward_cached(dtype, block_columns, centered, activation):
+def norm_backward_cached(dtype, block_columns, centered, activation, fetched=""):
     """For CPUs: rows one after the other, each read as often as needed while a cache holds it, in pieces whose sums stay in
     registers. A part has neighbouring rows, and its sums lie in Partial, (1 or 2, parts, n) or (0, parts, n), from the
-    beginning. Rows: (0, m) for RMSNorm."""
+    beginning. Rows: (0, m) for RMSNorm.
+
+    `fetched`: "result", the place of a row's result is fetched while the row is summed; "all", the next row is, too, while the
+    result is written.
+    """
     m, n, kinds, parts, kept = T.dynamic("m, n, kinds, parts, kept")
     last = 1 if centered else 0  # kind of sums
 
     @T.macro
-    def add(X, weight, DY, row, column, count, mean, squares, dots, sums):
+    def add(X, weight, DY, DX, row, column, count, mean, squares, dots, sums):
         """`dots` but for the factor r, which RMSNorm's `squares` tell."""
+        if fetched:
+            T.prefetch(DX[row, column : column + count])
         for j in T.Parallel(count):
             rest = T.cast(X[row, column + j], "float32") - mean
             if not centered:
@@ -155,6 +161,9 @@ def norm_backward_cached(dtype, block_columns, centered, activation):
 
     @T.macro
     def finish(X, weight, DY, Partial, DX, part, row, column, count, mean, scale, along, across, summed):
+        if fetched == "all":
+            T.prefetch(X[row + 1, column : column + count])
+            T.prefetch(DY[row + 1, column : column + count])
         for j in T.Parallel(count):
             h = _normed(X, row, column + j, mean, scale)
             g = _gradient(DY, weight, row, column + j, h, activation)
@@ -209,9 +218,9 @@ def norm_backward_cached(dtype, block_columns, centered, activation):
                 T.clear(squares)
                 T.clear(dots)
                 for k in T.serial(pieces):
-                    add(X, weight, DY, row, k * block_columns, block_columns, mean, squares, dots, sums)
+                    add(X, weight, DY, DX, row, k * block_columns, block_columns, mean, squares, dots, sums)
                 if end < n:
-                    add(X, weight, DY, row, end, n - end, mean, squares, dots, sums)
+                    add(X, weight, DY, DX, row, end, n - end, mean, squares, dots, sums)
                 if centered:
                     T.reduce_sum(sums, total)
                     across = total[0] / n

@@ -12,6 +12,7 @@ from typing import Any
 from tvm import tirx as tir
 
 from tile_compiler.context import Ahead, Fetch
+from tilelang.ir import tile_ir
 
 from .llvm_text import Function, Value
 
@@ -87,11 +88,22 @@ def power_of_two(least: int) -> int:
 
 def fetched(piece: Fetch) -> Any:
     """The statement that fetches a piece of memory into the second cache."""
+    size = tile_ir.static(piece.size)
+    if size is not None and size <= MOST_LINES * LINE:
+        return tir.Evaluate(tir.call_extern("void", f"tl.fetch.{-(-size // LINE)}", piece.address))
     return tir.Evaluate(tir.call_extern("void", "tl.fetch.lines", piece.address, piece.size))
 
 
-def _fetch(name: str, what: str) -> Function:
-    """`void tl.fetch.lines(ptr at, i64 bytes)`: the lines from that of `at` on."""
+def _fetch(name: str, count: str) -> Function:
+    """`void tl.fetch.4(ptr at)`: four lines from that of `at` on, where a call would have the loop around give up its registers;
+    `void tl.fetch.lines(ptr at, i64 bytes)`: any number of them."""
+    if count != "lines":
+        f = Function(name, "void", [("at", "ptr")])
+        f.block("entry")
+        for line in range(int(count)):
+            f.fetch(f.anywhere(f.args[0], f.const("i64", line * LINE)), level=2)
+        f.ret()
+        return f
     f = Function(name, "void", [("at", "ptr"), ("bytes", "i64")], inline=False)
     at, size = f.args
     f.block("entry")
