@@ -86,6 +86,24 @@ def quantized(device: str) -> Iterator[Case]:
         )
 
 
+def quantized_bfloat16(device: str) -> Iterator[Case]:
+    """The same in bfloat16, up to a short prompt."""
+    n, dtype = 4096, torch.bfloat16
+    for (format, group), m in product((("uint4", 128), ("nf4", 64), ("int4", 32)), (1, 4, 8, 16, 32, 64, 256)):
+        w = tile_ops.quantize(torch.randn(n, n, dtype=dtype), format=format, group_size=group)
+        options = {"scales": w.scales, "zeros": w.zeros, "format": format, "group_size": group}
+        x, weights = torch.randn(m, n, dtype=dtype), dequantize(w.packed, **options).to(dtype)
+        yield Case(
+            "quantized_bfloat16",
+            f"dequant_matmul bfloat16 {format} in groups of {group} {m}x{n}x{n}",
+            dtype,
+            lambda x=x, w=w, options=options: tile_ops.dequant_matmul(x, w.packed, **options),
+            lambda x=x, weights=weights: x @ weights.T,
+            float(w.packed.nbytes + w.scales.nbytes) + 4.0 * m * n,
+            2.0 * m * n * n,
+        )
+
+
 def weight_gradients(device: str) -> Iterator[Case]:
     """Products of a transposed matrix, by which layers learn: m, k, n."""
     for dtype, (m, k, n) in product(DTYPES, ((1024, 512, 1024), (256, 2048, 1024))):
@@ -328,6 +346,7 @@ FAMILIES: tuple[Callable[[str], Iterator[Case]], ...] = (
     small_products,
     halves,
     quantized,
+    quantized_bfloat16,
     weight_gradients,
     small_norms,
     large_norms,

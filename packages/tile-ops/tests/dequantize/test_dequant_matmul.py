@@ -11,10 +11,12 @@ import torch
 import tile_compiler
 import tile_ops
 import tilelang
-from tile_ops.dequantize import configs, kernels, reference
+from tile_ops.dequantize import api, configs, kernels, reference
 from tile_ops.dequantize.formats import FORMATS, unpack
 from tile_ops.dequantize.problem import DequantProblem
 from tile_ops.dequantize.weights import QuantizedWeight
+from tile_ops.dequantize_cpu import configs as cpu
+from tile_ops.dequantize_cpu import kernels as cpu_kernels
 from tile_ops.errors import WrongDtype, WrongShape, WrongStride, WrongValue
 from tile_ops.kernel import KernelSpec, Target, resolve, target_of
 from tile_ops.prebuild import ARCHS
@@ -79,7 +81,7 @@ def test_many_tokens_of_bfloat16(ran, close):
 def test_steps_on_a_cpu(ran, close, monkeypatch, format):
     """Whole steps and what is left of a row, groups of several vectors and of less than one; tokens, and rows of W, that fill
     no tile."""
-    monkeypatch.setattr(configs, "_codes", lambda target: {1: 1024, 2: 1024, 4: 1024, 8: 512})
+    monkeypatch.setattr(cpu, "_codes", lambda target: {1: 1024, 2: 1024, 4: 1024, 8: 512})
     for m, group in ((1, 512), (2, 128), (4, 32), (7, 64)):
         check(ran, close, m, 140, 2 * 1024 + 160, format, group)
     for m, group in ((9, 32), (70, 512), (20, 1024)):
@@ -92,16 +94,60 @@ def test_steps_on_a_cpu(ran, close, monkeypatch, format):
 def test_codes_are_looked_up_in_registers_of_a_cpu(arch, m):
     problem = DequantProblem(m, 512, 8192, "nf4", 128, "float16", "float16", False, False)
     spec = dict(configs.plan(problem, Target("cpu", arch)).kernels)["product"]
-    func = getattr(kernels, spec.function)(**dict(spec.arguments))
+    func = getattr(cpu_kernels, spec.function)(**dict(spec.arguments))
     asm = tile_compiler.lower(func, tilelang.target.Target("cpu", arch)).asm()
     wide = "%zmm" if arch.startswith("x86-64-v4") else "%ymm"
     assert sum("vperm" in line and wide in line for line in asm.splitlines()) >= 8  # each of a word's codes
 
 
+@pytest.mark.cpu("its own kernels")
+@pytest.mark.parametrize("registers", [False, True], ids=["vectors", "tiles"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("format", ["uint4", "int4", "uint1", "int2", "fp4"])
+def test_pairs_on_a_cpu(request, registers, dtype, format, ran, close):
+    """Steps and tiles that are not whole, groups of a word and of several steps, tokens of one tile and of two."""
+    if registers:
+        request.getfixturevalue("in_registers")(api.DEQUANT_MATMUL, api._dequant_matmul)
+    elif "bf16" not in target_of(torch.empty(1)).arch:
+        pytest.skip("this machine multiplies no pairs of bfloat16")
+    for m, n, k, group in (
+        (5, 140, 1184, 128),
+        (16, 130, 1024, 64),
+        (64 if registers else 13, 70, 2144, 1024),
+        (9, 16, 96, -1),
+    ):
+        x, w = torch.zeros(m, k, dtype=dtype), random_weight(n, k, format, group, dtype)
+        _, product = tile_ops.explain(tile_ops.dequant_matmul, x, w.packed, **arguments(w)).kernels
+        assert product.spec.function == "product_pairs"
+        check(ran, close, m, n, k, format, group, dtype, bias=m == 5)
+
+
+def test_what_is_held_exactly_goes_by_pairs():
+    """float16, which is two of bfloat16, by tables that it holds; groups of 32 where they are worth it; no bytes."""
+
+    def planned(m, format, group=128, dtype="float16", arch="x86-64-v4+bf16+vnni"):
+        problem = DequantProblem(m, 512, 8192, format, group, dtype, "float32", False, False)
+        return dict(configs.plan(problem, Target("cpu", arch)).kernels)["product"].function == "product_pairs"
+
+    assert [planned(m, "uint4") for m in (4, 5, 16, 17)] == [False, True, True, False]
+    assert planned(8, "fp4")
+    assert not planned(8, "nf4")
+    assert not planned(8, "bnb_fp4")
+    assert not planned(16, "int4", 32)
+    assert not planned(8, "uint4", arch="x86-64-v4")
+    assert not planned(16, "int4", 0, "int8")
+    assert planned(8, "nf4", 32, "bfloat16")
+    tiles = "x86-64-v4+bf16+vnni+amx"
+    assert [planned(m, "int4", 32, arch=tiles) for m in (8, 9, 64, 65)] == [False, True, True, False]
+    assert planned(1000, "int2", arch=tiles)
+    assert not planned(1000, "nf4", arch=tiles)
+
+
 def test_tokens_enough_to_decode_first(way, ran, close, monkeypatch):
     """In panels of 256 rows, the last of which is smaller: two or three. Also where the bias has another type than the result."""
-    monkeypatch.setattr(configs, "MANY", 20)
-    monkeypatch.setattr(configs, "PANEL", 256 * 2 * 96)
+    for there, name in ((configs, "MANY"), (cpu, "MANY"), (cpu, "MANY_PAIRS")):
+        monkeypatch.setattr(there, name, 20)
+    monkeypatch.setattr(configs, "PANEL", dict.fromkeys(configs.PANEL, 256 * 2 * 96))
     n = 516 if way in ("cpu", "cuda") else 260  # not emulated
     check(ran, close, 20, n, 96, "uint4", 32, bias=True)
     x, w = torch.zeros(20, 96).half(), random_weight(n, 96, "uint4", 32)

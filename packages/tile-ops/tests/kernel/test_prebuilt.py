@@ -204,6 +204,27 @@ def test_the_text_of_a_kernel_is_its_function_and_what_that_names(monkeypatch):
     spec_module.source_digest.cache_clear()
 
 
+def test_the_text_of_a_kernel_holds_that_of_functions_of_other_families(monkeypatch):
+    made = "from tile_ops.other.kernels import helper as of_other, unused\n\n\ndef made():\n    return of_other()\n"
+    helper, unused = "def helper():\n    return 1\n", "def unused():\n    return 2\n"
+
+    def digests(*other: str) -> tuple[str, str]:
+        texts = {"family": made, "other": "\n\n".join(other)}
+        monkeypatch.setattr(spec_module, "text_of", lambda family: texts[family].encode())
+        spec_module.source_digest.cache_clear()
+        spec_module.text_digest.cache_clear()
+        return KernelSpec.of("family", "made").source_digest(), spec_module.text_digest("family")
+
+    spec_module = importlib.import_module("tile_ops.kernel.spec")
+    source, text = digests(helper, unused)
+    assert digests(helper.replace("1", "3"), unused)[0] != source
+    found = digests(helper, unused.replace("2", "3"))
+    assert found[0] == source
+    assert found[1] != text, "so that the function is looked at"
+    spec_module.source_digest.cache_clear()
+    spec_module.text_digest.cache_clear()
+
+
 def test_where_the_texts_are_the_same_no_function_is_looked_for(installed, monkeypatch):
     """And where they are not, the kernel's own text counts."""
     path = installed(["sm_80"])

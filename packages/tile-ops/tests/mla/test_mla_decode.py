@@ -54,6 +54,15 @@ def anywhere(request, run_as):
     run_as(request.param, any_gpu=True)
 
 
+@pytest.fixture
+def many_threads():
+    """More than a test has sequences."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(12)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize(
     ("heads", "page"), [(40, 32), pytest.param(10, 16, marks=pytest.mark.full)], ids=["32 heads", "16 heads"]
 )
@@ -62,7 +71,7 @@ def test_agrees_with_the_reference(anywhere, ran, close, heads, page):
 
 
 @pytest.mark.parametrize(("columns", "role"), [(3, "decode"), (32, "part")])
-def test_what_is_no_number_reaches_its_sequence(ran, columns, role):
+def test_what_is_no_number_reaches_its_sequence(many_threads, ran, columns, role):
     """NaN of a query its head, of a key all heads of its sequence."""
     nope, rope, *rest, table, lengths = operands((37, 48, 40), columns=columns)
     nope[0, 2, 5] = rest[0][table[1, 1], 4, 6] = float("nan")
@@ -82,15 +91,6 @@ def test_a_warp_has_the_same_rows_of_scores_and_output(run_as):
     spec = explained.kernels[0].spec
     assert dict(spec.arguments)["block_h"] == 32
     assert "float largest[4];" in resolve(spec, explained.target).kernel.get_kernel_source()
-
-
-@pytest.fixture
-def many_threads():
-    """More than a test has sequences."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(12)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("anywhere", ["cpu", "hip -mcpu=gfx942"], indirect=True)

@@ -12,7 +12,7 @@ import torch
 from tile_ops.again import offer
 from tile_ops.autocast import floats
 from tile_ops.gemm import matmul
-from tile_ops.kernel import Resolved, target_of
+from tile_ops.kernel import Resolved, target_of, threads_of
 from tile_ops.operator import Operator
 from tile_ops.registration import operation
 
@@ -33,6 +33,7 @@ DEQUANT_MATMUL = Operator(
     DequantProblem.of,
     plan,
     lambda x, weight, *, scales, zeros=None, bias=None, **_: target_of(x, weight, scales, zeros, bias),
+    lambda x, *_, **__: threads_of(x),
     autocast=_autocast,
 )
 
@@ -68,10 +69,12 @@ def dequant_matmul(
     in int32, and the result is float32 unless `out_dtype` says otherwise.
 
     Products on matrix instructions round W to x's type, others do not (`explain` tells which run); for 1024 tokens and
-    more W is decoded before, by rows that take at most 128 MB, on a GPU twice that. Sums are in float32, the result is
-    rounded once. Results repeat bit for bit; a token's result may depend on how many there are, as the kernel does. Empty
-    tensors give an empty result, or the bias where k is 0. x and bias have gradients (weights that are frozen below adapters);
-    that of x decodes all of W. Raises WrongShape, WrongDtype, WrongStride, WrongValue, WrongDevice.
+    more W is decoded before, by rows that take at most 128 MB, on a GPU twice that (on a CPU that multiplies pairs of
+    bfloat16 for 65 tokens of it and more, 8 MB). Such a CPU takes the zero point and what holds a code off the sums, where an
+    infinite x gives NaN. Sums are in float32, the result is rounded once. Results repeat bit for bit; a token's result may
+    depend on how many there are, as the kernel does. Empty tensors give an empty result, or the bias where k is 0. x and bias
+    have gradients (weights that are frozen below adapters); that of x decodes all of W. Raises WrongShape, WrongDtype,
+    WrongStride, WrongValue, WrongDevice.
 
     Sources: Frantar et al., GPTQ, 2022; Dettmers et al., QLoRA, 2023; OCP Microscaling Formats 1.0.
     """
@@ -113,20 +116,21 @@ def _dequant_matmul(
         return out
     splits, temporary = call.numbers.get("splits", 1), []
     columns, words = "columns" in call, "deal" in call or call["product"].spec.function == "words"
+    more: tuple[torch.Tensor, ...] = ()  # operands beside x
     if columns:
-        words, per, depth = True, problem.k // weight.view(torch.uint32).shape[1], call.numbers["words"]
-        turned = x.new_empty((-(-problem.k // (per * depth)), per, depth, m), dtype=torch.float32)
-        call.run("columns", rows, turned, views=lambda x, y: (x.view(m, -1), y))
-        rows = turned
-        temporary.append(rows)
+        words, given = True, rows
+        rows, *rest = _empty_columns(call.numbers, x, problem.k // weight.view(torch.uint32).shape[1], problem)
+        more = tuple(rest)
+        call.run("columns", given, rows, *more, views=lambda x, *ys: (x.view(m, -1), *ys))
+        temporary += [rows, *more]
     elif "deal" in call:
         dealt = torch.empty_like(rows)
         call.run("deal", rows, dealt, views=_dealt)
         rows = dealt
         temporary.append(rows)
-    views = partial(_product_views, columns, words)
+    views = partial(_product_views, "pairs" if more else "columns" if columns else "rows", words, m)
     if splits == 1:
-        call.run("product", rows, weight, *codes, bias_or_none(bias, x.dtype, x.device), out, views=views)
+        call.run("product", rows, *more, weight, *codes, bias_or_none(bias, x.dtype, x.device), out, views=views)
     else:
         sums = x.new_empty((splits, m, n), dtype=torch.float32)
         call.run("product", rows, weight, *codes, bias_or_none(None, x.dtype, x.device), sums, views=views)
@@ -137,15 +141,29 @@ def _dequant_matmul(
     return out
 
 
-def _product_views(
-    columns: bool, words: bool, rows: torch.Tensor, weight: torch.Tensor, *rest: torch.Tensor
+def _empty_columns(
+    numbers: dict[str, int], x: torch.Tensor, per: int, problem: DequantProblem
 ) -> tuple[torch.Tensor, ...]:
-    """As `product` takes them: rows as a matrix, or columns (steps, columns of a step, m); codes as words or bytes; the result,
-    or its parts, (parts, m, n)."""
-    *codes, out = rest
-    rows = rows.flatten(1, 2) if columns else rows.view(-1, rows.shape[-1])
-    m, n = rows.shape[-1] if columns else rows.shape[0], out.shape[-1]
-    return rows, weight.view(torch.uint32) if words else weight, *codes, out.view(-1, m, n)
+    """What `columns` makes of x for weights of `per` codes to a word: columns of float32, or of pairs, with their sums."""
+    steps = -(-problem.k // (per * numbers["words"]))
+    if "span" not in numbers:
+        return (x.new_empty((steps, per, numbers["words"], problem.m), dtype=torch.float32),)
+    span, tokens = numbers["span"], numbers["tokens"]
+    rows, blocks = steps * (numbers["words"] // span), -(-problem.m // tokens)
+    pairs = x.new_empty((rows, per // 2, span, 2, blocks, numbers["copies"], tokens), dtype=torch.bfloat16)
+    return pairs, x.new_empty((rows, blocks, tokens), dtype=torch.float32)
+
+
+def _product_views(kind: str, words: bool, m: int, rows: torch.Tensor, *rest: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """As `product` takes them: "rows" as a matrix; "columns", (steps, columns of a step, m), or those of "pairs" beside their
+    sums; codes as words or bytes; the result, or its parts, (parts, m, n)."""
+    *more, weight, scales, zeros, table, bias, out = rest
+    if kind == "rows":
+        rows = rows.view(-1, rows.shape[-1])
+    else:
+        rows = rows.flatten(1, 2) if kind == "columns" else rows.flatten(4).flatten(1, 3)
+    codes = (weight.view(torch.uint32) if words else weight, scales, zeros, table, bias)
+    return rows, *more, *codes, out.view(-1, m, out.shape[-1])
 
 
 def _words(x: torch.Tensor) -> torch.Tensor:

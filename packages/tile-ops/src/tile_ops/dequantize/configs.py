@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from itertools import product
 from math import ceil, inf
 
+from tile_ops.dequantize_cpu import configs as cpu
 from tile_ops.gemm.configs import plan as dense
 from tile_ops.gemm.problem import GemmProblem
 from tile_ops.kernel import KernelSpec, Target
@@ -40,7 +41,7 @@ TILES = {
     ("sm_90a", 128): Tile(128, 128, 3),
     **{("cuda", tokens): Tile(128, 128, stages) for tokens, stages in ((16, 4), (32, 4), (64, 3), (128, 2))},
     **{("hip", tokens): Tile(128, 128, 2 if tokens < 128 else 1) for tokens in TOKENS},  # 64 KB of shared memory
-    **{("cpu", tokens): Tile(64, 128, 2) for tokens in TOKENS},
+    **{("cpu", tokens): Tile(64, 128, 2) for tokens in TOKENS},  # of int8
 }
 #: The same for int8 activations, and for codes that are looked up.
 INT8_TILES = {("sm_90a", 8): Tile(64, 512, 4), ("gfx942", 128): Tile(128, 128, 2)}
@@ -65,23 +66,15 @@ ONE_INT8 = {
     512: {"block_N": 8, "block_W": 512, "threads": 128},
     0: {"block_N": 8, "block_W": 128, "threads": 32},
 }
-#: Tokens that a CPU multiplies by vectors of words, the least that holds all, with the codes of a row in a step: long pieces,
-#: as memory gives them faster, and fewer for more tokens, whose x fills the caches. More tokens go through a product of
-#: float32. 4096 x 4096 in uint4, a core of an EPYC with AVX-512, by 4096, 2048, 1024, 512 codes, ms: 4 tokens 2.3, 1.3, 1.6,
-#: 2.1, 8 tokens 8.8, 6.5, 2.3, 2.9 (3.7 by that product), 16 tokens 18.7, 15.6, 9.2, 5.6 (3.6).
-WORDS = {1: 4096, 2: 4096, 4: 2048, 8: 1024}
-#: Without AVX-512, whose registers hold the sums of more: 4 tokens in nf4 6 ms so, 8 ms by that product.
-WORDS_OF_AVX2 = {1: 4096, 2: 4096, 4: 2048}
-#: Tokens of a tile of the product of float32, and codes of a row in a step.
-COLUMNS = (8, 16, 32, 64)
-STEP_CODES = 512
 #: Tokens from which W is decoded into memory and multiplied by the dense kernel: on the H200 decoding 16384 x 16384 took
 #: 205 us, and 128 tokens more 117 us by `product`, 90 us by the dense kernel.
 MANY = 1024
-#: Rows of W that a block decodes, by kind. Measured on the H200, 28672 x 8192 in uint4: 1 row 162 us, 2 rows 148, 4 151, 8 155.
-ROWS = {"cpu": 1, "cuda": 2, "hip": 2}
-#: Bytes of decoded rows that are held at a time: large enough to keep the dense kernel's tiles many.
-PANEL = 128 << 20
+#: Rows of W that a GPU's block decodes. Measured on the H200, 28672 x 8192 in uint4: 1 row 162 us, 2 rows 148, 4 151, 8 155.
+ROWS = 2
+#: Bytes of decoded rows that are held at a time: large enough to keep the dense kernel's tiles many, on a CPU small enough for
+#: its caches (48 tokens of bfloat16 by 4096 x 4096 by 4, 8, 32 MB 6.2, 5.6, 5.4 ms, and 19 where the system gives 32 MB of fresh
+#: memory for each call).
+PANEL = {"cpu": 8 << 20, "cuda": 128 << 20, "hip": 128 << 20}
 #: For int8 on a CPU: tokens of a tile that multiplies by planes of codes, its rows of W and columns of a step. 4096 x 4096 in
 #: int2, a core of an EPYC with AVX-512, ms: 1, 4, 8, 16 tokens 0.29, 0.69, 1.2, 1.3 (by `product_int8` for 16 tokens 2.0); 64
 #: tokens 3.9 (by tiles of 64 3.6).
@@ -104,15 +97,10 @@ def plan(problem: DequantProblem, target: Target) -> Plan:
         tokens = _tokens(problem.m, target)
         why = f"{tokens} tokens in a tile of integer matrix instructions, weights decoded in registers"
         return Plan.of({"product": _product_int8(problem, False, _arguments(problem, target, tokens))}, why, SOURCE)
-    if target.kind == "cpu" and problem.m <= (most := max(_codes(target))):
-        why = f"at most {most} tokens: vectors of words"
-        return Plan.of({"product": _words(problem, target)}, why, SOURCE)
-    if problem.m >= MANY:
+    if problem.m >= (cpu.many(problem, target) if target.kind == "cpu" else MANY):
         return _in_two(problem, target)
     if target.kind == "cpu":
-        steps = _steps(problem, target, STEP_CODES)
-        why = "weights decoded to float32, tile by tile"
-        return Plan.of(_by_float32(problem, steps), why, SOURCE, words=steps["block_W"])
+        return cpu.plan(problem, target)
     tokens = _tokens(problem.m, target)
     splits = _splits(problem, target, tokens)
     dealt = _dealt(problem, target, tokens)
@@ -129,7 +117,7 @@ def plan(problem: DequantProblem, target: Target) -> Plan:
 
 def _in_two(problem: DequantProblem, target: Target) -> Plan:
     """Panels of rows of W are decoded, each of as many rows as the others up to a multiple of 256, and multiplied."""
-    panels = -(-2 * problem.n * problem.k // PANEL)
+    panels = -(-2 * problem.n * problem.k // PANEL[target.kind])
     panel = -(-problem.n // panels // 256) * 256
     same = problem.dtype == problem.out_dtype
     product = GemmProblem(
@@ -146,9 +134,10 @@ def _in_two(problem: DequantProblem, target: Target) -> Plan:
         bias=(problem.dtype if same else "float32") if problem.bias else None,
         activation=None,
         tf32=False,
+        threads=problem.threads,
     )
     chosen = dense(product, target)
-    why = f"{MANY} tokens and more: W decoded in panels of {panel} rows, then {chosen.why}"
+    why = f"many tokens: W decoded in panels of {panel} rows, then {chosen.why}"
     return Plan.of({"decode": _decode(problem, target), **dict(chosen.kernels)}, why, SOURCE, panel=panel)
 
 
@@ -168,6 +157,7 @@ def plan_backward(problem: DequantProblem, target: Target) -> Plan:
         bias=None,
         activation=None,
         tf32=False,
+        threads=problem.threads,
     )
     chosen = dense(product, target)
     why = f"all of W decoded, then {chosen.why}"
@@ -221,21 +211,10 @@ def _dealt(problem: DequantProblem, target: Target, tokens: int) -> bool:
     return problem.n * problem.k / 2 >= DEALT_BYTES.get((target.arch, tokens), inf)
 
 
-def _common(problem: DequantProblem) -> dict[str, Scalar]:
-    kind = FORMATS[problem.format]
-    return {
-        "dtype": problem.dtype,
-        "scale_dtype": kind.scale or problem.dtype,
-        "bits": kind.bits,
-        "signed": kind.signed,
-        "group": problem.group,
-        "zeros": problem.zeros,
-        "table": kind.table is not None,
-    }
-
-
 def _decode(problem: DequantProblem, target: Target) -> KernelSpec:
-    return KernelSpec.of("dequantize", "decode", None, **_common(problem), rows=ROWS[target.kind], block_W=256)
+    if target.kind == "cpu":
+        return cpu.decode(problem)
+    return KernelSpec.of("dequantize", "decode", None, **problem.codes(), rows=ROWS, block_W=256)
 
 
 def _product(problem: DequantProblem, target: Target, tokens: int, split: bool, dealt: bool) -> KernelSpec:
@@ -244,7 +223,7 @@ def _product(problem: DequantProblem, target: Target, tokens: int, split: bool, 
         "dequantize",
         "product",
         {"tl.disable_staying_blocks": True} if target.arch == "sm_90a" else None,  # the table's figures are without
-        **_common(problem),
+        **problem.codes(),
         out_dtype="float32" if split else problem.out_dtype,
         copies=COPIES.get(target.arch, 0) if looked_up else 0,
         dealt=dealt,
@@ -289,57 +268,14 @@ def _sum(problem: DequantProblem) -> KernelSpec:
     return KernelSpec.of("dequantize", "sum_splits", dtype=problem.dtype, out_dtype=problem.out_dtype)
 
 
-def _words(problem: DequantProblem, target: Target) -> KernelSpec:
-    tokens, codes = next(item for item in _codes(target).items() if item[0] >= problem.m)
-    return KernelSpec.of(
-        "dequantize",
-        "words",
-        None,
-        **_common(problem),
-        out_dtype=problem.out_dtype,
-        tokens=tokens,
-        block_N=128,
-        **_steps(problem, target, codes),
-    )
-
-
-def _codes(target: Target) -> dict[int, int]:
-    return WORDS_OF_AVX2 if target.arch == "x86-64-v3" else WORDS
-
-
-def _by_float32(problem: DequantProblem, steps: dict[str, int]) -> dict[str, KernelSpec]:
-    tokens = next((t for t in COLUMNS if t >= problem.m), COLUMNS[-1])
-    columns = KernelSpec.of(
-        "dequantize",
-        "columns",
-        None,
-        dtype=problem.dtype,
-        per=32 // FORMATS[problem.format].bits,
-        block_M=tokens,
-        block_W=steps["block_W"],
-    )
-    product = KernelSpec.of(
-        "dequantize",
-        "product_float32",
-        None,
-        **_common(problem),
-        out_dtype=problem.out_dtype,
-        block_M=tokens,
-        block_N=128,
-        **steps,
-    )
-    return {"columns": columns, "product": product}
-
-
-def _steps(problem: DequantProblem, target: Target, codes: int) -> dict[str, int]:
-    """Words of a step of so many codes, and of a vector: as many as a register holds."""
-    bits = FORMATS[problem.format].bits
-    return {"block_W": codes * bits // 32, "lanes": 16 if target.arch.startswith("x86-64-v4") else 8}
-
-
 #: Formats with the group of their scales that wheels hold kernels for, and rows of x that together meet every tile.
 SHIPPED = (("uint4", 128), ("int4", 128), ("nf4", 64), ("fp4", 64), ("mxfp4", 32))
-SHIPPED_ROWS = (*WORDS, *TOKENS, MANY)
+SHIPPED_ROWS = (1, 2, 4, *TOKENS, MANY)
+
+
+def shipped_problems() -> Iterator[tuple[str, int, str]]:
+    """Formats, their groups, and types of x that wheels hold kernels for."""
+    return ((name, group, dtype) for (name, group), dtype in product(SHIPPED, ("float16", "bfloat16")))
 
 
 def shipped(target: Target) -> Iterator[KernelSpec]:
@@ -348,7 +284,7 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
     rounds = 256 * PROCESSORS.get(target.arch, 108)  # rows that are whole rounds of blocks, for which k is not split
     problems = [
         DequantProblem(m, n, k, name, group, dtype, dtype, name == "uint4", False)
-        for m, (name, group), dtype in product(SHIPPED_ROWS, SHIPPED, ("float16", "bfloat16"))
+        for m, (name, group, dtype) in product(SHIPPED_ROWS, shipped_problems())
         for n, k in ((512, 8192), (rounds, 2048), (4096, 32768), (rounds, 8192))  # x is dealt for the last two
     ]
     problems += [

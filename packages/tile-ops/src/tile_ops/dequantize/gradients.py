@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tile_ops.gemm import matmul
-from tile_ops.kernel import target_of
+from tile_ops.kernel import target_of, threads_of
 from tile_ops.operator import Operator
 from tile_ops.registration import operation
 
@@ -22,6 +22,7 @@ DEQUANT_MATMUL_BACKWARD = Operator(
     DequantProblem.of_gradient,
     plan_backward,
     lambda dy, weight, *, scales, zeros, **_: target_of(dy, weight, scales, zeros),
+    lambda dy, *_, **__: threads_of(dy),
 )
 
 

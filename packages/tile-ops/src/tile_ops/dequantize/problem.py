@@ -8,6 +8,8 @@ import torch
 
 from tile_ops.dtypes import name_of
 from tile_ops.errors import WrongDtype, WrongShape, WrongStride, WrongValue
+from tile_ops.kernel import threads_of
+from tile_ops.kernel.spec import Scalar
 
 from .formats import FORMATS, Format
 
@@ -21,7 +23,8 @@ WORD = 32  # bits of what kernels read weights in; a row of k weights is whole w
 
 @dataclass(frozen=True)
 class DequantProblem:
-    """(m, k) times the transposed (n, k): `group` weights of a row have one scale, 0: all of them."""
+    """(m, k) times the transposed (n, k): `group` weights of a row have one scale, 0: all of them. `threads` share the work on a
+    CPU."""
 
     m: int
     n: int
@@ -32,6 +35,7 @@ class DequantProblem:
     out_dtype: str
     zeros: bool
     bias: bool
+    threads: int = 1
 
     @classmethod
     def of(
@@ -45,6 +49,7 @@ class DequantProblem:
         group_size: int,
         bias: torch.Tensor | None = None,
         out_dtype: torch.dtype | None = None,
+        threads: int | None = None,
     ) -> DequantProblem:
         """Raises WrongShape, WrongDtype, WrongStride, WrongValue."""
         if format not in FORMATS:
@@ -91,9 +96,8 @@ class DequantProblem:
         out = name_of(result_dtype(x, out_dtype))
         rows = x.numel() // k if k else x.shape[:-1].numel()
         whole = group >= k
-        return cls(
-            rows, n, k, format, 0 if whole else group, name_of(x.dtype), out, zeros is not None, bias is not None
-        )
+        types, given = (name_of(x.dtype), out), (zeros is not None, bias is not None)
+        return cls(rows, n, k, format, 0 if whole else group, *types, *given, threads or threads_of(x))
 
     @classmethod
     def of_gradient(
@@ -118,7 +122,21 @@ class DequantProblem:
             raise WrongDtype(f"dequant_matmul: the gradient is {dy.dtype}; expected float16 or bfloat16: dy.half()")
         k = weight.shape[1] * FORMATS[format].per_byte
         x = torch.empty((*dy.shape[:-1], k), dtype=dy.dtype, device="meta")
-        return cls.of(x, weight, scales=scales, zeros=zeros, format=format, group_size=group_size)
+        options = {"scales": scales, "zeros": zeros, "format": format, "group_size": group_size}
+        return cls.of(x, weight, **options, threads=threads_of(dy))
+
+    def codes(self) -> dict[str, Scalar]:
+        """What a kernel is told of x's type and of the weights."""
+        kind = FORMATS[self.format]
+        return {
+            "dtype": self.dtype,
+            "scale_dtype": kind.scale or self.dtype,
+            "bits": kind.bits,
+            "signed": kind.signed,
+            "group": self.group,
+            "zeros": self.zeros,
+            "table": kind.table is not None,
+        }
 
 
 def result_dtype(x: torch.Tensor, out_dtype: torch.dtype | None) -> torch.dtype:

@@ -59,18 +59,23 @@ def text_of(family: str) -> bytes:
 
 @cache
 def text_digest(family: str) -> str:
-    """sha256 of a family's `kernels.py`."""
-    return hashlib.sha256(text_of(family)).hexdigest()
+    """sha256 of a family's `kernels.py`, and of those that it takes functions of."""
+    digest = hashlib.sha256(text_of(family))
+    for other in sorted({other for other, _ in _borrowed(ast.parse(text_of(family))).values()}):
+        digest.update(text_digest(other).encode())
+    return digest.hexdigest()
 
 
 @cache
 def source_digest(family: str, function: str) -> str:
     """sha256 of what of a family's `kernels.py` writes this kernel: the function, what it names in that file, and so on, and
-    all that defines no name (imports). A change of another kernel's function is none of this one. Such files import
-    nothing of each other."""
+    all that defines no name (imports), the same of functions that it takes of another family's file. A change of another
+    kernel's function is none of this one."""
     text = text_of(family).decode()
     lines, named, parts = text.splitlines(), dict[str, list[ast.stmt]](), list[ast.stmt]()
-    for statement in ast.parse(text).body:
+    tree = ast.parse(text)
+    borrowed, others = _borrowed(tree), set[tuple[str, str]]()
+    for statement in tree.body:
         names = _defines(statement)
         for name in names:
             named.setdefault(name, []).append(statement)
@@ -79,6 +84,8 @@ def source_digest(family: str, function: str) -> str:
     waiting, seen = [function], set[str]()
     while waiting:
         name = waiting.pop()
+        if name in borrowed:
+            others.add(borrowed[name])
         if name in named and name not in seen:
             seen.add(name)
             parts += named[name]
@@ -87,7 +94,20 @@ def source_digest(family: str, function: str) -> str:
     for part in sorted(set(parts), key=lambda part: part.lineno):
         first = min([part.lineno, *(d.lineno for d in getattr(part, "decorator_list", ()))])
         digest.update("\n".join([*lines[first - 1 : part.end_lineno], ""]).encode())
+    for other in sorted(others):
+        digest.update(source_digest(*other).encode())
     return digest.hexdigest()
+
+
+def _borrowed(tree: ast.Module) -> dict[str, tuple[str, str]]:
+    """The functions that a `kernels.py` takes of another family's: by the name here, the family and the name there."""
+    found: dict[str, tuple[str, str]] = {}
+    for statement in tree.body:
+        if isinstance(statement, ast.ImportFrom):
+            module = (statement.module or "").split(".")
+            if len(module) == 3 and (module[0], module[2]) == ("tile_ops", "kernels"):
+                found |= {alias.asname or alias.name: (module[1], alias.name) for alias in statement.names}
+    return found
 
 
 def _defines(statement: ast.stmt) -> list[str]:

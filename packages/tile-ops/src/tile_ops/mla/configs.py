@@ -88,9 +88,9 @@ def plan(problem: DecodeProblem, target: Target) -> Plan:
 def shipped(target: Target) -> Iterator[KernelSpec]:
     """512 + 64 in pages of 64 tokens, as DeepSeek's models and their servers have it; with parts and without, at any
     address."""
-    dtypes, heads, threads = ("float16", "bfloat16"), [16, 32, 128], [1]
+    dtypes, heads, threads = ["float16", "bfloat16"], [16, 32, 128], [1]
     if target.kind == "cpu":
-        dtypes, heads, threads = (*dtypes, "float32"), [c.block_h for c in CPU], [1, 64]
+        dtypes, heads, threads = [*dtypes, "float32"], [c.block_h for c in CPU], [1, 64]
     for dtype, count, batch, aligned, shared in product(dtypes, heads, (1, 1024), (True, False), threads):
         problem = DecodeProblem(batch, count, 512, 64, 64, 1, 1024, dtype, aligned, shared)
         yield from (spec for _, spec in plan(problem, target).kernels)

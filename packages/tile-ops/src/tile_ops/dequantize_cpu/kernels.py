@@ -1,0 +1,365 @@
+"""Products with packed weights on CPUs in tile language: out = x @ W.T + offset, W[n, k] = (code - zero) * scale.
+
+Operands are those of `tile_ops.dequantize.kernels`; weights are words of 32 bits. Sums in float32. Extents are dynamic.
+"""
+
+import tilelang.language as T
+
+
+@T.macro
+def _add(total, offset, column):
+    """The bias, if there is one, by itself: results without are a copy."""
+    if offset.shape[0] > 0:
+        for i, j in T.Parallel(total.shape[0], total.shape[1]):
+            total[i, j] += offset[column + j]
+
+
+def words(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, table, tokens, block_N, block_W, lanes):
+    """For a CPU and few tokens, `tokens` at a time: the lanes of a vector are neighbouring words, of which each gives the
+    code of one place. x is put in that order once for `block_N` rows of W, `block_W` words a step.
+
+    W is read straight from memory in whole steps, which are inside of it by their count, each row while two before it are
+    multiplied; what is left is copied.
+    """
+    per, ahead = 32 // bits, 2
+    span = group // per if group else 0  # words of one group
+    rows = max(1, block_W // span) if group else 1  # groups of a step
+    m, n, length, groups = (T.dynamic(name) for name in ("m", "n", "words", "groups"))
+    bias_n, *unused = (T.dynamic(name) for name in ("bias_n", "zero_groups", "zero_n", "codes"))
+    k = length * per
+    number = _number(bits, signed)
+    places, those = tuple(range(per)), tuple(range(tokens))
+
+    @T.prim_func
+    def words(
+        X: T.Tensor((m, k), dtype),
+        W: T.Tensor((n, length), "uint32"),
+        scales: T.Tensor((groups, n), scale_dtype),
+        zero_points: T.Tensor((groups, n) if zeros else (unused[0], unused[1]), "uint8"),
+        values: T.Tensor((2**bits,) if table else (unused[2],), "float32"),
+        offset: T.Tensor((bias_n,), dtype),
+        out: T.Tensor((1, m, n), out_dtype),
+    ):
+        with T.Kernel(T.ceildiv(n, block_N), T.ceildiv(m, tokens), threads=1) as (bn, bm):
+            x = T.alloc_fragment((tokens, per, block_W), "float32")
+            x_sum = T.alloc_fragment((tokens, block_W), "float32")
+            packed = T.alloc_fragment((block_N, block_W), "uint32")
+            numbers = T.alloc_shared((rows, block_N), "float32")  # as they lie, and those of a row side by side
+            scale_of = T.alloc_shared((block_N, rows), "float32")
+            zero_of = T.alloc_shared((block_N, rows), "float32")
+            sums = T.alloc_fragment((tokens, block_N, lanes), "float32")
+            total = T.alloc_fragment((tokens, block_N), "float32")
+            if table:
+                value_of = T.alloc_shared((2**bits,), "float32")
+                T.copy(values, value_of)
+
+            @T.macro
+            def prepare(first):
+                for t, c, w in T.Parallel(tokens, per, block_W):
+                    x[t, c, w] = T.cast(X[bm * tokens + t, (first + w) * per + c], "float32")
+                row = first * per // group if group else 0
+                T.copy(scales[row : row + rows, bn * block_N : (bn + 1) * block_N], numbers)
+                for i, r in T.Parallel(block_N, rows):
+                    scale_of[i, r] = numbers[r, i]
+                if zeros:
+                    T.copy(zero_points[row : row + rows, bn * block_N : (bn + 1) * block_N], numbers)
+                    for i, r in T.Parallel(block_N, rows):
+                        zero_of[i, r] = numbers[r, i]
+                    T.clear(x_sum)
+                    for t, c in T.grid(tokens, per):
+                        for w in T.Parallel(block_W):
+                            x_sum[t, w] += x[t, c, w]
+
+            @T.macro
+            def multiply(i, word_at, count):
+                for j in T.Parallel(lanes):
+                    for v in T.serial(count):
+                        at = v * lanes + j
+                        word = word_at(at)
+                        parts = [0.0 for _ in those]
+                        for c in places:
+                            weight = number(word, c, value_of if table else None)
+                            parts = [weight * x[t, c, at] + parts[t] for t in those]
+                        place = (v * lanes if span % lanes == 0 else at) // span if group else 0
+                        for t in those:
+                            part = parts[t] - zero_of[i, place] * x_sum[t, at] if zeros else parts[t]
+                            sums[t, i, j] += part * scale_of[i, place]
+
+            T.clear(sums)
+            whole = length // block_W
+            for step in T.serial(whole):
+                first = step * block_W
+                prepare(first)
+                for i in T.serial(block_N):
+                    row = bn * block_N + i
+                    T.prefetch(W[row + ahead, first : first + block_W])
+                    multiply(i, lambda at: W[row, first + at], block_W // lanes)
+            rest = length - whole * block_W
+            if rest > 0:
+                prepare(whole * block_W)
+                T.copy(W[bn * block_N, whole * block_W], packed)
+                for i in T.serial(block_N):
+                    multiply(i, lambda at: packed[i, at], T.min(T.ceildiv(rest, lanes), block_W // lanes))
+            T.reduce_sum(sums, total, dim=2)
+            _add(total, offset, bn * block_N)
+            T.copy(total, out[0, bm * tokens, bn * block_N])
+
+    return words
+
+
+def columns(dtype, per, block_M, block_W):
+    """Y = the columns of x as rows, float32, in the order in which `product_float32` decodes W: of each `block_W` words the
+    first codes, then the second ones, and so on. Beyond x there are zeros."""
+    m, length, steps = (T.dynamic(name) for name in ("m", "words", "steps"))
+
+    @T.prim_func
+    def columns(X: T.Tensor((m, length * per), dtype), Y: T.Tensor((steps, per, block_W, m), "float32")):
+        with T.Kernel(steps, T.ceildiv(m, block_M), threads=1) as (step, bm):
+            for c, w, t in T.Parallel(per, block_W, block_M):
+                at = bm * block_M + t
+                if at < m:
+                    Y[step, c, w, at] = T.cast(X[at, (step * block_W + w) * per + c], "float32")
+
+    return columns
+
+
+def product_float32(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, table, block_M, block_N, block_W, lanes):
+    """For a CPU: `block_W` words of `block_N` rows of W are decoded to float32 once for `block_M` tokens.
+
+    X is what `columns` makes of x. W is the left operand, of which the kernel of a product broadcasts single elements, and X
+    the right one, whose tokens are neighbours: neither is packed anew.
+    """
+    per = 32 // bits
+    span = min(group // per, block_W) if group else block_W  # words of a step that have one scale
+    m, n, length, steps, groups = (T.dynamic(name) for name in ("m", "n", "words", "steps", "groups"))
+    bias_n, *unused = (T.dynamic(name) for name in ("bias_n", "zero_groups", "zero_n", "codes"))
+    number = _number(bits, signed)
+    places, parts = tuple(range(per)), block_W // span  # groups of a step
+
+    @T.prim_func
+    def product_float32(
+        X: T.Tensor((steps, per * block_W, m), "float32"),
+        W: T.Tensor((n, length), "uint32"),
+        scales: T.Tensor((groups, n), scale_dtype),
+        zero_points: T.Tensor((groups, n) if zeros else (unused[0], unused[1]), "uint8"),
+        values: T.Tensor((2**bits,) if table else (unused[2],), "float32"),
+        offset: T.Tensor((bias_n,), dtype),
+        out: T.Tensor((1, m, n), out_dtype),
+    ):
+        with T.Kernel(T.ceildiv(n, block_N), T.ceildiv(m, block_M), threads=1) as (bn, bm):
+            x = T.alloc_shared((per * block_W, block_M), "float32")
+            decoded = T.alloc_shared((block_N, per * block_W), "float32")
+            packed = T.alloc_fragment((block_N, block_W), "uint32")
+            numbers = T.alloc_shared((parts, block_N), "float32")  # as they lie, and those of a row side by side
+            scale_of = T.alloc_shared((block_N, parts), "float32")
+            less = T.alloc_shared((block_N, parts), "float32")
+            acc = T.alloc_fragment((block_N, block_M), "float32")
+            if table:
+                value_of = T.alloc_shared((2**bits,), "float32")
+                T.copy(values, value_of)
+
+            T.clear(acc)
+            for step in T.serial(steps):
+                T.copy(X[step, 0, bm * block_M], x)
+                T.copy(W[bn * block_N, step * block_W], packed)
+                row = step * block_W * per // group if group else 0
+                T.copy(scales[row : row + parts, bn * block_N : (bn + 1) * block_N], numbers)
+                for i, r in T.Parallel(block_N, parts):
+                    scale_of[i, r] = numbers[r, i]
+                if zeros:
+                    T.copy(zero_points[row : row + parts, bn * block_N : (bn + 1) * block_N], numbers)
+                    for i, r in T.Parallel(block_N, parts):
+                        less[i, r] = numbers[r, i]
+                    for i, r in T.Parallel(block_N, parts):
+                        less[i, r] *= scale_of[i, r]
+                for i, v, j in T.Parallel(block_N, block_W // lanes, lanes):
+                    at = v * lanes + j
+                    part = (v * lanes if span % lanes == 0 else at) // span
+                    for c in places:
+                        weight = number(packed[i, at], c, value_of if table else None) * scale_of[i, part]
+                        decoded[i, c * block_W + at] = weight - less[i, part] if zeros else weight
+                T.gemm(decoded, x, acc)
+            total = T.alloc_fragment((block_M, block_N), "float32")
+            for i, j in T.Parallel(block_M, block_N):
+                total[i, j] = acc[j, i]
+            _add(total, offset, bn * block_N)
+            T.copy(total, out[0, bm * block_M, bn * block_N])
+
+    return product_float32
+
+
+def _number(bits, signed):
+    """`number(word, place, values)`: what a word's code stands for, float32, looked up in `values` if these are given."""
+
+    def number(word, place, values):
+        if signed:  # the highest bits of a word keep their sign as they are shifted down
+            top = T.reinterpret(word << T.uint32(32 - bits - place * bits), "int32")
+            return T.cast(top >> (32 - bits), "float32")
+        code = T.cast((word >> T.uint32(place * bits)) & T.uint32(2**bits - 1), "int32")
+        return T.cast(code, "float32") if values is None else values[code]
+
+    return number
+
+
+def columns_of_pairs(dtype, per, span, block_M):
+    """The columns of x as rows of bfloat16, in the order in which `product_pairs` decodes W, and their sums S for each of its
+    groups of `span` words, float32. float16 is the sum of two bfloat16, high and low, which stand side by side as two tokens.
+    Beyond x there are zeros."""
+    copies, half = 2 if dtype == "float16" else 1, per // 2
+    m, length, rows, blocks = (T.dynamic(name) for name in ("m", "words", "rows", "blocks"))
+
+    @T.prim_func
+    def columns_of_pairs(
+        X: T.Tensor((m, length * per), dtype),
+        Y: T.Tensor((rows, half, span, 2, blocks, copies, block_M), "bfloat16"),
+        S: T.Tensor((rows, blocks, block_M), "float32"),
+    ):
+        with T.Kernel(rows, blocks, threads=1) as (row, bm):
+            total = T.alloc_fragment((block_M,), "float32")
+            T.clear(total)
+            for p, w, h in T.grid(half, span, 2):
+                for t in T.Parallel(block_M):
+                    at, k = bm * block_M + t, (row * span + w) * per + p + h * half
+                    value = T.if_then_else((at < m) & (k < length * per), T.cast(X[at, k], "float32"), T.float32(0))
+                    high = T.cast(value, "bfloat16")
+                    Y[row, p, w, h, bm, 0, t] = high
+                    if copies == 2:
+                        Y[row, p, w, h, bm, 1, t] = T.cast(value - T.cast(high, "float32"), "bfloat16")
+                    total[t] += value
+            T.copy(total, S[row, bm, 0:block_M])
+
+    return columns_of_pairs
+
+
+def product_pairs(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, table, block_M, block_N, block_W, span):
+    """For a CPU that multiplies pairs of bfloat16: the codes of `block_W` words of `block_N` rows of W as such pairs, for
+    `block_M` tokens at a time.
+
+    A code stands in the highest bits of the mantissa of 2^bits, where it counts as itself, so that a mask and the exponent's
+    bits make two of them: code p of a word and code p + per / 2, which lies 16 bits higher. Products of such numbers are exact.
+    The sum of a group of `span` words is scaled, less what the exponent and the zero point add to each number, times the sum
+    S of x. Codes of a table are looked up, and rounded to bfloat16.
+    """
+    per, copies = 32 // bits, 2 if dtype == "float16" else 1
+    half, parts, depth, lanes = per // 2, block_W // span, span * per, min(16, span)
+    m, n, length, rows, blocks, groups = (T.dynamic(name) for name in ("m", "n", "words", "rows", "blocks", "groups"))
+    bias_n, *unused = (T.dynamic(name) for name in ("bias_n", "zero_groups", "zero_n", "codes"))
+    places, width = tuple(range(half)), copies * block_M
+    middle, mantissa = 2 ** (bits - 1) if signed else 0, 7 - bits  # of two's complement; where a code begins
+    mask, beside = (2**bits - 1) << mantissa, (127 + bits << 7) ^ (middle << mantissa)
+    offset = 2**bits + middle
+
+    def moved(word, place):
+        """The word with the code of this place, of either half, in the highest bits of a mantissa."""
+        by = place * bits - mantissa
+        return word >> T.uint32(by) if by > 0 else word << T.uint32(-by)
+
+    @T.prim_func
+    def product_pairs(
+        X: T.Tensor((rows, depth, blocks * width), "bfloat16"),
+        S: T.Tensor((rows, blocks, block_M), "float32"),
+        W: T.Tensor((n, length), "uint32"),
+        scales: T.Tensor((groups, n), scale_dtype),
+        zero_points: T.Tensor((groups, n) if zeros else (unused[0], unused[1]), "uint8"),
+        values: T.Tensor((2**bits,) if table else (unused[2],), "float32"),
+        added: T.Tensor((bias_n,), dtype),
+        out: T.Tensor((1, m, n), out_dtype),
+    ):
+        with T.Kernel(T.ceildiv(n, block_N), blocks, threads=1) as (bn, bm):
+            words = T.alloc_shared((block_N, parts * depth // 2), "uint32")
+            decoded = T.view(words, (block_N, parts * depth), "bfloat16")
+            packed = T.alloc_fragment((block_N, block_W), "uint32")
+            numbers = T.alloc_shared((parts, block_N), "float32")  # as they lie, and those of a row side by side
+            scale_of = T.alloc_shared((block_N, parts), "float32")
+            less = T.alloc_shared((block_N, parts), "float32")
+            sums = T.alloc_fragment((block_N, width), "float32")
+            acc = T.alloc_fragment((block_N, block_M), "float32")
+            if table:
+                low_of, high_of = (T.alloc_shared((2**bits,), "uint32") for _ in "lh")
+                for code in T.serial(2**bits):
+                    low_of[code] = T.cast(T.reinterpret(T.cast(values[code], "bfloat16"), "uint16"), "uint32")
+                    high_of[code] = low_of[code] << T.uint32(16)
+
+            T.clear(acc)
+            for step in T.serial(T.ceildiv(length, block_W)):
+                T.copy(W[bn * block_N, step * block_W], packed)
+                row = step * block_W * per // group if group else 0
+                T.copy(scales[row : row + parts, bn * block_N : (bn + 1) * block_N], numbers)
+                for i, r in T.Parallel(block_N, parts):
+                    scale_of[i, r] = numbers[r, i]
+                if zeros:
+                    T.copy(zero_points[row : row + parts, bn * block_N : (bn + 1) * block_N], numbers)
+                    for i, r in T.Parallel(block_N, parts):
+                        less[i, r] = numbers[r, i]
+                if not table:
+                    for i, r in T.Parallel(block_N, parts):
+                        less[i, r] = ((less[i, r] if zeros else 0) + offset) * scale_of[i, r]
+                for i, part, v, j in T.Parallel(block_N, parts, span // lanes, lanes):
+                    word = packed[i, part * span + v * lanes + j]
+                    for p in places:
+                        if table:
+                            low, high = (
+                                word >> T.uint32(bit) & T.uint32(2**bits - 1) for bit in (p * bits, p * bits + 16)
+                            )
+                            pair = low_of[T.cast(low, "int32")] | high_of[T.cast(high, "int32")]
+                        else:
+                            pair = (moved(word, p) & T.uint32(mask * 0x10001)) ^ T.uint32(beside * 0x10001)
+                        words[i, (part * half + p) * span + v * lanes + j] = pair
+                for part in T.serial(parts):
+                    at = step * parts + part
+                    T.gemm(
+                        decoded[0:block_N, part * depth : (part + 1) * depth],
+                        X[at, 0:depth, bm * width : (bm + 1) * width],
+                        sums,
+                        clear_accum=True,
+                    )
+                    for i, t in T.Parallel(block_N, block_M):
+                        y = sums[i, t] + sums[i, block_M + t] if copies == 2 else sums[i, t]
+                        y = y * scale_of[i, part]
+                        acc[i, t] += y if table else y - less[i, part] * S[at, bm, t]
+            total = T.alloc_fragment((block_M, block_N), "float32")
+            for i, j in T.Parallel(block_M, block_N):
+                total[i, j] = acc[j, i]
+            _add(total, added, bn * block_N)
+            T.copy(total, out[0, bm * block_M, bn * block_N])
+
+    return product_pairs
+
+
+def decode(dtype, scale_dtype, bits, signed, group, zeros, table, block_W):
+    """weights[i] = W[first + i]: rows of W as numbers, for so many tokens that decoding is little beside the product. The lanes
+    of a vector are the codes of a word."""
+    per = 32 // bits
+    span = min(group // per, block_W) if group else block_W  # words that have one scale
+    n, panel, length, groups = (T.dynamic(name) for name in ("n", "panel", "words", "groups"))
+    unused = [T.dynamic(name) for name in ("zero_groups", "zero_n", "codes")]
+    middle = 2 ** (bits - 1) if signed else 0
+
+    @T.prim_func
+    def decode(
+        W: T.Tensor((n, length), "uint32"),
+        scales: T.Tensor((groups, n), scale_dtype),
+        zero_points: T.Tensor((groups, n) if zeros else (unused[0], unused[1]), "uint8"),
+        values: T.Tensor((2**bits,) if table else (unused[2],), "float32"),
+        weights: T.Tensor((panel, length, per), dtype),
+        first: T.int32,
+    ):
+        with T.Kernel(panel, threads=1) as row:
+            scale, zero = T.alloc_var("float32", init=0.0), T.alloc_var("float32", init=0.0)
+            if table:
+                value_of = T.alloc_shared((2**bits,), "float32")
+                T.copy(values, value_of)
+            for step in T.serial(T.ceildiv(length, span)):
+                part = step * span * per // group if group else 0
+                scale = scales[part, first + row]
+                if zeros:
+                    zero = zero_points[part, first + row]
+                for w, c in T.Parallel(span, per):
+                    code = (W[first + row, step * span + w] >> T.cast(c * bits, "uint32")) & T.uint32(2**bits - 1)
+                    if table:
+                        number = value_of[T.cast(code, "int32")]
+                    else:
+                        number = T.cast(T.cast(code ^ T.uint32(middle), "int32") - middle, "float32")
+                    weights[row, step * span + w, c] = ((number - zero) if zeros else number) * scale
+
+    return decode
