@@ -136,7 +136,7 @@ def test_what_is_held_exactly_goes_by_pairs():
     assert not planned(16, "int4", 32)
     assert not planned(8, "uint4", arch="x86-64-v4")
     assert not planned(16, "int4", 0, "int8")
-    assert planned(8, "nf4", 32, "bfloat16")
+    assert [planned(m, "nf4", 32, "bfloat16") for m in (8, 9, 64)] == [False, True, True]
     tiles = "x86-64-v4+bf16+vnni+amx"
     assert [planned(m, "int4", 32, arch=tiles) for m in (8, 9, 64, 65)] == [False, True, True, False]
     assert planned(1000, "int2", arch=tiles)

@@ -102,9 +102,9 @@ SOME_KEYS = 512
 #: tokens by 256x64, 256x128 0.81, 0.92, causal by 64x64, 64x128 1.27, 1.25, 256 by 64x64, 64x128 1.09, 1.21, 17 by 512 keys by
 #: 24x64, 24x128 1.21, 1.42; 1, 2 by 1024 by 64, 128 keys 1.02, 0.93; 2.00, 1.93 (in registers 0.50, 1.03).
 KEYS_IN_REGISTERS, MOST_QUERIES_BESIDE_REGISTERS = 128, 2
-#: Where more queries than so many all see up to SOME_KEYS keys, a tile has twice as many keys, as one step or two are all: 256
-#: tokens with heads of 256 0.94 and 0.99 of torch's speed, with heads of 96 1.08 and 1.11, 512 tokens 0.94 and 1.00; 1024 tokens
-#: 0.99 and 0.98, 40 by 512 keys 1.68 and 1.64.
+#: Where more queries than so many all see more keys, and up to SOME_KEYS, a tile has twice as many keys, as one step or two are
+#: all: 256 tokens with heads of 256 0.94 and 0.99 of torch's speed, with heads of 96 1.08 and 1.11, 512 tokens 0.94 and 1.00;
+#: 1024 tokens 0.99 and 0.98, 40 by 512 keys 1.68 and 1.64.
 FEW_IN_REGISTERS = 64
 #: Queries of a tile for sequences of any lengths, by the longest; their keys are 64 whatever the lengths, so that a sequence's
 #: result has nothing to do with those of others.
@@ -138,7 +138,8 @@ def _of_a_cpu(problem: AttentionProblem, tiles: Tiles, target: Target) -> Tiles:
     block_N = 64 if some else tiles.block_N
     registers = _in_registers(problem, target)
     if registers:
-        wide = some and problem.mask == "full" and problem.tokens > FEW_IN_REGISTERS
+        wide = KEYS_IN_REGISTERS < problem.keys <= SOME_KEYS
+        wide = wide and problem.mask == "full" and problem.tokens > FEW_IN_REGISTERS
         block_N = KEYS_IN_REGISTERS * (2 if wide else 1)
         if problem.tokens <= MOST_QUERIES_BESIDE_REGISTERS:
             block_N = 64

@@ -35,13 +35,15 @@ STEP_CODES = 512
 #: tokens in uint4 3.1, 4.5, 8 tokens 5.1, 4.3, uint1 5.7, 2.4, fp4 4.5, 3.3, int4 4.0, 4.3; 16 tokens 5.9, 5.0; 6.4, 5.7; 5.5,
 #: 5.0; 5.0, 5.0; 32 tokens in uint4 6.0, 6.0, 256 6.4, 6.9. bfloat16 in uint4: EPYC 16 tokens 1.18, 0.65, Xeon 1.37, 0.56.
 PAIRS, PAIR_CODES, PAIR_ROWS = (8, 16, 32, 48, 64), 1024, (64, 128, 256)
-#: Tokens from which on pairs are taken; up to so many of float16 for groups of 32 with AMX, and without it, where they are two
-#: products instead of one.
+#: Tokens from which on pairs are taken, in groups of 32 and others; up to so many of float16 for groups of 32 with AMX, and
+#: without it, where they are two products instead of one.
 LEAST_PAIRS, LEAST_PAIRS_OF_32, MOST_PAIRS_OF_32, MOST_PAIRS_OF_FLOAT16 = 5, 9, 64, 16
 #: Tokens from which W is decoded into memory and multiplied by the dense kernel, in float16 and, where pairs are multiplied,
-#: in bfloat16: decoding 4096 x 4096 takes 1.4 to 1.8 ms; 64 tokens of it in uint4 and int4 in groups of 32 so 6.9, 6.8 ms, as
-#: pairs 6.1, 7.4, torch's product with halves 5.8; 256 tokens 20, 18.2.
-MANY, MANY_PAIRS = 1024, 65
+#: in bfloat16, with AMX for groups of less than 128: decoding 4096 x 4096 takes 1.4 to 1.8 ms; 64 tokens of it in uint4 and int4
+#: in groups of 32 so 6.9, 6.8 ms, as pairs 6.1, 7.4, torch's product with halves 5.8; 256 tokens 20, 18.2. Intel Xeon with AMX,
+#: as pairs, of torch's speed: 32 and 64 tokens in nf4 0.8, 0.6, int4 in groups of 32 0.9, 0.5, 8 tokens 0.7; 256 tokens by the
+#: dense kernel 0.9.
+MANY, MANY_PAIRS, MANY_SHORT_GROUPS, SHORT_GROUP = 1024, 65, 17, 128
 
 
 def plan(problem: DequantProblem, target: Target) -> Plan:
@@ -57,7 +59,9 @@ def plan(problem: DequantProblem, target: Target) -> Plan:
 
 def many(problem: DequantProblem, target: Target) -> int:
     """Tokens from which on W is decoded into memory."""
-    return MANY_PAIRS if problem.dtype == "bfloat16" and _multiplies_pairs(target) else MANY
+    if problem.dtype != "bfloat16" or not _multiplies_pairs(target):
+        return MANY
+    return MANY_SHORT_GROUPS if _in_registers(target) and 0 < problem.group < SHORT_GROUP else MANY_PAIRS
 
 
 def decode(problem: DequantProblem) -> KernelSpec:
@@ -67,20 +71,25 @@ def decode(problem: DequantProblem) -> KernelSpec:
 
 def by_pairs(problem: DequantProblem, target: Target) -> bool:
     """Whether codes are multiplied as pairs of bfloat16: those that it holds exactly, by float16; all by bfloat16."""
-    if not _multiplies_pairs(target) or problem.m < LEAST_PAIRS or problem.dtype == "int8":
+    kind, narrow = FORMATS[problem.format], problem.group == 32
+    least = LEAST_PAIRS_OF_32 if narrow else LEAST_PAIRS
+    if not _multiplies_pairs(target) or problem.m < least or problem.dtype == "int8":
         return False
     if problem.dtype == "bfloat16":
         return True
-    kind, narrow = FORMATS[problem.format], problem.group == 32
     if kind.table is not None and not all(_is_exact(value) for value in kind.table):
         return False
-    if "amx" in target.arch.split("+"):
-        return not narrow or LEAST_PAIRS_OF_32 <= problem.m <= MOST_PAIRS_OF_32
+    if _in_registers(target):
+        return not narrow or problem.m <= MOST_PAIRS_OF_32
     return not narrow and problem.m <= MOST_PAIRS_OF_FLOAT16
 
 
 def _multiplies_pairs(target: Target) -> bool:
     return "bf16" in target.arch.split("+")
+
+
+def _in_registers(target: Target) -> bool:
+    return "amx" in target.arch.split("+")
 
 
 def _is_exact(value: float) -> bool:
