@@ -105,21 +105,36 @@ def test_codes_are_looked_up_in_registers_of_a_cpu(arch, m):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("format", ["uint4", "int4", "uint1", "int2", "fp4"])
 def test_pairs_on_a_cpu(request, registers, dtype, format, ran, close):
-    """Steps and tiles that are not whole, groups of a word and of several steps, tokens of one tile and of two."""
-    if registers:
-        request.getfixturevalue("in_registers")(api.DEQUANT_MATMUL, api._dequant_matmul)
-    elif "bf16" not in target_of(torch.empty(1)).arch:
-        pytest.skip("this machine multiplies no pairs of bfloat16")
-    for m, n, k, group in (
-        (5, 140, 1184, 128),
-        (16, 130, 1024, 64),
-        (64 if registers else 13, 70, 2144, 1024),
-        (9, 16, 96, -1),
-    ):
+    """Steps and tiles that are not whole, groups of a word and of several steps, tokens that fill a tile and that do not."""
+    with_pairs(request, registers)
+    more = ((5, 16, 96, 64), (64, 70, 2144, 1024)) if registers and dtype == torch.float16 else ()
+    for m, n, k, group in ((9, 140, 1184, 128), (16, 130, 1024, 256), (13, 16, 96, -1), *more):
         x, w = torch.zeros(m, k, dtype=dtype), random_weight(n, k, format, group, dtype)
         _, product = tile_ops.explain(tile_ops.dequant_matmul, x, w.packed, **arguments(w)).kernels
         assert product.spec.function == "product_pairs"
-        check(ran, close, m, n, k, format, group, dtype, bias=m == 5)
+        check(ran, close, m, n, k, format, group, dtype, bias=m == 9)
+
+
+@pytest.mark.cpu("its own kernels")
+@pytest.mark.parametrize("registers", [False, True], ids=["vectors", "tiles"])
+@pytest.mark.parametrize("format", ["uint4", "int4", "uint1", "int2", "nf4"])
+def test_rounded_weights_on_a_cpu(request, registers, format, ran, close):
+    """The same by weights of x's type: few tokens as rows, more as columns, of one tile and of two."""
+    with_pairs(request, registers)
+    for m, n, k, group in ((7, 140, 1184, 32), (41, 270, 1024, 64), (230, 20, 2144, 1024), (70, 16, 96, -1)):
+        x, w = torch.zeros(m, k, dtype=torch.bfloat16), random_weight(n, k, format, group, torch.bfloat16)
+        (product,) = tile_ops.explain(tile_ops.dequant_matmul, x, w.packed, **arguments(w)).kernels
+        assert product.spec.function == "product_rounded"
+        assert dict(product.spec.arguments)["few"] == (m == 7 and not registers)
+        check(ran, close, m, n, k, format, group, torch.bfloat16, bias=m == 41, out_dtype=torch.float32)
+
+
+def with_pairs(request, registers):
+    """As a CPU that multiplies pairs of bfloat16, by tile registers or without them."""
+    if registers:
+        request.getfixturevalue("in_registers")(api.DEQUANT_MATMUL, api._dequant_matmul)
+    elif "bf16" not in target_of(torch.empty(1)).arch or "amx" in target_of(torch.empty(1)).arch:
+        pytest.skip("this machine multiplies no pairs of bfloat16, or has tile registers")
 
 
 def test_what_is_held_exactly_goes_by_pairs():
@@ -127,25 +142,33 @@ def test_what_is_held_exactly_goes_by_pairs():
 
     def planned(m, format, group=128, dtype="float16", arch="x86-64-v4+bf16+vnni"):
         problem = DequantProblem(m, 512, 8192, format, group, dtype, "float32", False, False)
-        return dict(configs.plan(problem, Target("cpu", arch)).kernels)["product"].function == "product_pairs"
+        return dict(configs.plan(problem, Target("cpu", arch)).kernels).get("product")
 
-    assert [planned(m, "uint4") for m in (4, 5, 16, 17)] == [False, True, True, False]
-    assert planned(8, "fp4")
-    assert not planned(8, "nf4")
-    assert not planned(8, "bnb_fp4")
-    assert not planned(16, "int4", 32)
-    assert not planned(8, "uint4", arch="x86-64-v4")
-    assert not planned(16, "int4", 0, "int8")
-    assert [planned(m, "nf4", 32, "bfloat16") for m in (8, 9, 64)] == [False, True, True]
+    def paired(*call, **options):
+        product = planned(*call, **options)
+        return product is not None and product.function == "product_pairs"
+
+    assert [paired(m, "uint4") for m in (4, 5, 16, 17)] == [False, True, True, False]
+    assert paired(8, "fp4")
+    assert not paired(8, "nf4")
+    assert not paired(8, "bnb_fp4")
+    assert not paired(16, "int4", 32)
+    assert not paired(8, "uint4", arch="x86-64-v4")
+    assert not paired(16, "int4", 0, "int8")
+    assert [paired(m, "uint4", 128, "bfloat16") for m in (8, 9, 32, 33)] == [False, True, True, False]
+    assert not paired(16, "uint4", 64, "bfloat16")
     tiles = "x86-64-v4+bf16+vnni+amx"
-    assert [planned(m, "int4", 32, arch=tiles) for m in (8, 9, 64, 65)] == [False, True, True, False]
-    assert planned(1000, "int2", arch=tiles)
-    assert not planned(1000, "nf4", arch=tiles)
+    assert [paired(m, "int4", 32, arch=tiles) for m in (8, 9, 64, 65)] == [False, True, True, False]
+    assert paired(1000, "int2", arch=tiles)
+    assert not paired(1000, "nf4", arch=tiles)
+    assert [paired(m, "nf4", 64, "bfloat16", tiles) for m in (4, 5, 16, 17)] == [False, True, True, False]
+    names = [planned(m, "nf4", 64, "bfloat16") for m in (4, 5, 256, 257)]
+    assert [spec and spec.function for spec in names] == ["words", "product_rounded", "product_rounded", None]
 
 
 def test_tokens_enough_to_decode_first(way, ran, close, monkeypatch):
     """In panels of 256 rows, the last of which is smaller: two or three. Also where the bias has another type than the result."""
-    for there, name in ((configs, "MANY"), (cpu, "MANY"), (cpu, "MANY_PAIRS")):
+    for there, name in ((configs, "MANY"), (cpu, "MANY"), (cpu, "MANY_ROUNDED")):
         monkeypatch.setattr(there, name, 20)
     monkeypatch.setattr(configs, "PANEL", dict.fromkeys(configs.PANEL, 256 * 2 * 96))
     n = 516 if way in ("cpu", "cuda") else 260  # not emulated

@@ -12,14 +12,14 @@ import torch
 from tile_ops.again import offer
 from tile_ops.autocast import floats
 from tile_ops.gemm import matmul
-from tile_ops.kernel import Resolved, target_of, threads_of
-from tile_ops.operator import Operator
+from tile_ops.kernel import target_of, threads_of
+from tile_ops.operator import Call, Operator
 from tile_ops.registration import operation
 
 from .configs import plan
 from .formats import FORMATS
 from .gradients import backward, setup_context
-from .operands import bias_or_none, no_zeros, values
+from .operands import bias_or_none, empty_rows, no_zeros, values
 from .problem import DequantProblem, result_dtype
 
 
@@ -70,7 +70,7 @@ def dequant_matmul(
 
     Products on matrix instructions round W to x's type, others do not (`explain` tells which run); for 1024 tokens and
     more W is decoded before, by rows that take at most 128 MB, on a GPU twice that (on a CPU that multiplies pairs of
-    bfloat16 for 65 tokens of it and more, 8 MB). Such a CPU takes the zero point and what holds a code off the sums, where an
+    bfloat16 for 257 tokens of it and more, 8 MB). Such a CPU takes the zero point and what holds a code off the sums, where an
     infinite x gives NaN. Sums are in float32, the result is rounded once. Results repeat bit for bit; a token's result may
     depend on how many there are, as the kernel does. Empty tensors give an empty result, or the bias where k is 0. x and bias
     have gradients (weights that are frozen below adapters); that of x decodes all of W. Raises WrongShape, WrongDtype,
@@ -112,10 +112,10 @@ def _dequant_matmul(
     rows = x.contiguous()
     if "panel" in call.numbers:
         flat = rows.view(m, problem.k)
-        _multiply_panels(call["decode"], call.numbers["panel"], flat, weight, codes, bias, out.view(m, n))
+        _multiply_panels(call, flat, weight, codes, bias, out.view(m, n))
         return out
     splits, temporary = call.numbers.get("splits", 1), []
-    columns, words = "columns" in call, "deal" in call or call["product"].spec.function == "words"
+    columns, words = "columns" in call, "deal" in call or call["product"].spec.function in ("words", "product_rounded")
     more: tuple[torch.Tensor, ...] = ()  # operands beside x
     if columns:
         words, given = True, rows
@@ -178,25 +178,23 @@ def _dealt(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor
 
 
 def _multiply_panels(
-    decode: Resolved,
-    panel: int,
+    call: Call[DequantProblem],
     x: torch.Tensor,
     weight: torch.Tensor,
     codes: tuple[torch.Tensor, ...],
     bias: torch.Tensor | None,
     out: torch.Tensor,
 ) -> None:
-    """out = x @ W.T + bias, by `panel` rows of W that are decoded to x's type. codes: scales, zeros, values.
+    """out = x @ W.T + bias, by panels of rows of W that are decoded to x's type. codes: scales, zeros, values.
 
     On a GPU a panel is decoded beside the product of the one before: a product's last tiles leave multiprocessors idle.
     """
-    words = weight.view(torch.uint32)
+    decode, panel, words = call["decode"], call.numbers["panel"], weight.view(torch.uint32)
     n, k = len(weight), x.shape[1]
     if bias is not None and bias.dtype != out.dtype:
         bias = bias.float()
     beside = x.is_cuda and n > panel
-    shape = (min(panel, n), words.shape[1], k // words.shape[1])
-    buffers = [x.new_empty(shape) for _ in range(1 + beside)]
+    buffers = [empty_rows(x, min(panel, n), words, k, call.target) for _ in range(1 + beside)]
     decode(words, *codes, buffers[0], 0)
     for number, first in enumerate(range(0, n, panel)):
         some = buffers[number % len(buffers)][: n - first]

@@ -14,7 +14,7 @@ from tile_ops.registration import operation
 
 from .configs import plan_backward
 from .formats import FORMATS
-from .operands import no_zeros, values
+from .operands import empty_rows, no_zeros, values
 from .problem import DequantProblem
 
 DEQUANT_MATMUL_BACKWARD = Operator(
@@ -40,7 +40,7 @@ def dequant_matmul_backward(
     if not n:
         return dx.zero_()
     words = weight.view(torch.uint32)
-    decoded = dy.new_empty((n, words.shape[1], k // words.shape[1]))
+    decoded = empty_rows(dy, n, words, k, call.target)
     call["decode"](
         words, scales, no_zeros(dy.device) if zeros is None else zeros, values(format, dy.device), decoded, 0
     )

@@ -7,6 +7,7 @@ from functools import cache
 import torch
 
 from tile_ops.dtypes import name_of
+from tile_ops.kernel import Target
 
 from .formats import FORMATS
 
@@ -33,3 +34,10 @@ def bias_or_none(bias: torch.Tensor | None, dtype: torch.dtype, device: torch.de
 def values(format: str, device: torch.device) -> torch.Tensor:
     """The numbers of the codes, float32."""
     return torch.tensor(FORMATS[format].table or (0.0,), dtype=torch.float32, device=device)
+
+
+def empty_rows(x: torch.Tensor, rows: int, words: torch.Tensor, k: int, target: Target) -> torch.Tensor:
+    """Memory for decoded rows of W, of x's type, as `decode` takes them: (rows, k) on a CPU, (rows, words, codes of one) on a
+    GPU."""
+    length = words.shape[1]
+    return x.new_empty((rows, k) if target.kind == "cpu" else (rows, length, k // length))

@@ -38,18 +38,23 @@ PAIRS, PAIR_CODES, PAIR_ROWS = (8, 16, 32, 48, 64), 1024, (64, 128, 256)
 #: Tokens from which on pairs are taken, in groups of 32 and others; up to so many of float16 for groups of 32 with AMX, and
 #: without it, where they are two products instead of one.
 LEAST_PAIRS, LEAST_PAIRS_OF_32, MOST_PAIRS_OF_32, MOST_PAIRS_OF_FLOAT16 = 5, 9, 64, 16
-#: Tokens from which W is decoded into memory and multiplied by the dense kernel, in float16 and, where pairs are multiplied,
-#: in bfloat16, with AMX for groups of less than 128: decoding 4096 x 4096 takes 1.4 to 1.8 ms; 64 tokens of it in uint4 and int4
-#: in groups of 32 so 6.9, 6.8 ms, as pairs 6.1, 7.4, torch's product with halves 5.8; 256 tokens 20, 18.2. Intel Xeon with AMX,
-#: as pairs, of torch's speed: 32 and 64 tokens in nf4 0.8, 0.6, int4 in groups of 32 0.9, 0.5, 8 tokens 0.7; 256 tokens by the
-#: dense kernel 0.9.
-MANY, MANY_PAIRS, MANY_SHORT_GROUPS, SHORT_GROUP = 1024, 65, 17, 128
+#: For bfloat16 where pairs of it are multiplied: up to how many tokens codes are such pairs, with AMX, and elsewhere in groups of
+#: SHORT_GROUP and more. Others are multiplied by weights that are rounded to bfloat16, as the dense kernel does. Tokens, rows
+#: of W and codes of a row in a step there; without AMX up to FEW tokens are rows of scalar products. 4096 x 4096 on one thread
+#: of an EPYC, ms by pairs, so, and torch's product with halves: 8 tokens in uint4 2.1, 1.6 (as columns 1.8), 2.3, 16 tokens 1.8,
+#: 2.2, 2.8, nf4 2.4, 2.3, int4 in groups of 32 2.7, 2.5, 64 tokens 6.1, 5.6, 5.9; 6.8, 5.7; 7.4, 5.8, 256 in uint4 23, 19, 18.
+SHORT_GROUP, MOST_PAIRS_OF_BFLOAT16, MOST_PAIRS_WITH_AMX, FEW = 128, 32, 16, 8
+ROUNDED, ROUNDED_ROWS, ROUNDED_CODES = (8, 16, 32, 48, 64, 96, 128, 192, 256), (128, 256), 1024
+#: Tokens from which W is decoded into memory and multiplied by the dense kernel, in float16 and in such bfloat16.
+MANY, MANY_ROUNDED = 1024, 257
 
 
 def plan(problem: DequantProblem, target: Target) -> Plan:
     """For fewer tokens than `many`; x is float16 or bfloat16."""
     if by_pairs(problem, target):
         return _plan_pairs(problem)
+    if _by_rounded(problem, target):
+        return _plan_rounded(problem, target)
     if problem.m <= (most := max(_codes(target))):
         return Plan.of({"product": _words(problem, target)}, f"at most {most} tokens: vectors of words", SOURCE)
     steps = _steps(problem, target, STEP_CODES)
@@ -59,9 +64,7 @@ def plan(problem: DequantProblem, target: Target) -> Plan:
 
 def many(problem: DequantProblem, target: Target) -> int:
     """Tokens from which on W is decoded into memory."""
-    if problem.dtype != "bfloat16" or not _multiplies_pairs(target):
-        return MANY
-    return MANY_SHORT_GROUPS if _in_registers(target) and 0 < problem.group < SHORT_GROUP else MANY_PAIRS
+    return MANY_ROUNDED if problem.dtype == "bfloat16" and _multiplies_pairs(target) else MANY
 
 
 def decode(problem: DequantProblem) -> KernelSpec:
@@ -70,18 +73,25 @@ def decode(problem: DequantProblem) -> KernelSpec:
 
 
 def by_pairs(problem: DequantProblem, target: Target) -> bool:
-    """Whether codes are multiplied as pairs of bfloat16: those that it holds exactly, by float16; all by bfloat16."""
+    """Whether codes are multiplied as pairs of bfloat16: float16 in formats that it holds exactly."""
     kind, narrow = FORMATS[problem.format], problem.group == 32
     least = LEAST_PAIRS_OF_32 if narrow else LEAST_PAIRS
     if not _multiplies_pairs(target) or problem.m < least or problem.dtype == "int8":
         return False
-    if problem.dtype == "bfloat16":
-        return True
+    if problem.dtype == "bfloat16" and _in_registers(target):
+        return problem.m <= MOST_PAIRS_WITH_AMX
     if kind.table is not None and not all(_is_exact(value) for value in kind.table):
         return False
+    if problem.dtype == "bfloat16":
+        return FEW < problem.m <= MOST_PAIRS_OF_BFLOAT16 and (problem.group >= SHORT_GROUP or not problem.group)
     if _in_registers(target):
         return not narrow or problem.m <= MOST_PAIRS_OF_32
     return not narrow and problem.m <= MOST_PAIRS_OF_FLOAT16
+
+
+def _by_rounded(problem: DequantProblem, target: Target) -> bool:
+    """Whether weights are rounded to bfloat16, x's type, tile by tile."""
+    return problem.dtype == "bfloat16" and _multiplies_pairs(target) and problem.m >= LEAST_PAIRS
 
 
 def _multiplies_pairs(target: Target) -> bool:
@@ -111,6 +121,16 @@ def _plan_pairs(problem: DequantProblem) -> Plan:
     why = f"codes as pairs of bfloat16, {tokens} tokens at a time"
     numbers = {"words": words, "span": span, "tokens": tokens, "copies": 2 if problem.dtype == "float16" else 1}
     return Plan.of({"columns": columns, "product": product}, why, SOURCE, **numbers)
+
+
+def _plan_rounded(problem: DequantProblem, target: Target) -> Plan:
+    tokens = next((t for t in ROUNDED if t >= problem.m), ROUNDED[-1])
+    few = tokens <= FEW and not _in_registers(target)
+    words = ROUNDED_CODES * FORMATS[problem.format].bits // 32
+    tile: dict[str, Scalar] = {"block_M": tokens, "block_N": ROUNDED_ROWS[not few], "block_W": words, "few": few}
+    tile["out_dtype"] = problem.out_dtype
+    product = KernelSpec.of(FAMILY, "product_rounded", None, **problem.codes(), **tile)
+    return Plan.of({"product": product}, f"weights rounded to {problem.dtype}, {tokens} tokens at a time", SOURCE)
 
 
 def _words(problem: DequantProblem, target: Target) -> KernelSpec:
@@ -147,7 +167,7 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
     if target.kind != "cpu":
         return
     for name, group, dtype in shipped_problems():
-        for m in sorted({*WORDS, *COLUMNS, *PAIRS, MANY_PAIRS - 1}):
+        for m in sorted({*WORDS, *COLUMNS, *PAIRS, *ROUNDED}):
             problem = DequantProblem(m, 512, 8192, name, group, dtype, dtype, name == "uint4", False)
             if m < many(problem, target):
                 yield from (spec for _, spec in plan(problem, target).kernels)

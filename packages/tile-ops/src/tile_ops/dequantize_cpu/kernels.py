@@ -326,14 +326,107 @@ def product_pairs(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, tab
     return product_pairs
 
 
+def _unpacking(bits, signed, zeros, table, span):
+    """Macros: `values_of(value_of, values)`, the number of each code; `unpack(packed, decoded, i, first, value_of, number_of,
+    zero, scale)`, `span` words of row i from `first` on. The 2^bits numbers that a group's codes stand for are made once."""
+    per, middle = 32 // bits, 2 ** (bits - 1) if signed else 0
+    both = 2 if per < 16 and span % 2 == 0 else 1  # words whose codes are the lanes of a vector
+
+    @T.macro
+    def values_of(value_of, values):
+        if table:
+            T.copy(values, value_of)
+        else:
+            for c in T.Parallel(2**bits):
+                value_of[c] = T.cast((c ^ middle) - middle, "float32")
+
+    @T.macro
+    def unpack(packed, decoded, i, first, value_of, number_of, zero, scale):
+        for c in T.Parallel(2**bits):
+            number_of[c] = ((value_of[c] - zero) if zeros else value_of[c]) * scale
+        for v, j in T.Parallel(span // both, both * per):
+            at = first + v * both
+            code = (packed[i, at + j // per] >> T.cast(j % per * bits, "uint32")) & T.uint32(2**bits - 1)
+            decoded[i, at * per + j] = number_of[T.cast(code, "int32")]
+
+    return values_of, unpack
+
+
+def product_rounded(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, table, block_M, block_N, block_W, few):
+    """For a CPU: `block_W` words of `block_N` rows of W are decoded to x's type once for `block_M` tokens. These are columns
+    of a product by rows of W, read from where they lie; or, `few`, rows of scalar products with those of W."""
+    per = 32 // bits
+    span = min(group // per, block_W) if group else block_W  # words of a step that have one scale
+    parts, depth = block_W // span, block_W * per
+    m, n, length, groups = (T.dynamic(name) for name in ("m", "n", "words", "groups"))
+    bias_n, *unused = (T.dynamic(name) for name in ("bias_n", "zero_groups", "zero_n", "codes"))
+    values_of, unpack = _unpacking(bits, signed, zeros, table, span)
+
+    @T.prim_func
+    def product_rounded(
+        X: T.Tensor((m, length * per), dtype),
+        W: T.Tensor((n, length), "uint32"),
+        scales: T.Tensor((groups, n), scale_dtype),
+        zero_points: T.Tensor((groups, n) if zeros else (unused[0], unused[1]), "uint8"),
+        values: T.Tensor((2**bits,) if table else (unused[2],), "float32"),
+        offset: T.Tensor((bias_n,), dtype),
+        out: T.Tensor((1, m, n), out_dtype),
+    ):
+        with T.Kernel(T.ceildiv(n, block_N), T.ceildiv(m, block_M), threads=1) as (bn, bm):
+            decoded = T.alloc_shared((block_N, depth), dtype)
+            packed = T.alloc_fragment((block_N, block_W), "uint32")
+            value_of, number_of = (T.alloc_shared((2**bits,), "float32") for _ in "vn")
+            numbers = T.alloc_shared((parts, block_N), "float32")  # as they lie, and those of a row side by side
+            scale_of = T.alloc_shared((block_N, parts), "float32")
+            zero_of = T.alloc_shared((block_N, parts), "float32")
+            total = T.alloc_fragment((block_M, block_N), "float32")
+            if few:
+                x = T.alloc_shared((block_M, depth), dtype)
+                T.clear(total)
+            else:
+                turned = T.alloc_fragment((block_N, block_M), "float32")
+                T.clear(turned)
+            values_of(value_of, values)
+            for step in T.serial(T.ceildiv(length, block_W)):
+                T.copy(W[bn * block_N, step * block_W], packed)
+                row = step * block_W * per // group if group else 0
+                T.copy(scales[row : row + parts, bn * block_N : (bn + 1) * block_N], numbers)
+                for i, r in T.Parallel(block_N, parts):
+                    scale_of[i, r] = numbers[r, i]
+                if zeros:
+                    T.copy(zero_points[row : row + parts, bn * block_N : (bn + 1) * block_N], numbers)
+                    for i, r in T.Parallel(block_N, parts):
+                        zero_of[i, r] = numbers[r, i]
+                for i, part in T.grid(block_N, parts):
+                    unpack(packed, decoded, i, part * span, value_of, number_of, zero_of[i, part], scale_of[i, part])
+                first = step * depth
+                T.assume(first >= 0)
+                if few:
+                    T.copy(X[bm * block_M, first], x)
+                    T.gemm(x, decoded, total, transpose_B=True)
+                else:
+                    T.gemm(
+                        decoded,
+                        X[bm * block_M : (bm + 1) * block_M, first : first + depth],
+                        turned,
+                        transpose_B=True,
+                    )
+            if not few:
+                for i, j in T.Parallel(block_M, block_N):
+                    total[i, j] = turned[j, i]
+            _add(total, offset, bn * block_N)
+            T.copy(total, out[0, bm * block_M, bn * block_N])
+
+    return product_rounded
+
+
 def decode(dtype, scale_dtype, bits, signed, group, zeros, table, block_W):
-    """weights[i] = W[first + i]: rows of W as numbers, for so many tokens that decoding is little beside the product. The lanes
-    of a vector are the codes of a word."""
+    """weights[i] = W[first + i]: rows of W as numbers, for so many tokens that decoding is little beside the product."""
     per = 32 // bits
     span = min(group // per, block_W) if group else block_W  # words that have one scale
     n, panel, length, groups = (T.dynamic(name) for name in ("n", "panel", "words", "groups"))
     unused = [T.dynamic(name) for name in ("zero_groups", "zero_n", "codes")]
-    middle = 2 ** (bits - 1) if signed else 0
+    values_of, unpack = _unpacking(bits, signed, zeros, table, span)
 
     @T.prim_func
     def decode(
@@ -341,25 +434,23 @@ def decode(dtype, scale_dtype, bits, signed, group, zeros, table, block_W):
         scales: T.Tensor((groups, n), scale_dtype),
         zero_points: T.Tensor((groups, n) if zeros else (unused[0], unused[1]), "uint8"),
         values: T.Tensor((2**bits,) if table else (unused[2],), "float32"),
-        weights: T.Tensor((panel, length, per), dtype),
+        weights: T.Tensor((panel, length * per), dtype),
         first: T.int32,
     ):
         with T.Kernel(panel, threads=1) as row:
+            packed = T.alloc_fragment((1, block_W), "uint32")
+            decoded = T.alloc_fragment((1, block_W * per), dtype)
+            value_of, number_of = (T.alloc_shared((2**bits,), "float32") for _ in "vn")
             scale, zero = T.alloc_var("float32", init=0.0), T.alloc_var("float32", init=0.0)
-            if table:
-                value_of = T.alloc_shared((2**bits,), "float32")
-                T.copy(values, value_of)
-            for step in T.serial(T.ceildiv(length, span)):
-                part = step * span * per // group if group else 0
-                scale = scales[part, first + row]
-                if zeros:
-                    zero = zero_points[part, first + row]
-                for w, c in T.Parallel(span, per):
-                    code = (W[first + row, step * span + w] >> T.cast(c * bits, "uint32")) & T.uint32(2**bits - 1)
-                    if table:
-                        number = value_of[T.cast(code, "int32")]
-                    else:
-                        number = T.cast(T.cast(code ^ T.uint32(middle), "int32") - middle, "float32")
-                    weights[row, step * span + w, c] = ((number - zero) if zeros else number) * scale
+            values_of(value_of, values)
+            for step in T.serial(T.ceildiv(length, block_W)):
+                T.copy(W[first + row, step * block_W], packed)
+                for part in T.serial(block_W // span):
+                    of_group = (step * block_W + part * span) * per // group if group else 0
+                    scale = scales[of_group, first + row]
+                    if zeros:
+                        zero = zero_points[of_group, first + row]
+                    unpack(packed, decoded, 0, part * span, value_of, number_of, zero, scale)
+                T.copy(decoded, weights[row, step * block_W * per])
 
     return decode
