@@ -162,6 +162,7 @@ def test_what_is_held_exactly_goes_by_pairs():
     assert paired(1000, "int2", arch=tiles)
     assert not paired(1000, "nf4", arch=tiles)
     assert [paired(m, "nf4", 64, "bfloat16", tiles) for m in (4, 5, 16, 17)] == [False, True, True, False]
+    assert [paired(m, "nf4", 128, "bfloat16", tiles) for m in (32, 33)] == [True, False]
     names = [planned(m, "nf4", 64, "bfloat16") for m in (4, 5, 256, 257)]
     assert [spec and spec.function for spec in names] == ["words", "product_rounded", "product_rounded", None]
 

@@ -100,8 +100,21 @@ def test_what_is_not_a_number_stays_in_its_row_and_column():
 
 
 def test_steps_that_hold_k():
-    depths = {k: configs.tile(Target("cpu", AMX), "float32", 1024, 1024, k).block_k for k in (32, 100, 256, 500, 700)}
-    assert depths == {32: 64, 100: 128, 256: 256, 500: 512, 700: 512}
+    """With AMX up to a number for each height of tiles, and for a transposed matrix."""
+
+    def steps(*shape, **options):
+        return configs.tile(Target("cpu", AMX), "float32", *shape, **options).block_k
+
+    assert {k: steps(1024, 1024, k) for k in (32, 100, 256, 500, 700)} == {
+        32: 64,
+        100: 128,
+        256: 256,
+        500: 256,
+        700: 256,
+    }
+    assert [steps(m, 1024, 1024) for m in (100, 200, 1024)] == [128, 512, 256]
+    assert [steps(m, 1024, 1024, transpose_a=True) for m in (100, 200, 1024)] == [128, 256, 256]
+    assert steps(1024, 1000, 1024) == 512
     of_level = {level: Target("cpu", f"x86-64-{level}") for level in ("v3", "v4")}
     found = {
         (level, n): configs.tile(of_level[level], "float32", 1024, n, 700).block_k
@@ -114,10 +127,11 @@ def test_steps_that_hold_k():
 def test_rows_for_all_threads():
     """Tiles of fewer rows where threads would be without work, of which each has four panels."""
     found = [
-        configs.tile(Target("cpu", AMX), "float32", 1024, 1024, 1024, threads).block_m for threads in (1, 8, 9, 64)
+        configs.tile(Target("cpu", AMX), "float32", 1024, 1024, 1024, threads=threads).block_m
+        for threads in (1, 8, 9, 64)
     ]
     assert found == [512, 512, 256, 128]
-    assert configs.tile(Target("cpu", AMX), "float32", 1024, 1024, 1024, 64, batch=8).block_m == 512
+    assert configs.tile(Target("cpu", AMX), "float32", 1024, 1024, 1024, threads=64, batch=8).block_m == 512
 
 
 def test_blocks_for_all_threads():
@@ -156,8 +170,8 @@ def test_smaller_products_take_panels_where_that_was_measured(level, columns):
     target = Target("cpu", f"x86-64-{level}")
     shapes = ((128, 1024, 1024), (256, 256, 256), (2048, 2048, 64), (200, 200, 70), (300, 200, 200), (2048, 64, 2048))
     found = [configs.tile(target, "float32", *shape) for shape in shapes]
-    deep = 512 if "amx" in level else 256
-    assert [b.block_k for b in found] == [deep, 256, 64, 128, 256, deep]
+    few = 128 if "amx" in level else 256
+    assert [b.block_k for b in found] == [few, 256, 64, 128, 256, 256]
     assert [b.block_m for b in found] == [128, 256, 512, 256, 512, 512]
     assert {b.block_n for b in found} == {columns}
     assert configs.tile(target, "float32", 48, 2048, 2048).block_m == 128

@@ -38,12 +38,14 @@ PAIRS, PAIR_CODES, PAIR_ROWS = (8, 16, 32, 48, 64), 1024, (64, 128, 256)
 #: Tokens from which on pairs are taken, in groups of 32 and others; up to so many of float16 for groups of 32 with AMX, and
 #: without it, where they are two products instead of one.
 LEAST_PAIRS, LEAST_PAIRS_OF_32, MOST_PAIRS_OF_32, MOST_PAIRS_OF_FLOAT16 = 5, 9, 64, 16
-#: For bfloat16 where pairs of it are multiplied: up to how many tokens codes are such pairs, with AMX, and elsewhere in groups of
-#: SHORT_GROUP and more. Others are multiplied by weights that are rounded to bfloat16, as the dense kernel does. Tokens, rows
-#: of W and codes of a row in a step there; without AMX up to FEW tokens are rows of scalar products. 4096 x 4096 on one thread
-#: of an EPYC, ms by pairs, so, and torch's product with halves: 8 tokens in uint4 2.1, 1.6 (as columns 1.8), 2.3, 16 tokens 1.8,
-#: 2.2, 2.8, nf4 2.4, 2.3, int4 in groups of 32 2.7, 2.5, 64 tokens 6.1, 5.6, 5.9; 6.8, 5.7; 7.4, 5.8, 256 in uint4 23, 19, 18.
-SHORT_GROUP, MOST_PAIRS_OF_BFLOAT16, MOST_PAIRS_WITH_AMX, FEW = 128, 32, 16, 8
+#: For bfloat16 where pairs of it are multiplied: up to how many tokens codes are such pairs, in groups of SHORT_GROUP and more
+#: and, with AMX, in shorter ones. Others are multiplied by weights that are rounded to bfloat16, as the dense kernel does.
+#: Tokens, rows of W and codes of a row in a step there; without AMX up to FEW tokens are rows of scalar products. 4096 x 4096
+#: on one thread of an EPYC, ms by pairs, so, and torch's product with halves: 8 tokens in uint4 2.1, 1.6 (as columns 1.8), 2.3,
+#: 16 1.8, 2.2, 2.8, nf4 2.4, 2.3, int4 in groups of 32 2.7, 2.5, 64 tokens 6.1, 5.6, 5.9; 6.8, 5.7; 7.4, 5.8, 256 in uint4
+#: 23, 19, 18. Intel Xeon with AMX, of torch's speed, as pairs and so: 32 tokens in uint4 0.99, 0.90, nf4 0.81, 0.87, int4 0.86,
+#: 0.88, 64 tokens in nf4 0.59, 0.92, int4 0.51, 0.86.
+SHORT_GROUP, MOST_PAIRS_OF_BFLOAT16, MOST_PAIRS_OF_SHORT_GROUPS, FEW = 128, 32, 16, 8
 ROUNDED, ROUNDED_ROWS, ROUNDED_CODES = (8, 16, 32, 48, 64, 96, 128, 192, 256), (128, 256), 1024
 #: Tokens from which W is decoded into memory and multiplied by the dense kernel, in float16 and in such bfloat16.
 MANY, MANY_ROUNDED = 1024, 257
@@ -78,12 +80,13 @@ def by_pairs(problem: DequantProblem, target: Target) -> bool:
     least = LEAST_PAIRS_OF_32 if narrow else LEAST_PAIRS
     if not _multiplies_pairs(target) or problem.m < least or problem.dtype == "int8":
         return False
+    short = 0 < problem.group < SHORT_GROUP
     if problem.dtype == "bfloat16" and _in_registers(target):
-        return problem.m <= MOST_PAIRS_WITH_AMX
+        return problem.m <= (MOST_PAIRS_OF_SHORT_GROUPS if short else MOST_PAIRS_OF_BFLOAT16)
     if kind.table is not None and not all(_is_exact(value) for value in kind.table):
         return False
     if problem.dtype == "bfloat16":
-        return FEW < problem.m <= MOST_PAIRS_OF_BFLOAT16 and (problem.group >= SHORT_GROUP or not problem.group)
+        return FEW < problem.m <= MOST_PAIRS_OF_BFLOAT16 and not short
     if _in_registers(target):
         return not narrow or problem.m <= MOST_PAIRS_OF_32
     return not narrow and problem.m <= MOST_PAIRS_OF_FLOAT16

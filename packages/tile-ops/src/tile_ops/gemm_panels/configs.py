@@ -33,13 +33,18 @@ WIDTHS = {
     "x86-64-v4+bf16+vnni": (32, 16),
     "x86-64-v4+bf16+vnni+amx": (64, 16),
 }
-#: Steps along k, the least that hold k, or the most. By 512 steps 256x256x256 0.91 to 0.98 of the speed by 256, the others above
-#: 0.96 to 1.01.
-DEPTHS = (64, 128, 256)
-#: The same of a Xeon with AMX, whose second cache is twice as large (by 256 steps 0.92 to 0.99), and with AVX-512 where rows of C
-#: do not begin with a line of a cache, as each step reads and writes them: 1000x1000x1000 1.01 to 1.05 of the speed by 256 steps,
-#: 256x1000x1000 1.02 to 1.03, 300x768x1000 0.99 to 1.01; as AVX2 0.99 to 1.02.
+#: Steps along k, the least of DEEP that hold k, or the most. By 512 steps 256x256x256 0.91 to 0.98 of the speed by 256, the
+#: others above 0.96 to 1.01.
+MOST_STEPS = 256
+#: The most with AVX-512 where rows of C do not begin with a line of a cache, as each step reads and writes them: 1000x1000x1000
+#: 1.01 to 1.05 of the speed by 256 steps, 256x1000x1000 1.02 to 1.03, 300x768x1000 0.99 to 1.01; as AVX2 0.99 to 1.02.
 DEEP, LINE = (64, 128, 256, 512), 16
+#: The most of a Xeon with AMX, by rows, and where A is transposed: a panel is packed while it is in the second cache, for fewer
+#: rows a larger part of the time. Of MKL's speed by 128, 256, 512 steps: 128x1024x1024 1.06, 1.00, 0.96, T 1.05, 1.01, 1.02,
+#: 64x512x512 0.83, 0.80, 0.77, T 0.97, 0.96, 0.92, 96x4096x4096 2.2, 2.0, 1.9, T 1.02, 1.05, 1.07; 256x4096x4096 -, 0.97,
+#: 0.98, T -, 0.96, 1.00; by 512 rows 512x512x512 -, 0.97, 0.91, T -, 0.98, 0.95, 1024x1024x1024 -, 0.94, 0.94, T -, 0.95,
+#: 0.93; of a transposed matrix 1024x512x1024 -, 0.93, 0.89, 256x2048x1024 -, 0.99, 0.92, 1024x1024x1024 -, 0.89, 0.86.
+STEPS_WITH_AMX, STEPS_OF_TRANSPOSED = {128: 128, 256: 512, 512: 256}, 256
 #: Rows of C, columns of it, elements along k, and multiplications, from which on panels are worth their copies. By 4096 x 4096,
 #: of the speed by copied tiles, with AVX-512 and as AVX2 32 rows 0.98 and 0.95, 48 1.10 and 1.03, 64 1.14 and 1.04, 96 1.13 and
 #: 1.10, by a transposed matrix 72 rows 1.20 and 1.12, 96 1.17 and 1.17.
@@ -48,19 +53,30 @@ LEAST = (33, 64, 32, 2**21)
 PANELS = 4
 
 
-def tile(target: Target, dtype: str, m: int, n: int, k: int, threads: int = 1, batch: int = 1) -> Tile | None:
+def tile(
+    target: Target, dtype: str, m: int, n: int, k: int, transpose_a: bool = False, threads: int = 1, batch: int = 1
+) -> Tile | None:
     """None where a product goes another way."""
     rows, columns, steps, work = LEAST
     known = WIDTHS.get(target.arch) if target.kind == "cpu" else None
     if dtype != "float32" or known is None or m < rows or n < columns or k < steps or batch * m * n * k < work:
         return None
     width, pad = known
-    depths = DEEP if "amx" in target.arch.split("+") or (target.arch != "x86-64-v3" and n % LINE) else DEPTHS
     height = next((rows for rows in HEIGHTS if m <= rows), HEIGHTS[-1])
     panels = -(-n // width)
     while height > HEIGHTS[0] and -(-m // height) * -(-panels // PANELS) * batch < threads:
         height //= 2  # else threads would be without work
-    return Tile(height, width, next((depth for depth in depths if k <= depth), depths[-1]), pad)
+    most = _most_steps(target, height, n, transpose_a)
+    return Tile(height, width, next(depth for depth in DEEP if k <= depth or depth == most), pad)
+
+
+def _most_steps(target: Target, height: int, n: int, transpose_a: bool) -> int:
+    if target.arch != "x86-64-v3" and n % LINE:
+        return DEEP[-1]
+    if "amx" not in target.arch.split("+"):
+        return MOST_STEPS
+    most = STEPS_WITH_AMX[height]
+    return min(most, STEPS_OF_TRANSPOSED) if transpose_a else most
 
 
 def kernel(chosen: Tile, transpose_a: bool, transpose_b: bool, batch_a: str, batch_b: str) -> KernelSpec:
@@ -88,7 +104,10 @@ def panels_of_a_block(chosen: Tile, m: int, n: int, batch: int, threads: int) ->
 
 def shipped(target: Target) -> Iterator[KernelSpec]:
     """Of one matrix, or of as many on both sides; by b, by a transposed b and of a transposed a, on CPUs."""
-    found = [tile(target, "float32", m, n, k) for m, n, k in product(HEIGHTS, (1 << 20, (1 << 20) + 1), DEEP)]
     orders = ((False, False), (False, True), (True, False))
-    for chosen, (transpose_a, transpose_b) in product(dict.fromkeys(filter(None, found)), orders):
-        yield kernel(chosen, transpose_a, transpose_b, "each", "each")
+    found: dict[KernelSpec, None] = {}
+    for (transpose_a, transpose_b), m, n, k in product(orders, HEIGHTS, (1 << 20, (1 << 20) + 1), DEEP):
+        chosen = tile(target, "float32", m, n, k, transpose_a)
+        if chosen is not None:
+            found[kernel(chosen, transpose_a, transpose_b, "each", "each")] = None
+    return iter(found)
