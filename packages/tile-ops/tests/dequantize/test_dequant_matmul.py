@@ -160,6 +160,7 @@ def test_what_is_held_exactly_goes_by_pairs():
     tiles = "x86-64-v4+bf16+vnni+amx"
     assert [paired(m, "int4", 32, arch=tiles) for m in (8, 9, 64, 65)] == [False, True, True, False]
     assert paired(1000, "int2", arch=tiles)
+    assert [paired(16, "uint1", group, arch=tiles) for group in (64, 128, 0)] == [False, True, True], "words of a group"
     assert not paired(1000, "nf4", arch=tiles)
     assert [paired(m, "nf4", 64, "bfloat16", tiles) for m in (4, 5, 16, 17)] == [False, True, True, False]
     assert [paired(m, "nf4", 128, "bfloat16", tiles) for m in (32, 33)] == [True, False]

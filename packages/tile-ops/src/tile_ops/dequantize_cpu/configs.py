@@ -38,6 +38,8 @@ PAIRS, PAIR_CODES, PAIR_ROWS = (8, 16, 32, 48, 64), 1024, (64, 128, 256)
 #: Tokens from which on pairs are taken, in groups of 32 and others; up to so many of float16 for groups of 32 with AMX, and
 #: without it, where they are two products instead of one.
 LEAST_PAIRS, LEAST_PAIRS_OF_32, MOST_PAIRS_OF_32, MOST_PAIRS_OF_FLOAT16 = 5, 9, 64, 16
+#: Words of a group, which are the lanes of a vector that decodes, at least.
+LEAST_WORDS = 4
 #: For bfloat16 where pairs of it are multiplied: up to how many tokens codes are such pairs, in groups of SHORT_GROUP and more
 #: and, with AMX, in shorter ones. Others are multiplied by weights that are rounded to bfloat16, as the dense kernel does.
 #: Tokens, rows of W and codes of a row in a step there; without AMX up to FEW tokens are rows of scalar products. 4096 x 4096
@@ -79,6 +81,8 @@ def by_pairs(problem: DequantProblem, target: Target) -> bool:
     kind, narrow = FORMATS[problem.format], problem.group == 32
     least = LEAST_PAIRS_OF_32 if narrow else LEAST_PAIRS
     if not _multiplies_pairs(target) or problem.m < least or problem.dtype == "int8":
+        return False
+    if 0 < problem.group * kind.bits < LEAST_WORDS * 32:
         return False
     short = 0 < problem.group < SHORT_GROUP
     if problem.dtype == "bfloat16" and _in_registers(target):
