@@ -169,6 +169,23 @@ def test_tiles_of_a_cpu_fit_what_there_is_and_are_all_shipped():
     assert tiles(1, 20, **registers) == (32, 32)
 
 
+@pytest.mark.cpu("its threads")
+def test_calls_that_come_again_are_planned_for_the_threads_that_there_are():
+    q, k, v = operands(1, 256, 300, 1, 1, 64, torch.float32)
+    before, results = torch.get_num_threads(), []
+    try:
+        for threads in (1, 4):
+            torch.set_num_threads(threads)
+            explained = [tile_ops.explain(tile_ops.flash_attention, q, k, v)]
+            results += [tile_ops.flash_attention(q, k, v) for _ in range(4)]
+            explained.append(tile_ops.explain(tile_ops.flash_attention, q, k, v))
+            assert explained[1].launches == explained[0].launches + 4
+            assert dict(explained[0].kernels[0].spec.arguments)["block_M"] == 256 // threads
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(result, results[0]) for result in results), "but for their blocks"
+
+
 def test_a_query_on_a_cpu_does_not_depend_on_the_others():
     """But for the order in which the sums of a score are added where there are at most eight."""
     q, k, v = operands(4, 256, 140, 4, 4, 32, torch.float32)

@@ -8,7 +8,7 @@ import torch
 
 from tile_ops.again import offer
 from tile_ops.autocast import floats
-from tile_ops.kernel import target_of, threads_of
+from tile_ops.kernel import still_shared_by, target_of, threads_of
 from tile_ops.operator import Operator
 from tile_ops.registration import operation
 
@@ -114,7 +114,7 @@ def forward_operation(
             role, numbers = "staying", (*numbers, call.numbers["launched"], call.numbers["section"])
         tensors = (q.contiguous(), k.contiguous(), v.contiguous(), scores, out, lse)
         call.run(role, *tensors, numbers=numbers, views=_rows_of_lse)
-        offer(out, lse)
+        offer(out, lse, still=still_shared_by(q, problem.threads))
     return out, lse
 
 

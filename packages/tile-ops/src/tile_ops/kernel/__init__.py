@@ -2,6 +2,6 @@
 
 from .resolve import Resolved, resolve
 from .spec import KernelSpec
-from .target import Target, target_of, threads_of
+from .target import Target, still_shared_by, target_of, threads_of
 
-__all__ = ["KernelSpec", "Resolved", "Target", "resolve", "target_of", "threads_of"]
+__all__ = ["KernelSpec", "Resolved", "Target", "resolve", "still_shared_by", "target_of", "threads_of"]

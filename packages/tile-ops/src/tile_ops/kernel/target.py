@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -102,6 +103,11 @@ def target_of(*tensors: torch.Tensor | None) -> Target:
 def threads_of(x: torch.Tensor) -> int:
     """Threads among which a call on this tensor is shared out, if it lies on a CPU."""
     return torch.get_num_threads() if x.is_cpu else 1
+
+
+def still_shared_by(x: torch.Tensor, threads: int) -> Callable[[], bool] | None:
+    """What tells a call that comes again whether there are as many threads as its plan is for; None where that is all one."""
+    return (lambda: torch.get_num_threads() == threads) if x.is_cpu else None
 
 
 @cache

@@ -8,7 +8,7 @@ import torch
 
 from tile_ops.again import offer
 from tile_ops.autocast import floats
-from tile_ops.kernel import target_of, threads_of
+from tile_ops.kernel import still_shared_by, target_of, threads_of
 from tile_ops.operator import Operator
 from tile_ops.registration import operation
 
@@ -80,15 +80,16 @@ def _mla_decode(
     parts = call.numbers["parts"]
     operands = (q_nope.contiguous(), q_rope.contiguous(), cache, block_table.contiguous(), lengths.contiguous())
     scale *= math.log2(math.e)
+    still = still_shared_by(q_nope, problem.threads)
     if parts == 1:
         call.run("decode", *operands, out, lse, numbers=(scale,))
-        offer(out, lse)
+        offer(out, lse, still=still)
     else:
         means = lse.new_empty(problem.batch, parts, problem.heads, problem.dim)
         logs = lse.new_empty(problem.batch, parts, problem.heads)
         call.run("part", *operands, means, logs, numbers=(scale,))
         call.run("combine", means, logs, out, lse)
-        offer(out, lse, temporary=(means, logs))
+        offer(out, lse, temporary=(means, logs), still=still)
     return out, lse
 
 
