@@ -107,7 +107,7 @@ def test_codes_are_looked_up_in_registers_of_a_cpu(arch, m):
 def test_pairs_on_a_cpu(request, registers, dtype, format, ran, close):
     """Steps and tiles that are not whole, groups of a word and of several steps, tokens that fill a tile and that do not."""
     with_pairs(request, registers)
-    more = ((5, 16, 96, 64), (64, 70, 2144, 1024)) if registers and dtype == torch.float16 else ()
+    more = ((5, 16, 160, 128), (64, 70, 2144, 1024)) if registers and dtype == torch.float16 else ()
     for m, n, k, group in ((9, 140, 1184, 128), (16, 130, 1024, 256), (13, 16, 96, -1), *more):
         x, w = torch.zeros(m, k, dtype=dtype), random_weight(n, k, format, group, dtype)
         _, product = tile_ops.explain(tile_ops.dequant_matmul, x, w.packed, **arguments(w)).kernels
