@@ -173,6 +173,36 @@ def test_a_slow_kernel_fails_the_run_and_every_later_one(tmp_path, capsys, monke
     assert "1 of 1 kernels are there" in said
 
 
+def races(block_rows: int) -> Any:
+    import tilelang.language as T
+
+    @T.prim_func
+    def hold(X: T.Tensor((64,), "float32"), Y: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            Y[0] = X[T.get_thread_binding()]
+
+    return hold
+
+
+def test_a_kernel_that_does_not_compile_is_named_and_the_others_are_made(tmp_path, capsys, monkeypatch):
+    from tile_ops.kernel import kernels
+
+    made = {"hold": needs_120_kib, "race": races}
+    monkeypatch.setattr(kernels, "_function", lambda family, name: made[name])
+    specs = [KernelSpec.of("normalization", name, block_rows=1) for name in ("race", "hold")]
+    monkeypatch.setattr(
+        prebuild, "jobs", lambda kind, *_: [prebuild.Job(s, kind, "sm_80") for s in specs if kind == "cuda"]
+    )
+    assert prebuild.main([str(tmp_path), "--processes", "1"]) == 1
+    said = capsys.readouterr().out
+    assert "FAILED sm_80 normalization.race(block_rows=1): [TL205] a race on Y\n  --> " in said
+    assert said.endswith(
+        "0 kernels left out of an architecture\nFAILED sm_80 normalization.race(block_rows=1): [TL205] a race on Y\n"
+    )
+    assert prebuild.main([str(tmp_path), "--processes", "1"]) == 1  # tried again
+    assert "1 of 2 kernels are there" in capsys.readouterr().out
+
+
 def test_what_is_cached_is_compiled_again(monkeypatch):
     """Its warnings came when it was compiled: found in the cache it would pass for fast."""
     import tilelang.kernel

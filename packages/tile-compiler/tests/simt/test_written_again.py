@@ -17,7 +17,7 @@ from tile_compiler.simt.memory_effects import Effect
 from tile_compiler.simt.uniformity import Uniformity
 from tilelang.ir import tile_ir
 
-m, n, parts = T.dynamic("m"), T.dynamic("n"), T.dynamic("parts")
+m, n, parts, pitch = (T.dynamic(name) for name in ("m", "n", "parts", "pitch"))
 A64 = T.Tensor((8, 64), "float32")
 
 
@@ -109,6 +109,36 @@ def tiles(A: A64, B: T.Tensor((8, 64), "float32")):
 def test_iterations_that_write_beside_each_other_need_no_barrier(lower: Callable[..., Any]) -> None:
     for kernel in (rows_by_turns, one_thread_each, rows_in_rows, tiles):
         assert barriers(lower(kernel)[0]) == 0
+
+
+@T.prim_func
+def rows_of_any_pitch(A: T.Tensor((m, n), "float32"), B: T.StridedTensor((m, n), (pitch, 1), "float32")):
+    """Tiles one after the other, as many as sizes say; how far rows lie apart is the caller's."""
+    with T.Kernel(4, threads=128) as block:
+        tile = T.alloc_shared((16, 256), "float32")
+        for row, column in T.Persistent([T.ceildiv(m, 16), T.ceildiv(n, 256)], 4, block):
+            T.copy(A[row * 16, column * 256], tile)
+            T.copy(tile, B[row * 16, column * 256])
+
+
+def test_rows_of_a_tensor_lie_apart_whatever_sizes_are_looked_at(lower: Callable[..., Any]) -> None:
+    """`n` decides how many tiles there are, the rows' pitch nothing: no walk takes a pitch that makes rows meet."""
+    lower(rows_of_any_pitch)
+
+
+@T.prim_func
+def columns_of_any_pitch(A: T.Tensor((m, n), "float32"), B: T.StridedTensor((m, n), (pitch, 1), "float32")):
+    """Tiles that write columns of their neighbours, too, by other threads."""
+    with T.Kernel(4, threads=128) as block:
+        tile = T.alloc_shared((16, 256), "float32")
+        for row, column in T.Persistent([T.ceildiv(m, 16), T.ceildiv(n, 256)], 4, block):
+            T.copy(A[row * 16, column * 256], tile)
+            T.copy(tile, B[row * 16, column * 252])
+
+
+def test_tiles_that_meet_in_rows_of_any_pitch_are_a_race(lower: Callable[..., Any]) -> None:
+    with pytest.raises(SharedMemoryRace, match="race on B"):
+        lower(columns_of_any_pitch)
 
 
 def permuted(independent: bool) -> Any:

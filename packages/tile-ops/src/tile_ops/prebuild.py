@@ -10,6 +10,7 @@ of an older text is removed. So is what no plan asks for any more, by a run for 
 
 A kernel that the device's compiler spills or serializes (SlowDeviceCode, TL210) is a fault of the library: the run names each
 with its spec, goes on, and fails at its end. The index keeps what was said of a kernel, so that later runs fail as well.
+One that the compiler refuses for another reason than the architecture is a fault, too: it is named the same way.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Job:
 @dataclass(frozen=True)
 class Made:
     """What became of a job: the file's content and the architectures that it is for; for the others, why not; what of it is
-    slow."""
+    slow. `failure`: what the compiler says of a kernel that it should have compiled."""
 
     job: Job
     content: bytes
@@ -77,11 +78,14 @@ class Made:
     refusals: tuple[tuple[str, str], ...]
     seconds: float
     slow: tuple[str, ...] = ()
+    failure: str = ""
 
 
 def make(job: Job) -> Made:
-    """Compile it. What an architecture cannot hold (too much shared memory, say) is a refusal, anything else raises."""
+    """Compile it. What an architecture cannot hold (too much shared memory, say) is a refusal, what else the compiler says of
+    it a failure."""
     from tile_ops.kernel.kernels import Unsupported, build, check_holds
+    from tilelang.errors import TileLangError
 
     begin = time.perf_counter()
     asked = (job.arch, *job.serves)
@@ -94,6 +98,8 @@ def make(job: Job) -> Made:
             content = packed(artifact.stripped().to_bytes())
         except Unsupported as error:
             refusals = dict.fromkeys(asked, str(error).splitlines()[0])
+        except TileLangError as error:
+            return Made(job, b"", (), (), time.perf_counter() - begin, failure=str(error))
     slow = [w for w in said if getattr(w.category, "code", "") == SLOW]
     for other in (w for w in said if w not in slow):
         warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
@@ -203,8 +209,8 @@ def prebuild(
     minutes: float = float("inf"),
     whole: Mapping[str, Sequence[str]] | None = None,
 ) -> list[Made]:
-    """Compile what is not in the folders, of which each kind has its own; returns what was refused. After `minutes` no
-    kernel is begun. `whole`: the kinds, and families of them (none: all), of which `work` is everything; other kernels of
+    """Compile what is not in the folders, of which each kind has its own; returns what was refused or failed. After `minutes`
+    no kernel is begun. `whole`: the kinds, and families of them (none: all), of which `work` is everything; other kernels of
     these are removed."""
     packages = {kind: Package(folder, compiler_digest(kind)) for kind, folder in folders.items()}
     for kind, names in (whole or {}).items():
@@ -220,7 +226,9 @@ def prebuild(
             print(f"{arch} {job.spec}: left out, {why}", flush=True)
         for note in made.slow:
             print(f"{job.arch} {job.spec}: slow, {note}", flush=True)
-        if made.refusals:
+        if made.failure:
+            print(f"FAILED {job.arch} {job.spec}: {made.failure}", flush=True)
+        if made.refusals or made.failure:
             refused.append(made)
         if made.archs:
             left = (time.monotonic() - begin) / number * (len(missing) - number) / 60
@@ -297,7 +305,7 @@ def _kept(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code: 1 if a kernel in the folder is slow."""
+    """The exit code: 1 if a kernel does not compile, or one in the folder is slow."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     every = [arch for archs in ARCHS.values() for arch in archs]
@@ -320,11 +328,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(
             f"{folder}: {len(files)} kernels, {sum(path.stat().st_size for path in files) / 2**20:.1f} MiB", flush=True
         )
-    print(f"{len(refused)} kernels left out of an architecture", flush=True)
+    failed = [made for made in refused if made.failure]
+    print(f"{len(refused) - len(failed)} kernels left out of an architecture", flush=True)
+    for made in failed:
+        print(f"FAILED {made.job.arch} {made.job.spec}: {made.failure.splitlines()[0]}", flush=True)
     slow = [note for folder in folders.values() for note in Package(folder, "").slow()]
     for note in slow:
         print(f"SLOW {note}", flush=True)
-    return int(bool(slow))
+    return int(bool(failed or slow))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import tile_ops
+from tile_ops import prebuild
 from tile_ops.gemm import configs, padding, reference
 from tile_ops.gemm.api import MATMUL
 from tile_ops.gemm.model import Division, Rates, best, divisions, whole
@@ -115,6 +116,18 @@ def test_blocks_that_stay(monkeypatch, emulated, ran, close, dtype):
     close(found, reference.matmul(a, w.T, **scales), reference.TOLERANCES["bfloat16" if scales else "float16"])
     text = loaded(explained.kernels[0].spec, explained.target).kernel.get_kernel_source()
     assert ("tma_store(" in text) == (dtype == torch.float16)
+
+
+@pytest.mark.parametrize(("dtype", "staged"), [("float16", True), ("float8_e4m3fn", False)])
+def test_blocks_that_stay_compile_as_they_are_shipped(dtype, staged):
+    """With the tiles that a card gets, beside which the sizes that the compiler looks at are small."""
+    scales = None if staged else "rows"
+    out_dtype = "float16" if staged else "bfloat16"
+    chosen = configs.plan(problem(8192, 8192, 8192, dtype=dtype, out_dtype=out_dtype, scales=scales), H200)
+    ((role, spec),) = chosen.kernels
+    assert role == "staying"
+    made = prebuild.make(prebuild.Job(spec, "cuda", "sm_90a"))
+    assert (made.failure, made.refusals, made.archs) == ("", (), ("sm_90a",))
 
 
 @pytest.mark.parametrize(

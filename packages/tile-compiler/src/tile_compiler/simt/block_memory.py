@@ -416,7 +416,9 @@ class BlockMemory(ThreadValues):
         shape, strides = list(memory.buffer.ty.shape), list(memory.buffer.ty.strides or ())
         total, step = np.asarray([0]), np.asarray([1])
         for dim in reversed(range(len(indices))):
-            pitch = self.value(strides[dim]) if strides else step
+            # Elements of a tensor are different places. Strides that a caller chooses say so only beside the sizes that it
+            # chooses with them, of which a walk takes others: rows count as if they followed each other.
+            pitch = self.value(strides[dim]) if strides and tile_ir.static(strides[dim]) is not None else step
             total = total + self.value(indices[dim]) * pitch
             step = step * self.value(shape[dim])
         return total, count
