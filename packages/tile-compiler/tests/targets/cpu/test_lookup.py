@@ -107,6 +107,71 @@ def test_masks_that_registers_make_needless(features, entries, masks):
     assert any("vpand" in line or "vandps" in line for line in asm.splitlines()) == masks
 
 
+HALVES = ["float16", "bfloat16", "int16"]
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize(("entries", "mask"), [(16, 15), (32, 31), (2, 1), (1, 0), (13, 7), (16, 7), (64, 63)])
+@pytest.mark.parametrize("index", ["uint16", "int16", "uint8"])
+def test_elements_of_16_bits_by_indices_of_16_bits(run, features, dtype, entries, mask, index):
+    """As many entries as a power of two, whatever the other bits of an index are; others, and tables of more than a register."""
+    rng = np.random.default_rng(entries)
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    values = rng.integers(-200, 200, entries).astype(kind)
+    at, out = rng.integers(0, 2**16, COUNT).astype("uint16").astype(index), np.zeros(COUNT, kind)
+    assert run(lookup_launch(dtype, entries, index, mask), features, values, at, out) == 0
+    np.testing.assert_array_equal(out, values[at.astype("uint16") & mask])
+
+
+def test_an_index_that_was_cut_counts_as_it_is(run):
+    """Of a number of 32 bits the lowest 16, of which 13 entries tell all."""
+    values, at, out = (
+        tir.decl_buffer((n,), d, name) for n, d, name in ((13, "int16", "v"), (32, "uint32", "a"), (32, "int16", "o"))
+    )
+    i, j = (tir.Var(name, "int32") for name in "ij")
+    table, zero = tir.decl_buffer((13,), "int16", "table", scope="shared", layout=None), tir.const(0, "int32")
+    fill = tir.For(i, zero, tir.const(13, "int32"), tir.ForKind.SERIAL, STORE(table, LOAD(values, [i]), [i]))
+    found = LOAD(table, [prim.Cast("int32", prim.Cast("uint16", LOAD(at, [j])))])
+    look = tir.For(j, zero, tir.const(32, "int32"), tir.ForKind.VECTORIZED, STORE(out, found, [j]))
+    body = tir.SeqStmt([fill, look])
+    launch = LoweredLaunch("tile_main", (values, at, out), (), ((table, 0),), 1024, (), (), body)
+    assert "vpermw" in build_object([launch], V4).asm
+    rng = np.random.default_rng(0)
+    numbers, low = rng.integers(-200, 200, 13).astype("int16"), rng.integers(0, 13, 32)
+    given = (low + (rng.integers(0, 2**16, 32) << 16)).astype("uint32")
+    got = np.zeros(32, "int16")
+    assert run(launch, V4, numbers, given, got) == 0
+    np.testing.assert_array_equal(got, numbers[low])
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_halves_are_looked_up_32_at_a_time(dtype):
+    asm = build_object([lookup_launch(dtype, 16, "uint16", 15)], V4).asm
+    assert "vpermw" in asm
+    assert not any(name in asm for name in ("vpermps", "vpermd", "vpmovzxwd", "vpand"))
+    for entries, index, features in ((64, "uint16", V4), (16, "uint32", V4), (16, "uint16", V3)):
+        assert "vpmovzxwd" in build_object([lookup_launch(dtype, entries, index, entries - 1)], features).asm
+
+
+def test_codes_of_a_word_are_one_vector():
+    """Each loaded word is repeated, shifted by constants and looked up: 32 lanes, though shifts are counted in int32."""
+
+    @T.prim_func
+    def kernel(A: T.Tensor((256,), "uint16"), values: T.Tensor((16,), "int16"), B: T.Tensor((1024,), "int16")):
+        with T.Kernel(1, threads=1):
+            table = T.alloc_shared((16,), "int16")
+            T.copy(values, table)
+            for v, j in T.Parallel(32, 32):
+                code = (A[v * 8 + j // 4] >> T.cast(j % 4 * 4, "uint16")) & T.uint16(15)
+                B[v * 32 + j] = table[T.cast(code, "int32")]
+
+    asm = tile_compiler.lower(kernel, parse("cpu -arch=x86-64-v4")).asm()
+    assert "vpsrlvw" in asm
+    assert "%zmm" in next(line for line in asm.splitlines() if "vpsrlvw" in line)
+    assert asm.count("vpinsrw") < 8  # no word is loaded by itself; what converts single float16 has one
+    assert "vpgather" not in asm
+
+
 def repeated_launch(span: int, lanes: int, offset: int) -> LoweredLaunch:
     """out[i, j] = a[i, (j + offset) // span] in vectors of `lanes`."""
     rows, columns = 3, 64

@@ -151,7 +151,7 @@ def _of_a_cpu(problem: AttentionProblem, tiles: Tiles, target: Target) -> Tiles:
 
 def _in_registers(problem: AttentionProblem, target: Target) -> bool:
     """Whether a CPU multiplies by tile registers."""
-    return problem.dtype == "bfloat16" and "amx" in target.arch.split("+")
+    return problem.dtype == "bfloat16" and target.has("amx")
 
 
 def _least(keys: int) -> int | None:

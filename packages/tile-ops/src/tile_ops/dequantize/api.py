@@ -68,13 +68,13 @@ def dequant_matmul(
     x may be int8 too, with int4, int2 or int1, group_size -1, k below 131072, scales and bias float32: then sums are exact,
     in int32, and the result is float32 unless `out_dtype` says otherwise.
 
-    Products on matrix instructions round W to x's type, others do not (`explain` tells which run); for 1024 tokens and
-    more W is decoded before, by rows that take at most 128 MB, on a GPU twice that (on a CPU that multiplies pairs of
-    bfloat16 for 257 tokens of it and more, 8 MB). Such a CPU takes the zero point and what holds a code off the sums, where an
-    infinite x gives NaN. Sums are in float32, the result is rounded once. Results repeat bit for bit; a token's result may
-    depend on how many there are, as the kernel does. Empty tensors give an empty result, or the bias where k is 0. x and bias
-    have gradients (weights that are frozen below adapters); that of x decodes all of W. Raises WrongShape, WrongDtype,
-    WrongStride, WrongValue, WrongDevice.
+    Products on matrix instructions, and those of bfloat16 on a CPU that multiplies pairs of it, round W to x's type, others
+    do not (`explain` tells which run); for 1024 tokens and more W is decoded before, by rows that take at most 128 MB, on a
+    GPU twice that, on a CPU 8 MB. For float16 such a CPU takes the zero point and what holds a code off the sums: there an
+    infinite x gives NaN, and a row of W whose codes all equal the zero point gives numbers near 0. Sums are in float32, the
+    result is rounded once. Results repeat bit for bit; a token's result may depend on how many there are, as the kernel does.
+    Empty tensors give an empty result, or the bias where k is 0. x and bias have gradients (weights that are frozen below
+    adapters); that of x decodes all of W. Raises WrongShape, WrongDtype, WrongStride, WrongValue, WrongDevice.
 
     Sources: Frantar et al., GPTQ, 2022; Dettmers et al., QLoRA, 2023; OCP Microscaling Formats 1.0.
     """
@@ -150,7 +150,7 @@ def _empty_columns(
         return (x.new_empty((steps, per, numbers["words"], problem.m), dtype=torch.float32),)
     span, tokens = numbers["span"], numbers["tokens"]
     rows, blocks = steps * (numbers["words"] // span), -(-problem.m // tokens)
-    pairs = x.new_empty((rows, per // 2, span, 2, blocks, numbers["copies"], tokens), dtype=torch.bfloat16)
+    pairs = x.new_empty((rows, per // 2, span, 2, blocks, 2, tokens), dtype=torch.bfloat16)
     return pairs, x.new_empty((rows, blocks, tokens), dtype=torch.float32)
 
 

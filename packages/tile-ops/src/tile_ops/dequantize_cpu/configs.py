@@ -33,29 +33,31 @@ STEP_CODES = 512
 #: groups of 32 1.5, 1.28, mxfp4 1.1, 1.25; 16 tokens in uint4 1.8 to 2.0, 1.0, uint1 2.2, 1.2, fp4 1.5, 1.0, int4 1.4, 1.0, mxfp4
 #: 1.2, 1.0; 256 tokens in uint4 1.4 to 1.6, 0.87, fp4 1.1, 0.85, int4 0.9, 0.87, mxfp4 0.73, 0.84. EPYC with AVX-512 and BF16: 4
 #: tokens in uint4 3.1, 4.5, 8 tokens 5.1, 4.3, uint1 5.7, 2.4, fp4 4.5, 3.3, int4 4.0, 4.3; 16 tokens 5.9, 5.0; 6.4, 5.7; 5.5,
-#: 5.0; 5.0, 5.0; 32 tokens in uint4 6.0, 6.0, 256 6.4, 6.9. bfloat16 in uint4: EPYC 16 tokens 1.18, 0.65, Xeon 1.37, 0.56.
+#: 5.0; 5.0, 5.0; 32 tokens in uint4 6.0, 6.0, 256 6.4, 6.9.
 PAIRS, PAIR_CODES, PAIR_ROWS = (8, 16, 32, 48, 64), 1024, (64, 128, 256)
 #: Tokens from which on pairs are taken, in groups of 32 and others; up to so many of float16 for groups of 32 with AMX, and
 #: without it, where they are two products instead of one.
 LEAST_PAIRS, LEAST_PAIRS_OF_32, MOST_PAIRS_OF_32, MOST_PAIRS_OF_FLOAT16 = 5, 9, 64, 16
 #: Words of a group, which are the lanes of a vector that decodes, at least.
 LEAST_WORDS = 4
-#: For bfloat16 where pairs of it are multiplied: up to how many tokens codes are such pairs, in groups of SHORT_GROUP and more
-#: and, with AMX, in shorter ones. Others are multiplied by weights that are rounded to bfloat16, as the dense kernel does.
-#: Tokens, rows of W and codes of a row in a step there; without AMX up to FEW tokens are rows of scalar products. 4096 x 4096
-#: on one thread of an EPYC, ms by pairs, so, and torch's product with halves: 8 tokens in uint4 2.1, 1.6 (as columns 1.8), 2.3,
-#: 16 1.8, 2.2, 2.8, nf4 2.4, 2.3, int4 in groups of 32 2.7, 2.5, 64 tokens 6.1, 5.6, 5.9; 6.8, 5.7; 7.4, 5.8, 256 in uint4
-#: 23, 19, 18. Intel Xeon with AMX, of torch's speed, as pairs and so: 32 tokens in uint4 0.99, 0.90, nf4 0.81, 0.87, int4 0.86,
-#: 0.88, 64 tokens in nf4 0.59, 0.92, int4 0.51, 0.86.
-SHORT_GROUP, MOST_PAIRS_OF_BFLOAT16, MOST_PAIRS_OF_SHORT_GROUPS, FEW = 128, 32, 16, 8
-ROUNDED, ROUNDED_ROWS, ROUNDED_CODES = (8, 16, 32, 48, 64, 96, 128, 192, 256), (128, 256), 1024
-#: Tokens from which W is decoded into memory and multiplied by the dense kernel, in float16 and in such bfloat16.
-MANY, MANY_ROUNDED = 1024, 257
+#: Tokens of bfloat16 from which on, where pairs of it are multiplied, weights are rounded to it, as the dense kernel has them;
+#: tokens of a tile; rows of W and codes of a row in a step for up to FEW tokens, which without AMX are rows of scalar products,
+#: and for more, with AMX for up to SOME by as many codes as few. 4096 x 4096 on one thread, of the speed of torch's product with
+#: halves, in uint4, nf4 and int4 in groups of 32, 27 November 2026. EPYC, in random order with W out of the caches, 8 tokens by
+#: 128 rows of 512, 1024, 2048 codes 1.40, 1.55, 1.20; 1.38, 1.54, 1.21; 1.28, 1.38, 1.18, not as scalar products 0.95, 1.07,
+#: 1.00; by 128 rows of 1024, 256 of 512, 512 of 512 16 tokens 1.29, 1.27, 1.25; 1.31, 1.24, 1.14; 1.18, 1.17, 1.17, 64 tokens
+#: 1.09, 1.11, 1.10; 1.07, 1.07, 1.07; 1.04, 1.06, 1.06, 256 tokens 0.94, 0.96, 0.97; 0.94, 0.98, 0.98; 0.93, 0.96, 0.97. Intel
+#: Xeon with AMX by 256 rows of 512, 1024 16 tokens 1.73, 1.81; 1.64, 1.71; 1.32, 1.36, 32 tokens 1.22, 1.31; 1.20, 1.22; 1.04,
+#: 1.12, 256 tokens 1.03, 0.96; 1.15, 1.17; 1.04, 1.01. Codes as pairs, as of float16, are slower: 16 tokens EPYC 1.20, Xeon
+#: 1.54; 1.32; 1.07. Fetching the next step's words while one is multiplied is no faster.
+LEAST_ROUNDED, FEW, SOME = 5, 8, 64
+ROUNDED = (8, 12, 16, 24, 32, 40, 48, 64, 96, 128, 192, 256)
+ROUNDED_FEW, ROUNDED_MORE = (128, 1024), (256, 512)
 
 
 def plan(problem: DequantProblem, target: Target) -> Plan:
-    """For fewer tokens than `many`; x is float16 or bfloat16."""
-    if by_pairs(problem, target):
+    """For fewer tokens than are worth decoding W into memory; x is float16 or bfloat16."""
+    if _by_pairs(problem, target):
         return _plan_pairs(problem)
     if _by_rounded(problem, target):
         return _plan_rounded(problem, target)
@@ -66,47 +68,34 @@ def plan(problem: DequantProblem, target: Target) -> Plan:
     return Plan.of(_by_float32(problem, steps), why, SOURCE, words=steps["block_W"])
 
 
-def many(problem: DequantProblem, target: Target) -> int:
-    """Tokens from which on W is decoded into memory."""
-    return MANY_ROUNDED if problem.dtype == "bfloat16" and _multiplies_pairs(target) else MANY
-
-
-def decode(problem: DequantProblem) -> KernelSpec:
+def decode(problem: DequantProblem, target: Target) -> KernelSpec:
     """The kernel that decodes rows of W."""
-    return KernelSpec.of(FAMILY, "decode", None, **problem.codes(), block_W=256)
+    return KernelSpec.of(FAMILY, "decode", None, **problem.codes(), block_W=256, halves=_looks_up_halves(target))
 
 
-def by_pairs(problem: DequantProblem, target: Target) -> bool:
+def _by_pairs(problem: DequantProblem, target: Target) -> bool:
     """Whether codes are multiplied as pairs of bfloat16: float16 in formats that it holds exactly."""
     kind, narrow = FORMATS[problem.format], problem.group == 32
     least = LEAST_PAIRS_OF_32 if narrow else LEAST_PAIRS
-    if not _multiplies_pairs(target) or problem.m < least or problem.dtype == "int8":
+    if not target.has("bf16") or problem.m < least or problem.dtype != "float16":
         return False
     if 0 < problem.group * kind.bits < LEAST_WORDS * 32:
         return False
-    short = 0 < problem.group < SHORT_GROUP
-    if problem.dtype == "bfloat16" and _in_registers(target):
-        return problem.m <= (MOST_PAIRS_OF_SHORT_GROUPS if short else MOST_PAIRS_OF_BFLOAT16)
     if kind.table is not None and not all(_is_exact(value) for value in kind.table):
         return False
-    if problem.dtype == "bfloat16":
-        return FEW < problem.m <= MOST_PAIRS_OF_BFLOAT16 and not short
-    if _in_registers(target):
+    if target.has("amx"):
         return not narrow or problem.m <= MOST_PAIRS_OF_32
     return not narrow and problem.m <= MOST_PAIRS_OF_FLOAT16
 
 
 def _by_rounded(problem: DequantProblem, target: Target) -> bool:
     """Whether weights are rounded to bfloat16, x's type, tile by tile."""
-    return problem.dtype == "bfloat16" and _multiplies_pairs(target) and problem.m >= LEAST_PAIRS
+    return problem.dtype == "bfloat16" and target.has("bf16") and problem.m >= LEAST_ROUNDED
 
 
-def _multiplies_pairs(target: Target) -> bool:
-    return "bf16" in target.arch.split("+")
-
-
-def _in_registers(target: Target) -> bool:
-    return "amx" in target.arch.split("+")
+def _looks_up_halves(target: Target) -> bool:
+    """Whether 32 numbers of 16 bits are looked up at once."""
+    return target.arch.startswith("x86-64-v4")
 
 
 def _is_exact(value: float) -> bool:
@@ -122,20 +111,23 @@ def _plan_pairs(problem: DequantProblem) -> Plan:
     span = min(problem.group // per, words) if problem.group else words
     rows = few if problem.group == 32 else most if tokens == PAIRS[-1] else some
     shape: dict[str, Scalar] = {"block_M": tokens, "span": span}
-    columns = KernelSpec.of(FAMILY, "columns_of_pairs", None, dtype=problem.dtype, per=per, **shape)
+    columns = KernelSpec.of(FAMILY, "columns_of_pairs", None, per=per, **shape)
     tile: dict[str, Scalar] = {**shape, "block_N": rows, "block_W": words, "out_dtype": problem.out_dtype}
     product = KernelSpec.of(FAMILY, "product_pairs", None, **problem.codes(), **tile)
     why = f"codes as pairs of bfloat16, {tokens} tokens at a time"
-    numbers = {"words": words, "span": span, "tokens": tokens, "copies": 2 if problem.dtype == "float16" else 1}
+    numbers = {"words": words, "span": span, "tokens": tokens}
     return Plan.of({"columns": columns, "product": product}, why, SOURCE, **numbers)
 
 
 def _plan_rounded(problem: DequantProblem, target: Target) -> Plan:
     tokens = next((t for t in ROUNDED if t >= problem.m), ROUNDED[-1])
-    few = tokens <= FEW and not _in_registers(target)
-    words = ROUNDED_CODES * FORMATS[problem.format].bits // 32
-    tile: dict[str, Scalar] = {"block_M": tokens, "block_N": ROUNDED_ROWS[not few], "block_W": words, "few": few}
-    tile["out_dtype"] = problem.out_dtype
+    amx = target.has("amx")
+    rows, codes = ROUNDED_FEW if tokens <= FEW else ROUNDED_MORE
+    if amx and tokens <= SOME:
+        codes = ROUNDED_FEW[1]
+    words = codes * FORMATS[problem.format].bits // 32
+    tile: dict[str, Scalar] = {"block_M": tokens, "block_N": rows, "block_W": words, "few": tokens <= FEW and not amx}
+    tile |= {"out_dtype": problem.out_dtype, "halves": _looks_up_halves(target)}
     product = KernelSpec.of(FAMILY, "product_rounded", None, **problem.codes(), **tile)
     return Plan.of({"product": product}, f"weights rounded to {problem.dtype}, {tokens} tokens at a time", SOURCE)
 
@@ -176,6 +168,5 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
     for name, group, dtype in shipped_problems():
         for m in sorted({*WORDS, *COLUMNS, *PAIRS, *ROUNDED}):
             problem = DequantProblem(m, 512, 8192, name, group, dtype, dtype, name == "uint4", False)
-            if m < many(problem, target):
-                yield from (spec for _, spec in plan(problem, target).kernels)
-        yield decode(problem)
+            yield from (spec for _, spec in plan(problem, target).kernels)
+        yield decode(problem, target)

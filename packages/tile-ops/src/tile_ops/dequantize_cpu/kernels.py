@@ -14,6 +14,14 @@ def _add(total, offset, column):
             total[i, j] += offset[column + j]
 
 
+@T.macro
+def _beside_rows(given, group, row, lying, turned):
+    """turned[i, g] = given[group + g, row + i]: scales, or zero points, of rows of W side by side; `lying` has them first."""
+    T.copy(given[group : group + lying.shape[0], row : row + lying.shape[1]], lying)
+    for i, g in T.Parallel(lying.shape[1], lying.shape[0]):
+        turned[i, g] = lying[g, i]
+
+
 def words(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, table, tokens, block_N, block_W, lanes):
     """For a CPU and few tokens, `tokens` at a time: the lanes of a vector are neighbouring words, of which each gives the
     code of one place. x is put in that order once for `block_N` rows of W, `block_W` words a step.
@@ -44,7 +52,7 @@ def words(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, table, toke
             x = T.alloc_fragment((tokens, per, block_W), "float32")
             x_sum = T.alloc_fragment((tokens, block_W), "float32")
             packed = T.alloc_fragment((block_N, block_W), "uint32")
-            numbers = T.alloc_shared((rows, block_N), "float32")  # as they lie, and those of a row side by side
+            numbers = T.alloc_shared((rows, block_N), "float32")
             scale_of = T.alloc_shared((block_N, rows), "float32")
             zero_of = T.alloc_shared((block_N, rows), "float32")
             sums = T.alloc_fragment((tokens, block_N, lanes), "float32")
@@ -58,13 +66,9 @@ def words(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, table, toke
                 for t, c, w in T.Parallel(tokens, per, block_W):
                     x[t, c, w] = T.cast(X[bm * tokens + t, (first + w) * per + c], "float32")
                 row = first * per // group if group else 0
-                T.copy(scales[row : row + rows, bn * block_N : (bn + 1) * block_N], numbers)
-                for i, r in T.Parallel(block_N, rows):
-                    scale_of[i, r] = numbers[r, i]
+                _beside_rows(scales, row, bn * block_N, numbers, scale_of)
                 if zeros:
-                    T.copy(zero_points[row : row + rows, bn * block_N : (bn + 1) * block_N], numbers)
-                    for i, r in T.Parallel(block_N, rows):
-                        zero_of[i, r] = numbers[r, i]
+                    _beside_rows(zero_points, row, bn * block_N, numbers, zero_of)
                     T.clear(x_sum)
                     for t, c in T.grid(tokens, per):
                         for w in T.Parallel(block_W):
@@ -150,7 +154,7 @@ def product_float32(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, t
             x = T.alloc_shared((per * block_W, block_M), "float32")
             decoded = T.alloc_shared((block_N, per * block_W), "float32")
             packed = T.alloc_fragment((block_N, block_W), "uint32")
-            numbers = T.alloc_shared((parts, block_N), "float32")  # as they lie, and those of a row side by side
+            numbers = T.alloc_shared((parts, block_N), "float32")
             scale_of = T.alloc_shared((block_N, parts), "float32")
             less = T.alloc_shared((block_N, parts), "float32")
             acc = T.alloc_fragment((block_N, block_M), "float32")
@@ -163,13 +167,9 @@ def product_float32(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, t
                 T.copy(X[step, 0, bm * block_M], x)
                 T.copy(W[bn * block_N, step * block_W], packed)
                 row = step * block_W * per // group if group else 0
-                T.copy(scales[row : row + parts, bn * block_N : (bn + 1) * block_N], numbers)
-                for i, r in T.Parallel(block_N, parts):
-                    scale_of[i, r] = numbers[r, i]
+                _beside_rows(scales, row, bn * block_N, numbers, scale_of)
                 if zeros:
-                    T.copy(zero_points[row : row + parts, bn * block_N : (bn + 1) * block_N], numbers)
-                    for i, r in T.Parallel(block_N, parts):
-                        less[i, r] = numbers[r, i]
+                    _beside_rows(zero_points, row, bn * block_N, numbers, less)
                     for i, r in T.Parallel(block_N, parts):
                         less[i, r] *= scale_of[i, r]
                 for i, v, j in T.Parallel(block_N, block_W // lanes, lanes):
@@ -201,17 +201,17 @@ def _number(bits, signed):
     return number
 
 
-def columns_of_pairs(dtype, per, span, block_M):
+def columns_of_pairs(per, span, block_M):
     """The columns of x as rows of bfloat16, in the order in which `product_pairs` decodes W, and their sums S for each of its
-    groups of `span` words, float32. float16 is the sum of two bfloat16, high and low, which stand side by side as two tokens.
-    Beyond x there are zeros."""
-    copies, half = 2 if dtype == "float16" else 1, per // 2
+    groups of `span` words, float32. Numbers of x are sums of two bfloat16, high and low, which stand side by side as two
+    tokens. Beyond x there are zeros."""
+    half = per // 2
     m, length, rows, blocks = (T.dynamic(name) for name in ("m", "words", "rows", "blocks"))
 
     @T.prim_func
     def columns_of_pairs(
-        X: T.Tensor((m, length * per), dtype),
-        Y: T.Tensor((rows, half, span, 2, blocks, copies, block_M), "bfloat16"),
+        X: T.Tensor((m, length * per), "float16"),
+        Y: T.Tensor((rows, half, span, 2, blocks, 2, block_M), "bfloat16"),
         S: T.Tensor((rows, blocks, block_M), "float32"),
     ):
         with T.Kernel(rows, blocks, threads=1) as (row, bm):
@@ -223,8 +223,7 @@ def columns_of_pairs(dtype, per, span, block_M):
                     value = T.if_then_else((at < m) & (k < length * per), T.cast(X[at, k], "float32"), T.float32(0))
                     high = T.cast(value, "bfloat16")
                     Y[row, p, w, h, bm, 0, t] = high
-                    if copies == 2:
-                        Y[row, p, w, h, bm, 1, t] = T.cast(value - T.cast(high, "float32"), "bfloat16")
+                    Y[row, p, w, h, bm, 1, t] = T.cast(value - T.cast(high, "float32"), "bfloat16")
                     total[t] += value
             T.copy(total, S[row, bm, 0:block_M])
 
@@ -238,13 +237,13 @@ def product_pairs(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, tab
     A code stands in the highest bits of the mantissa of 2^bits, where it counts as itself, so that a mask and the exponent's
     bits make two of them: code p of a word and code p + per / 2, which lies 16 bits higher. Products of such numbers are exact.
     The sum of a group of `span` words is scaled, less what the exponent and the zero point add to each number, times the sum
-    S of x. Codes of a table are looked up, and rounded to bfloat16.
+    S of x. Codes of a table are looked up; bfloat16 holds what they stand for.
     """
-    per, copies = 32 // bits, 2 if dtype == "float16" else 1
+    per = 32 // bits
     half, parts, depth, lanes = per // 2, block_W // span, span * per, min(16, span)
     m, n, length, rows, blocks, groups = (T.dynamic(name) for name in ("m", "n", "words", "rows", "blocks", "groups"))
     bias_n, *unused = (T.dynamic(name) for name in ("bias_n", "zero_groups", "zero_n", "codes"))
-    places, width = tuple(range(half)), copies * block_M
+    places, width = tuple(range(half)), 2 * block_M
     middle, mantissa = 2 ** (bits - 1) if signed else 0, 7 - bits  # of two's complement; where a code begins
     mask, beside = (2**bits - 1) << mantissa, (127 + bits << 7) ^ (middle << mantissa)
     offset = 2**bits + middle
@@ -269,7 +268,7 @@ def product_pairs(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, tab
             words = T.alloc_shared((block_N, parts * depth // 2), "uint32")
             decoded = T.view(words, (block_N, parts * depth), "bfloat16")
             packed = T.alloc_fragment((block_N, block_W), "uint32")
-            numbers = T.alloc_shared((parts, block_N), "float32")  # as they lie, and those of a row side by side
+            numbers = T.alloc_shared((parts, block_N), "float32")
             scale_of = T.alloc_shared((block_N, parts), "float32")
             less = T.alloc_shared((block_N, parts), "float32")
             sums = T.alloc_fragment((block_N, width), "float32")
@@ -284,13 +283,9 @@ def product_pairs(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, tab
             for step in T.serial(T.ceildiv(length, block_W)):
                 T.copy(W[bn * block_N, step * block_W], packed)
                 row = step * block_W * per // group if group else 0
-                T.copy(scales[row : row + parts, bn * block_N : (bn + 1) * block_N], numbers)
-                for i, r in T.Parallel(block_N, parts):
-                    scale_of[i, r] = numbers[r, i]
+                _beside_rows(scales, row, bn * block_N, numbers, scale_of)
                 if zeros:
-                    T.copy(zero_points[row : row + parts, bn * block_N : (bn + 1) * block_N], numbers)
-                    for i, r in T.Parallel(block_N, parts):
-                        less[i, r] = numbers[r, i]
+                    _beside_rows(zero_points, row, bn * block_N, numbers, less)
                 if not table:
                     for i, r in T.Parallel(block_N, parts):
                         less[i, r] = ((less[i, r] if zeros else 0) + offset) * scale_of[i, r]
@@ -314,8 +309,7 @@ def product_pairs(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, tab
                         clear_accum=True,
                     )
                     for i, t in T.Parallel(block_N, block_M):
-                        y = sums[i, t] + sums[i, block_M + t] if copies == 2 else sums[i, t]
-                        y = y * scale_of[i, part]
+                        y = (sums[i, t] + sums[i, block_M + t]) * scale_of[i, part]
                         acc[i, t] += y if table else y - less[i, part] * S[at, bm, t]
             total = T.alloc_fragment((block_M, block_N), "float32")
             for i, j in T.Parallel(block_M, block_N):
@@ -326,11 +320,14 @@ def product_pairs(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, tab
     return product_pairs
 
 
-def _unpacking(bits, signed, zeros, table, span):
+def _unpacking(dtype, bits, signed, zeros, table, span, halves):
     """Macros: `values_of(value_of, values)`, the number of each code; `unpack(packed, decoded, i, first, value_of, number_of,
-    zero, scale)`, `span` words of row i from `first` on. The 2^bits numbers that a group's codes stand for are made once."""
+    zero, scale)`, `span` words of row i from `first` on. The 2^bits numbers that a group's codes stand for are made once.
+    `halves`: these are of x's type already, and the codes of 16 bits of W are looked up as they are."""
     per, middle = 32 // bits, 2 ** (bits - 1) if signed else 0
     both = 2 if per < 16 and span % 2 == 0 else 1  # words whose codes are the lanes of a vector
+    word, lanes, words = ("uint16", 32, 2 * bits) if halves else ("uint32", both * per, both)
+    each = lanes // words
 
     @T.macro
     def values_of(value_of, values):
@@ -344,15 +341,17 @@ def _unpacking(bits, signed, zeros, table, span):
     def unpack(packed, decoded, i, first, value_of, number_of, zero, scale):
         for c in T.Parallel(2**bits):
             number_of[c] = ((value_of[c] - zero) if zeros else value_of[c]) * scale
-        for v, j in T.Parallel(span // both, both * per):
-            at = first + v * both
-            code = (packed[i, at + j // per] >> T.cast(j % per * bits, "uint32")) & T.uint32(2**bits - 1)
-            decoded[i, at * per + j] = number_of[T.cast(code, "int32")]
+        for v, j in T.Parallel(span * per // lanes, lanes):
+            at = first * (per // each) + v * words + j // each
+            code = (packed[i, at] >> T.cast(j % each * bits, word)) & T.cast(2**bits - 1, word)
+            decoded[i, first * per + v * lanes + j] = number_of[T.cast(code, "int32")]
 
     return values_of, unpack
 
 
-def product_rounded(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, table, block_M, block_N, block_W, few):
+def product_rounded(
+    dtype, out_dtype, scale_dtype, bits, signed, group, zeros, table, block_M, block_N, block_W, few, halves
+):
     """For a CPU: `block_W` words of `block_N` rows of W are decoded to x's type once for `block_M` tokens. These are columns
     of a product by rows of W, read from where they lie; or, `few`, rows of scalar products with those of W."""
     per = 32 // bits
@@ -360,7 +359,7 @@ def product_rounded(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, t
     parts, depth = block_W // span, block_W * per
     m, n, length, groups = (T.dynamic(name) for name in ("m", "n", "words", "groups"))
     bias_n, *unused = (T.dynamic(name) for name in ("bias_n", "zero_groups", "zero_n", "codes"))
-    values_of, unpack = _unpacking(bits, signed, zeros, table, span)
+    values_of, unpack = _unpacking(dtype, bits, signed, zeros, table, span, halves)
 
     @T.prim_func
     def product_rounded(
@@ -375,8 +374,10 @@ def product_rounded(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, t
         with T.Kernel(T.ceildiv(n, block_N), T.ceildiv(m, block_M), threads=1) as (bn, bm):
             decoded = T.alloc_shared((block_N, depth), dtype)
             packed = T.alloc_fragment((block_N, block_W), "uint32")
-            value_of, number_of = (T.alloc_shared((2**bits,), "float32") for _ in "vn")
-            numbers = T.alloc_shared((parts, block_N), "float32")  # as they lie, and those of a row side by side
+            codes = T.view(packed, (block_N, 2 * block_W), "uint16") if halves else packed
+            value_of = T.alloc_shared((2**bits,), "float32")
+            number_of = T.alloc_shared((2**bits,), dtype if halves else "float32")
+            numbers = T.alloc_shared((parts, block_N), "float32")
             scale_of = T.alloc_shared((block_N, parts), "float32")
             zero_of = T.alloc_shared((block_N, parts), "float32")
             total = T.alloc_fragment((block_M, block_N), "float32")
@@ -390,15 +391,11 @@ def product_rounded(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, t
             for step in T.serial(T.ceildiv(length, block_W)):
                 T.copy(W[bn * block_N, step * block_W], packed)
                 row = step * block_W * per // group if group else 0
-                T.copy(scales[row : row + parts, bn * block_N : (bn + 1) * block_N], numbers)
-                for i, r in T.Parallel(block_N, parts):
-                    scale_of[i, r] = numbers[r, i]
+                _beside_rows(scales, row, bn * block_N, numbers, scale_of)
                 if zeros:
-                    T.copy(zero_points[row : row + parts, bn * block_N : (bn + 1) * block_N], numbers)
-                    for i, r in T.Parallel(block_N, parts):
-                        zero_of[i, r] = numbers[r, i]
+                    _beside_rows(zero_points, row, bn * block_N, numbers, zero_of)
                 for i, part in T.grid(block_N, parts):
-                    unpack(packed, decoded, i, part * span, value_of, number_of, zero_of[i, part], scale_of[i, part])
+                    unpack(codes, decoded, i, part * span, value_of, number_of, zero_of[i, part], scale_of[i, part])
                 first = step * depth
                 T.assume(first >= 0)
                 if few:
@@ -420,13 +417,13 @@ def product_rounded(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, t
     return product_rounded
 
 
-def decode(dtype, scale_dtype, bits, signed, group, zeros, table, block_W):
+def decode(dtype, scale_dtype, bits, signed, group, zeros, table, block_W, halves):
     """weights[i] = W[first + i]: rows of W as numbers, for so many tokens that decoding is little beside the product."""
     per = 32 // bits
     span = min(group // per, block_W) if group else block_W  # words that have one scale
     n, panel, length, groups = (T.dynamic(name) for name in ("n", "panel", "words", "groups"))
     unused = [T.dynamic(name) for name in ("zero_groups", "zero_n", "codes")]
-    values_of, unpack = _unpacking(bits, signed, zeros, table, span)
+    values_of, unpack = _unpacking(dtype, bits, signed, zeros, table, span, halves)
 
     @T.prim_func
     def decode(
@@ -440,7 +437,9 @@ def decode(dtype, scale_dtype, bits, signed, group, zeros, table, block_W):
         with T.Kernel(panel, threads=1) as row:
             packed = T.alloc_fragment((1, block_W), "uint32")
             decoded = T.alloc_fragment((1, block_W * per), dtype)
-            value_of, number_of = (T.alloc_shared((2**bits,), "float32") for _ in "vn")
+            codes = T.view(packed, (1, 2 * block_W), "uint16") if halves else packed
+            value_of = T.alloc_shared((2**bits,), "float32")
+            number_of = T.alloc_shared((2**bits,), dtype if halves else "float32")
             scale, zero = T.alloc_var("float32", init=0.0), T.alloc_var("float32", init=0.0)
             values_of(value_of, values)
             for step in T.serial(T.ceildiv(length, block_W)):
@@ -450,7 +449,7 @@ def decode(dtype, scale_dtype, bits, signed, group, zeros, table, block_W):
                     scale = scales[of_group, first + row]
                     if zeros:
                         zero = zero_points[of_group, first + row]
-                    unpack(packed, decoded, 0, part * span, value_of, number_of, zero, scale)
+                    unpack(codes, decoded, 0, part * span, value_of, number_of, zero, scale)
                 T.copy(decoded, weights[row, step * block_W * per])
 
     return decode

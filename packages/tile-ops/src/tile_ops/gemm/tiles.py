@@ -87,7 +87,7 @@ def _step(k_bytes: int, longest: int) -> int:
 
 def _leaves_out(target: Target, dtype: str) -> bool:
     """Whether products leave out the rows past m: all but those of AMX, and of bytes by VNNI, which correct sums of all rows."""
-    return {"bfloat16": "amx", "int8": "vnni"}.get(dtype, "-") not in target.arch.split("+")
+    return not target.has({"bfloat16": "amx", "int8": "vnni"}.get(dtype, "-"))
 
 
 def _cost(leaves_out: bool, m: int, rows: int) -> int:

@@ -74,12 +74,11 @@ def tile(
     batch: int = 1,
 ) -> Tile | None:
     """None where a product goes another way: where it is small, or the level multiplies no pairs."""
-    level = target.arch.split("+")
-    if target.kind != "cpu" or dtype != "bfloat16" or "bf16" not in level:
+    if target.kind != "cpu" or dtype != "bfloat16" or not target.has("bf16"):
         return None
     if m < LEAST_ROWS or m * n * k < LEAST_WORK:
         return None
-    if "amx" in level:
+    if target.has("amx"):
         return _in_registers(m, n, k)
     if transposes == (False, True) and m in FEW and k > DEPTH and m * n * k >= LEAST_WORK_OF_FEW:
         blocks = -(-n // FEW_WIDTH) * batch

@@ -94,12 +94,12 @@ def _rows(target: Target, dtype: str) -> tuple[tuple[int, ...], int]:
 
 
 def _has_amx(target: Target) -> bool:
-    return "amx" in target.arch.split("+")
+    return target.has("amx")
 
 
 def tile_dtype(target: Target, dtype: str) -> str:
     """The type of the tile of A."""
-    return dtype if OWN_PRODUCTS.get(dtype) in target.arch.split("+") else "float32"
+    return dtype if target.has(OWN_PRODUCTS.get(dtype, "-")) else "float32"
 
 
 def _itemsize(target: Target, dtype: str) -> int:

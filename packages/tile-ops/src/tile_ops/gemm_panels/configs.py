@@ -73,7 +73,7 @@ def tile(
 def _most_steps(target: Target, height: int, n: int, transpose_a: bool) -> int:
     if target.arch != "x86-64-v3" and n % LINE:
         return DEEP[-1]
-    if "amx" not in target.arch.split("+"):
+    if not target.has("amx"):
         return MOST_STEPS
     most = STEPS_WITH_AMX[height]
     return min(most, STEPS_OF_TRANSPOSED) if transpose_a else most

@@ -41,6 +41,10 @@ class Target:
         """Bytes of it that a block of this GPU may have."""
         return SHARED_MEMORY.get(self.arch, SHARED_MEMORY["sm_86"])
 
+    def has(self, extension: str) -> bool:
+        """Whether a CPU has these instructions beyond its level: "bf16", "vnni", "amx"."""
+        return extension in self.arch.split("+")
+
     def runs(self) -> tuple[str, ...]:
         """Architectures whose prebuilt kernels run here, best first."""
         if self.kind == "cpu":

@@ -34,10 +34,17 @@ TILES_ALONE = 2
 #: A block of softmax: elements of its tile at least, and those of each thread.
 SOFTMAX = (2048, 16)
 #: On a CPU: elements of a piece, whose sums registers hold, for rows of up to NARROW elements and for longer ones (with AVX2 as
-#: for those); how many rows of a softmax that are no longer are taken at once. LayerNorm in float32 as kernels, one thread, us,
+#: for those). LayerNorm in float32 as kernels, one thread, us,
 #: with AVX2 (EPYC) by 16, 32, 64 elements 2048 rows of 160 168, 175, 315, 64 of 4096 142, 145, 180; with AVX-512 (Sapphire
 #: Rapids) 8192 of 64 382, 433, 453, 64 of 4096 328, 338, 322, 4096 of 1024 5455, 6169, 4866 (docs/performance/cpu.md).
-NARROW, TOGETHER, PIECE, LONG_PIECE = 320, 4, 16, 64
+NARROW, PIECE, LONG_PIECE = 320, 16, 64
+#: Softmax on a CPU: rows of a block, of which each is finished while the next one is read, where four rows, the results and what
+#: else lies there fit the first cache: up to so many columns of 4 and of 2 bytes (with AVX2 only of 2), by pieces of so many
+#: elements. Kernels, one thread of an EPYC with AVX-512, of torch's speed, so and row by row: float32 2048x160 1.05, 0.92,
+#: 512x1024 1.00, 0.94, 512x1536 0.99, 0.96, 512x2048 0.98, 1.00, 64x4096 0.73, 0.95; bfloat16 2048x160 1.29, 0.92, 512x1024
+#: 1.33, 1.21, 512x2048 1.34, 1.21, 64x4096 1.20, 1.15. As AVX2 code 512x1024 0.96, 0.97 and 0.54, 0.50 (27 November 2026).
+#: Blocks of 16, 64, 128 rows: 2048x160 0.99, 1.05, 1.08, 512x1024 0.98, 1.00, 1.01; other rows by rows of TOGETHER.
+JOINED, JOINED_ROWS, JOINED_PIECE, TOGETHER = {4: 1536, 2: 4096}, 64, 32, 4
 #: What a CPU fetches: with AMX the next row and the place of the result, elsewhere the latter, of rows of more elements than
 #: this. LayerNorm in float32, both, the result's place, nothing, of torch's speed: Intel Xeon 512x1024 1.23, 1.05, 1.00,
 #: 2048x160 1.04, 1.05, 0.80, 64x4096 1.18, 1.01, 0.93, 4096x1024 1.46, 1.15, 0.93, 1024x4096 1.26, 0.93, 0.93; EPYC with
@@ -67,6 +74,8 @@ def plan(problem: NormBackwardProblem, target: Target) -> Plan:
     rows, tile = _tile(norm, target)
     if norm.kind == "softmax":
         function = "softmax_backward" + ("" if resident else "_cached" if target.kind == "cpu" else "_long")
+        if _is_joined(norm, target):
+            why = f"rows of {norm.columns} are finished while the next ones are read"
         return Plan.of({"rows": KernelSpec.of(FAMILY, function, None, dtype=norm.dtype, **tile)}, why, SOURCE)
     fast = norm.activation is not None and norm.dtype != "float32" and target.kind == "cuda"
     flags: dict[str, Scalar] = {
@@ -100,8 +109,14 @@ def plan(problem: NormBackwardProblem, target: Target) -> Plan:
     return Plan.of(kernels, why, SOURCE, parts=parts)
 
 
+def _is_joined(norm: NormProblem, target: Target) -> bool:
+    """Whether softmax's rows are finished while the next ones are read."""
+    size = ITEMSIZE[norm.dtype]
+    return target.kind == "cpu" and norm.columns <= JOINED[size] and (size < 4 or target.arch != "x86-64-v3")
+
+
 def _fetched(norm: NormProblem, target: Target) -> str:
-    if "amx" in target.arch.split("+"):
+    if target.has("amx"):
         return "all"
     return "result" if norm.columns > FOLLOWED else ""
 
@@ -110,9 +125,13 @@ def _tile(norm: NormProblem, target: Target) -> tuple[int, dict[str, Scalar]]:
     """Rows of a tile, and its kernel's arguments: rows, columns, where rows stay in registers what its block is, too."""
     if target.kind == "cpu":
         narrow = norm.columns <= NARROW
-        rows = TOGETHER if narrow else 1
-        piece = PIECE if narrow or target.arch == "x86-64-v3" else LONG_PIECE
-        return rows, {"block_rows": rows, "block_columns": piece}
+        short = narrow or target.arch == "x86-64-v3"
+        if norm.kind != "softmax":
+            return 1, {"block_rows": 1, "block_columns": PIECE if short else LONG_PIECE}
+        joined = _is_joined(norm, target)
+        rows = JOINED_ROWS if joined else TOGETHER if narrow else 1
+        piece = PIECE if short else JOINED_PIECE if joined else LONG_PIECE
+        return rows, {"block_rows": rows, "block_columns": piece, "joined": joined}
     if norm.columns > RESIDENT:
         return 1, {"block_rows": 1, "block_columns": 2048}
     width = next(width for width in COLUMNS if norm.columns <= width)
@@ -131,7 +150,8 @@ def _tile(norm: NormProblem, target: Target) -> tuple[int, dict[str, Scalar]]:
 
 def shipped(target: Target) -> Iterator[KernelSpec]:
     """Rows of any number of columns in the three element types."""
-    lengths = (NARROW, NARROW + 1, FOLLOWED + 1) if target.kind == "cpu" else (*COLUMNS, RESIDENT + 1)
+    of_cpu = (NARROW, NARROW + 1, FOLLOWED + 1, *(columns + 1 for columns in JOINED.values()))
+    lengths = of_cpu if target.kind == "cpu" else (*COLUMNS, RESIDENT + 1)
     for dtype, columns in product(DTYPES, lengths):
         norms = [NormProblem(1, columns, dtype, activation) for activation in ACTIVATIONS]
         norms += [NormProblem(1, columns, dtype, None, kind) for kind in ("layer_norm", "softmax")]

@@ -416,8 +416,9 @@ def softmax_backward_long(dtype, block_rows, block_columns):
     return softmax_backward
 
 
-def softmax_backward_cached(dtype, block_rows, block_columns):
-    """For CPUs: `block_rows` rows one after the other, in pieces whose sums stay in registers."""
+def softmax_backward_cached(dtype, block_rows, block_columns, joined):
+    """For CPUs: `block_rows` rows one after the other, in pieces whose sums stay in registers. `joined`: a row is finished
+    while the next one is read, so that the caches are never idle."""
     m, n = T.dynamic("m, n")
 
     @T.macro
@@ -430,23 +431,48 @@ def softmax_backward_cached(dtype, block_rows, block_columns):
         for j in T.Parallel(count):
             DX[row, column + j] = T.cast(Y[row, column + j], "float32") * (DY[row, column + j] - dot)
 
+    @T.macro
+    def add_row(Y, DY, row, products, dot):
+        T.clear(products)
+        for k in T.serial(n // block_columns):
+            add(Y, DY, row, k * block_columns, block_columns, products)
+        if n % block_columns > 0:
+            add(Y, DY, row, n - n % block_columns, n % block_columns, products)
+        T.reduce_sum(products, dot)
+
+    @T.macro
+    def finish_row(Y, DY, DX, row, dot):
+        for k in T.serial(n // block_columns):
+            finish(Y, DY, DX, row, k * block_columns, block_columns, dot[0])
+        if n % block_columns > 0:
+            finish(Y, DY, DX, row, n - n % block_columns, n % block_columns, dot[0])
+
+    @T.macro
+    def finish_row_and_add_next(Y, DY, DX, row, products, dot):
+        T.clear(products)
+        for k in T.serial(n // block_columns):
+            finish(Y, DY, DX, row, k * block_columns, block_columns, dot[0])
+            add(Y, DY, row + 1, k * block_columns, block_columns, products)
+        if n % block_columns > 0:
+            finish(Y, DY, DX, row, n - n % block_columns, n % block_columns, dot[0])
+            add(Y, DY, row + 1, n - n % block_columns, n % block_columns, products)
+        T.reduce_sum(products, dot)
+
     @T.prim_func
     def softmax_backward(Y: T.Tensor((m, n), dtype), DY: T.Tensor((m, n), dtype), DX: T.Tensor((m, n), dtype)):
         with T.Kernel(T.ceildiv(m, block_rows), threads=128) as block:
             products = T.alloc_fragment((block_columns,), "float32")
             dot = T.alloc_fragment((1,), "float32")
-            pieces, over = n // block_columns, n % block_columns
-            for i in T.serial(T.min(block_rows, m - block * block_rows)):
-                row = block * block_rows + i
-                T.clear(products)
-                for k in T.serial(pieces):
-                    add(Y, DY, row, k * block_columns, block_columns, products)
-                if over > 0:
-                    add(Y, DY, row, n - over, over, products)
-                T.reduce_sum(products, dot)
-                for k in T.serial(pieces):
-                    finish(Y, DY, DX, row, k * block_columns, block_columns, dot[0])
-                if over > 0:
-                    finish(Y, DY, DX, row, n - over, over, dot[0])
+            first = block * block_rows
+            rows = T.min(block_rows, m - first)
+            if joined:
+                add_row(Y, DY, first, products, dot)
+                for i in T.serial(rows - 1):
+                    finish_row_and_add_next(Y, DY, DX, first + i, products, dot)
+                finish_row(Y, DY, DX, first + rows - 1, dot)
+            else:
+                for i in T.serial(rows):
+                    add_row(Y, DY, first + i, products, dot)
+                    finish_row(Y, DY, DX, first + i, dot)
 
     return softmax_backward

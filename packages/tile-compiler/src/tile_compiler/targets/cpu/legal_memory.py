@@ -94,9 +94,13 @@ class LegalMemory:
             value = self.load(flat, prim.Ramp(first, tir.const(1, "int64"), few))
             return tir.call_pure_extern(with_lanes(dtype, lanes), f"tl.repeat.{dtype}.{few}.{lanes}", value)
         if (name := self._lookup(root, dtype, index)) is not None:
-            if lookup.looks_at(root.size // storage_bytes(dtype), self.features):
+            halves = name.endswith("halves")
+            if lookup.looks_at(root.size // storage_bytes(dtype), self.features, halves):
                 index = _without_mask(index, root.size // storage_bytes(dtype))
-            table, at = self.address(flat, tir.const(0, "int64")), prim.Cast(with_lanes("int32", lanes), index)
+            if halves:
+                index = _as_computed(index)
+            counted = with_lanes("int16" if halves else "int32", lanes)
+            table, at = self.address(flat, tir.const(0, "int64")), prim.Cast(counted, index)
             return tir.call_extern(with_lanes(dtype, lanes), name, table, at)
         if not root.raw:
             return tir.BufferLoad(self.storage[root], [index])
@@ -112,7 +116,8 @@ class LegalMemory:
         lanes, entries = scalar_of(dtype_of(index))[1], root.size // storage_bytes(dtype)
         if lanes == 1 or isinstance(index, (prim.Ramp, prim.Broadcast)) or not entries:
             return None
-        return lookup.helper_name(dtype, entries, lanes, self.features)
+        bits = dtype_facts(scalar_of(dtype_of(_as_computed(index)))[0]).bits
+        return lookup.helper_name(dtype, entries, lanes, self.features, bits)
 
     def store(self, flat: Any, index: Any, value: Any, span: Any) -> Any:
         root = self.roots_of[flat]
@@ -209,6 +214,21 @@ def _place(index: Any, lane: int) -> Any:
         value = _place(index.value, lane)
         return None if value is None else prim.Cast(scalar_of(dtype_of(index))[0], value)
     return None
+
+
+def _as_computed(index: Any) -> Any:
+    """An index before it was widened."""
+
+    def facts(node: Any) -> Any:
+        return dtype_facts(scalar_of(dtype_of(node))[0])
+
+    while (
+        isinstance(index, prim.Cast)
+        and facts(index.value).bits <= facts(index).bits
+        and not facts(index.value).is_float
+    ):
+        index = index.value
+    return index
 
 
 def _without_mask(index: Any, entries: int) -> Any:

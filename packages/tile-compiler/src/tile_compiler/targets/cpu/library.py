@@ -1,7 +1,7 @@
 """The LLVM helpers that generated code calls, written on demand from their names.
 
 `tl.cvt.<from>.<to>.<lanes>`, `tl.math.<function>.<dtype>.<lanes>`, `tl.load|store|gather|scatter.<dtype>.<lanes>`,
-`tl.lookup.<dtype>.<entries>.<lanes>.<elements of a register>`, `tl.pack|unpack.<dtype>.<lanes>`,
+`tl.lookup.<dtype>.<entries>.<lanes>.<elements of a register, or "halves">`, `tl.pack|unpack.<dtype>.<lanes>`,
 `tl.popcount|clz|unequal.<dtype>.<lanes>`, `tl.wrapping|division.<op>.<dtype>.<lanes>`, `tl.atomic.<op>.<dtype>`,
 and the GEMM kernels (`tl.gemm`, `tl.dots`, `tl.interleave`, `tl.transpose`, `tl.row_sums`, `tl.tiles`, ...).
 A name says everything about its function, so equal names are equal functions.
@@ -136,6 +136,8 @@ def _scatter(name: str, dtype: str, lanes: str) -> Function:
 
 
 def _lookup(name: str, dtype: str, entries: str, lanes: str, width: str) -> Function:
+    if width == "halves":
+        return lookup.write_halves(name, dtype, int(entries), int(lanes))
     return lookup.write(name, dtype, int(entries), int(lanes), int(width))
 
 

@@ -2,7 +2,8 @@
 
     value_of[code]    (16 float32, 8 lanes)    ->    vpermps of either half of the table, vblendvps by bit 3 of the code
 
-The table is loaded whole, which LLVM moves out of loops. Elements of less than 32 bits are widened there and cut in the end.
+The table is loaded whole, which LLVM moves out of loops. Elements of less than 32 bits are widened there and cut in the end;
+but those of 16 bits by indices of 16 bits or less are found 32 at a time (vpermw) where there is AVX-512.
 """
 
 from __future__ import annotations
@@ -15,18 +16,28 @@ from .llvm_text import Function, Value, bits_of, split, vector
 
 #: Registers that a table may take: of 16, half are left for the code around.
 MOST_REGISTERS = 4
+#: Elements of 16 bits in a register of AVX-512, the most that are found by indices of 16 bits.
+HALVES = 32
 
 
-def helper_name(dtype: str, entries: int, lanes: int, features: CpuFeatures) -> str | None:
+def are_halves(dtype: str, entries: int, index_bits: int, features: CpuFeatures) -> bool:
+    """Whether elements are found as they are, by indices of 16 bits."""
+    wide = features.lanes(16) >= HALVES
+    return wide and bits_of(llvm_scalar(dtype)) == 16 and index_bits <= 16 and entries <= HALVES
+
+
+def helper_name(dtype: str, entries: int, lanes: int, features: CpuFeatures, index_bits: int = 32) -> str | None:
     """The name of the function that looks up `lanes` elements; None for tables that are read from memory."""
+    if are_halves(dtype, entries, index_bits, features):
+        return f"tl.lookup.{dtype}.{entries}.{lanes}.halves"
     if bits_of(llvm_scalar(dtype)) > 32 or entries > MOST_REGISTERS * features.lanes(32):
         return None
     return f"tl.lookup.{dtype}.{entries}.{lanes}.{features.lanes(32)}"
 
 
-def looks_at(entries: int, features: CpuFeatures) -> bool:
+def looks_at(entries: int, features: CpuFeatures, halves: bool = False) -> bool:
     """Whether a look-up looks at no more bits of an index than count for so many entries, which fill their registers."""
-    return entries >= features.lanes(32) and not entries & entries - 1
+    return (halves or entries >= features.lanes(32)) and not entries & entries - 1
 
 
 def write(name: str, dtype: str, entries: int, lanes: int, width: int) -> Function:
@@ -40,6 +51,28 @@ def write(name: str, dtype: str, entries: int, lanes: int, width: int) -> Functi
     for first in range(0, lanes, width):
         some = _resized(f, at, range(first, min(first + width, lanes)), width)
         part = _resized(f, _chosen(f, registers, some), range(min(width, lanes - first)), min(width, lanes - first))
+        found = part if found is None else _joined(f, found, part)
+    assert found is not None
+    f.ret(_narrow(found, scalar))
+    return f
+
+
+def write_halves(name: str, dtype: str, entries: int, lanes: int) -> Function:
+    """The same for elements and indices of 16 bits. As many entries as a power of two fill the register again and again, so
+    that further bits of an index do not count."""
+    scalar = llvm_scalar(dtype)
+    f = Function(name, vector(scalar, lanes), [("table", "ptr"), ("at", vector("i16", lanes))])
+    table, at = f.args
+    loaded = f.load(vector("i16", entries), table, 2)
+    again = entries & entries - 1 == 0
+    filled = [lane % entries if again else min(lane, entries - 1) for lane in range(HALVES)]
+    register = f.splat(loaded, HALVES) if entries == 1 else f.shuffle(loaded, loaded, filled)
+    found = None
+    for first in range(0, lanes, HALVES):
+        count = min(HALVES, lanes - first)
+        some = _resized(f, at, range(first, first + count), HALVES)
+        part = f.call("llvm.x86.avx512.permvar.hi.512", register.type, register, some)
+        part = _resized(f, part, range(count), count)
         found = part if found is None else _joined(f, found, part)
     assert found is not None
     f.ret(_narrow(found, scalar))

@@ -10,6 +10,7 @@ from typing import Any
 
 from tvm import ir
 from tvm import tirx as tir
+from tvm.ir import prim
 
 from tile_compiler.rewrite import Rewriter, remake_loop
 from tilelang.ir import tile_ir
@@ -85,12 +86,13 @@ def widest_bits(body: Any) -> int:
         widest = max(widest, bits)
 
     def value(node: Any) -> None:
-        """Types of a value's parts; the indices of loads are left out."""
+        """Types of a value's parts; the indices of loads are left out, and so is what is computed of loops' variables alone
+        and then narrowed: mostly constants, as the shifts of codes in a word."""
         if isinstance(node, ir.TensorLoad):
             if dtype_facts(scalar_of(dtype_of(node))[0]).bits > 16:
                 note(dtype_of(node))
             return
-        for part in _parts(node):
+        for part in () if _is_narrowed_index(node) else _parts(node):
             value(part)
         if isinstance(node, ir.Expr) and hasattr(node, "ty") and _is_data(node):
             note(dtype_of(node))
@@ -103,6 +105,13 @@ def widest_bits(body: Any) -> int:
         elif isinstance(n, tir.Bind):
             value(n.value)
     return widest
+
+
+def _is_narrowed_index(node: Any) -> bool:
+    if not isinstance(node, prim.Cast) or dtype_of(node.value) != "int32":
+        return False
+    facts = dtype_facts(scalar_of(dtype_of(node))[0])
+    return facts.bits < 32 and not facts.is_float and not any(True for _ in tile_ir.walk(node, ir.TensorLoad, ir.Call))
 
 
 def _parts(node: Any) -> list[Any]:
