@@ -118,15 +118,17 @@ def test_pairs_on_a_cpu(request, registers, format, ran, close):
 @pytest.mark.parametrize("registers", [False, True], ids=["vectors", "tiles"])
 @pytest.mark.parametrize("format", ["uint4", "int4", "uint1", "int2", "nf4"])
 def test_rounded_weights_on_a_cpu(request, registers, format, ran, close):
-    """The same by weights of x's type: few tokens as rows, more as columns, of one tile and of two."""
+    """The same by weights of x's type: few tokens as rows, more as columns, or as both, of one tile and of two."""
     with_pairs(request, registers)
-    shapes = ((7, 140, 1184, 32), (12, 16, 1024, 256), (41, 270, 1024, 64), (230, 20, 2144, 1024), (70, 16, 96, -1))
+    shapes = ((7, 140, 1184, 32), (12, 16, 1024, 256), (19, 140, 96, -1), (39, 270, 1024, 64), (41, 16, 1024, 64))
+    shapes += ((230, 20, 2144, 1024), (260, 16, 96, 32))
     for m, n, k, group in shapes:
         x, w = torch.zeros(m, k, dtype=torch.bfloat16), random_weight(n, k, format, group, torch.bfloat16)
         (product,) = tile_ops.explain(tile_ops.dequant_matmul, x, w.packed, **arguments(w)).kernels
         assert product.spec.function == "product_rounded"
-        assert dict(product.spec.arguments)["few"] == (m == 7 and not registers)
-        check(ran, close, m, n, k, format, group, torch.bfloat16, bias=m == 41, out_dtype=torch.float32)
+        rows = {7: 8, 12: 12, 19: 4, 39: 8, 41: 0}.get(m, 0)
+        assert dict(product.spec.arguments)["rows"] == (0 if registers else rows)
+        check(ran, close, m, n, k, format, group, torch.bfloat16, bias=m in (19, 39, 41), out_dtype=torch.float32)
 
 
 def with_pairs(request, registers):
@@ -167,22 +169,18 @@ def test_what_is_held_exactly_goes_by_pairs():
 
 
 def test_tiles_of_rounded_weights():
-    """Tokens, rows of W, and codes of a row in a step."""
+    """Tokens as columns and as rows, rows of W, and codes of a row in a step."""
 
     def tile(m, arch="x86-64-v4+bf16+vnni"):
         problem = DequantProblem(m, 4096, 4096, "uint4", 128, "bfloat16", "bfloat16", False, False)
         found = dict(dict(configs.plan(problem, Target("cpu", arch)).kernels)["product"].arguments)
-        return found["block_M"], found["block_N"], found["block_W"] * 8
+        return found["columns"], found["rows"], found["block_N"], found["block_W"] * 8
 
-    assert [tile(m) for m in (5, 8, 9, 13, 256)] == [
-        (8, 128, 1024),
-        (8, 128, 1024),
-        (12, 256, 512),
-        (16, 256, 512),
-        (256, 256, 512),
-    ]
-    tiles = [tile(m, "x86-64-v4+bf16+vnni+amx") for m in (8, 64, 65)]
-    assert tiles == [(8, 128, 1024), (64, 256, 1024), (96, 256, 512)]
+    few = [tile(m) for m in (5, 9, 13, 17, 21)]
+    assert few == [(0, 8, 128, 1024), (0, 12, 128, 1024), (16, 0, 256, 512), (16, 4, 256, 512), (16, 8, 256, 512)]
+    assert [tile(m) for m in (57, 1000)] == [(64, 0, 256, 512), (256, 0, 256, 512)]
+    tiles = [tile(m, "x86-64-v4+bf16+vnni+amx") for m in (8, 20, 64, 65)]
+    assert tiles == [(8, 0, 128, 1024), (20, 0, 256, 1024), (64, 0, 256, 1024), (96, 0, 256, 512)]
 
 
 def test_tokens_enough_to_decode_first(way, ran, close, monkeypatch):

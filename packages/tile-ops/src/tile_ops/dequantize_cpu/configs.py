@@ -41,17 +41,21 @@ LEAST_PAIRS, LEAST_PAIRS_OF_32, MOST_PAIRS_OF_32, MOST_PAIRS_OF_FLOAT16 = 5, 9, 
 #: Words of a group, which are the lanes of a vector that decodes, at least.
 LEAST_WORDS = 4
 #: Tokens of bfloat16 from which on, where pairs of it are multiplied, weights are rounded to it, as the dense kernel has them;
-#: tokens of a tile; rows of W and codes of a row in a step for up to FEW tokens, which without AMX are rows of scalar products,
-#: and for more, with AMX for up to SOME by as many codes as few. 4096 x 4096 on one thread, of the speed of torch's product with
-#: halves, in uint4, nf4 and int4 in groups of 32, 27 November 2026. EPYC, in random order with W out of the caches, 8 tokens by
-#: 128 rows of 512, 1024, 2048 codes 1.40, 1.55, 1.20; 1.38, 1.54, 1.21; 1.28, 1.38, 1.18, not as scalar products 0.95, 1.07,
-#: 1.00; by 128 rows of 1024, 256 of 512, 512 of 512 16 tokens 1.29, 1.27, 1.25; 1.31, 1.24, 1.14; 1.18, 1.17, 1.17, 64 tokens
-#: 1.09, 1.11, 1.10; 1.07, 1.07, 1.07; 1.04, 1.06, 1.06, 256 tokens 0.94, 0.96, 0.97; 0.94, 0.98, 0.98; 0.93, 0.96, 0.97. Intel
-#: Xeon with AMX by 256 rows of 512, 1024 16 tokens 1.73, 1.81; 1.64, 1.71; 1.32, 1.36, 32 tokens 1.22, 1.31; 1.20, 1.22; 1.04,
-#: 1.12, 256 tokens 1.03, 0.96; 1.15, 1.17; 1.04, 1.01. Codes as pairs, as of float16, are slower: 16 tokens EPYC 1.20, Xeon
-#: 1.54; 1.32; 1.07. Fetching the next step's words while one is multiplied is no faster.
-LEAST_ROUNDED, FEW, SOME = 5, 8, 64
-ROUNDED = (8, 12, 16, 24, 32, 40, 48, 64, 96, 128, 192, 256)
+#: tokens of a tile; rows of W and codes of a row in a step for up to FEW tokens and for more, with AMX for up to SOME by as many
+#: codes as few. 4096 x 4096 on one thread, of the speed of torch's product with halves, in uint4, nf4 and int4 in groups of 32,
+#: 27 November 2026. EPYC, in random order with W out of the caches, 8 tokens by 128 rows of 512, 1024, 2048 codes 1.40, 1.55,
+#: 1.20; 1.38, 1.54, 1.21; 1.28, 1.38, 1.18; by 128 rows of 1024, 256 of 512, 512 of 512 16 tokens 1.29, 1.27, 1.25; 1.31, 1.24,
+#: 1.14; 1.18, 1.17, 1.17, 64 tokens 1.09, 1.11, 1.10; 1.07, 1.07, 1.07; 1.04, 1.06, 1.06, 256 tokens 0.94, 0.96, 0.97; 0.94,
+#: 0.98, 0.98; 0.93, 0.96, 0.97. Intel Xeon with AMX by 256 rows of 512, 1024 16 tokens 1.73, 1.81; 1.64, 1.71; 1.32, 1.36, 32
+#: tokens 1.22, 1.31; 1.20, 1.22; 1.04, 1.12, 256 tokens 1.03, 0.96; 1.15, 1.17; 1.04, 1.01. Codes as pairs, as of float16, are
+#: slower: 16 tokens EPYC 1.20, Xeon 1.54; 1.32; 1.07. Fetching the next step's words while one is multiplied is no faster.
+LEAST_ROUNDED, FEW, SOME = 5, 12, 64
+ROUNDED = (8, 12, 16, 20, 24, 32, 36, 40, 48, 56, 64, 96, 128, 192, 256)
+#: Without AMX: columns, of which vectors hold 16, and rows of scalar products. EPYC, of torch's speed, as columns alone and so:
+#: 12 tokens in uint4 1.06, 1.29, int4 in groups of 32 0.86, 1.09, 20 tokens 0.93, 1.20; 0.85, 1.15, 24 tokens 1.00, 1.16; 0.95,
+#: 1.12, 36 tokens 0.92, 1.20; 0.91, 1.10, 40 tokens 0.99, 1.14; 0.94, 1.09, 52 tokens 0.95, 1.02; 0.92, 0.99; but 16 tokens 1.23,
+#: 1.15.
+AS_ROWS = {8: (0, 8), 12: (0, 12), 20: (16, 4), 24: (16, 8), 36: (32, 4), 40: (32, 8), 56: (48, 8)}
 ROUNDED_FEW, ROUNDED_MORE = (128, 1024), (256, 512)
 
 
@@ -120,14 +124,13 @@ def _plan_pairs(problem: DequantProblem) -> Plan:
 
 
 def _plan_rounded(problem: DequantProblem, target: Target) -> Plan:
-    tokens = next((t for t in ROUNDED if t >= problem.m), ROUNDED[-1])
     amx = target.has("amx")
-    rows, codes = ROUNDED_FEW if tokens <= FEW else ROUNDED_MORE
-    if amx and tokens <= SOME:
-        codes = ROUNDED_FEW[1]
-    words = codes * FORMATS[problem.format].bits // 32
-    tile: dict[str, Scalar] = {"block_M": tokens, "block_N": rows, "block_W": words, "few": tokens <= FEW and not amx}
-    tile |= {"out_dtype": problem.out_dtype, "halves": _looks_up_halves(target)}
+    tokens = next((t for t in ROUNDED if t >= problem.m), ROUNDED[-1])
+    columns, rows = (tokens, 0) if amx else AS_ROWS.get(tokens, (tokens, 0))
+    block_N, codes = ROUNDED_FEW if tokens <= FEW else ROUNDED_MORE
+    codes = ROUNDED_FEW[1] if amx and tokens <= SOME else codes
+    tile: dict[str, Scalar] = {"columns": columns, "rows": rows, "out_dtype": problem.out_dtype, "block_N": block_N}
+    tile |= {"block_W": codes * FORMATS[problem.format].bits // 32, "halves": _looks_up_halves(target)}
     product = KernelSpec.of(FAMILY, "product_rounded", None, **problem.codes(), **tile)
     return Plan.of({"product": product}, f"weights rounded to {problem.dtype}, {tokens} tokens at a time", SOURCE)
 

@@ -350,16 +350,21 @@ def _unpacking(dtype, bits, signed, zeros, table, span, halves):
 
 
 def product_rounded(
-    dtype, out_dtype, scale_dtype, bits, signed, group, zeros, table, block_M, block_N, block_W, few, halves
+    dtype, out_dtype, scale_dtype, bits, signed, group, zeros, table, columns, rows, block_N, block_W, halves
 ):
-    """For a CPU: `block_W` words of `block_N` rows of W are decoded to x's type once for `block_M` tokens. These are columns
-    of a product by rows of W, read from where they lie; or, `few`, rows of scalar products with those of W."""
+    """For a CPU: `block_W` words of `block_N` rows of W are decoded to x's type once for `columns` tokens, which are columns of
+    a product by rows of W, read from where they lie, and `rows` more, which are rows of scalar products with those of W."""
     per = 32 // bits
     span = min(group // per, block_W) if group else block_W  # words of a step that have one scale
-    parts, depth = block_W // span, block_W * per
+    parts, depth, block_M = block_W // span, block_W * per, columns + rows
     m, n, length, groups = (T.dynamic(name) for name in ("m", "n", "words", "groups"))
     bias_n, *unused = (T.dynamic(name) for name in ("bias_n", "zero_groups", "zero_n", "codes"))
     values_of, unpack = _unpacking(dtype, bits, signed, zeros, table, span, halves)
+
+    @T.macro
+    def store(total, offset, out, token, row):
+        _add(total, offset, row)
+        T.copy(total, out[0, token, row])
 
     @T.prim_func
     def product_rounded(
@@ -380,39 +385,38 @@ def product_rounded(
             numbers = T.alloc_shared((parts, block_N), "float32")
             scale_of = T.alloc_shared((block_N, parts), "float32")
             zero_of = T.alloc_shared((block_N, parts), "float32")
-            total = T.alloc_fragment((block_M, block_N), "float32")
-            if few:
-                x = T.alloc_shared((block_M, depth), dtype)
-                T.clear(total)
-            else:
-                turned = T.alloc_fragment((block_N, block_M), "float32")
+            token, row = bm * block_M, bn * block_N
+            if columns:
+                turned = T.alloc_fragment((block_N, columns), "float32")
                 T.clear(turned)
+            if rows:
+                x = T.alloc_shared((rows, depth), dtype)
+                rest = T.alloc_fragment((rows, block_N), "float32")
+                T.clear(rest)
             values_of(value_of, values)
             for step in T.serial(T.ceildiv(length, block_W)):
-                T.copy(W[bn * block_N, step * block_W], packed)
-                row = step * block_W * per // group if group else 0
-                _beside_rows(scales, row, bn * block_N, numbers, scale_of)
+                T.copy(W[row, step * block_W], packed)
+                first_group = step * block_W * per // group if group else 0
+                _beside_rows(scales, first_group, row, numbers, scale_of)
                 if zeros:
-                    _beside_rows(zero_points, row, bn * block_N, numbers, zero_of)
+                    _beside_rows(zero_points, first_group, row, numbers, zero_of)
                 for i, part in T.grid(block_N, parts):
                     unpack(codes, decoded, i, part * span, value_of, number_of, zero_of[i, part], scale_of[i, part])
                 first = step * depth
                 T.assume(first >= 0)
-                if few:
-                    T.copy(X[bm * block_M, first], x)
-                    T.gemm(x, decoded, total, transpose_B=True)
-                else:
-                    T.gemm(
-                        decoded,
-                        X[bm * block_M : (bm + 1) * block_M, first : first + depth],
-                        turned,
-                        transpose_B=True,
-                    )
-            if not few:
-                for i, j in T.Parallel(block_M, block_N):
+                if columns:
+                    some = X[token : token + columns, first : first + depth]
+                    T.gemm(decoded, some, turned, transpose_B=True)
+                if rows:
+                    T.copy(X[token + columns, first], x)
+                    T.gemm(x, decoded, rest, transpose_B=True)
+            if columns:
+                total = T.alloc_fragment((columns, block_N), "float32")
+                for i, j in T.Parallel(columns, block_N):
                     total[i, j] = turned[j, i]
-            _add(total, offset, bn * block_N)
-            T.copy(total, out[0, bm * block_M, bn * block_N])
+                store(total, offset, out, token, row)
+            if rows:
+                store(rest, offset, out, token + columns, row)
 
     return product_rounded
 
