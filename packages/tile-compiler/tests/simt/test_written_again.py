@@ -121,9 +121,32 @@ def rows_of_any_pitch(A: T.Tensor((m, n), "float32"), B: T.StridedTensor((m, n),
             T.copy(tile, B[row * 16, column * 256])
 
 
-def test_rows_of_a_tensor_lie_apart_whatever_sizes_are_looked_at(lower: Callable[..., Any]) -> None:
-    """`n` decides how many tiles there are, the rows' pitch nothing: no walk takes a pitch that makes rows meet."""
+@T.prim_func
+def columns_in_memory(A: T.Tensor((m, n), "float32"), B: T.StridedTensor((m, n), (1, pitch), "float32")):
+    with T.Kernel(4, threads=128) as block:
+        tile = T.alloc_shared((16, 256), "float32")
+        for row, column in T.Persistent([T.ceildiv(m, 16), T.ceildiv(n, 256)], 4, block):
+            T.copy(A[row * 16, column * 256], tile)
+            T.copy(tile, B[row * 16, column * 256])
+
+
+def test_elements_of_a_tensor_lie_apart_whatever_sizes_are_looked_at(lower: Callable[..., Any]) -> None:
+    """`n` decides how many tiles there are, the pitch nothing: no walk takes a pitch that makes rows, or columns, meet."""
     lower(rows_of_any_pitch)
+    lower(columns_in_memory)
+
+
+@T.prim_func
+def one_row_of_all(A: T.Tensor((m, n), "float32"), B: T.StridedTensor((m, n), (0, 1), "float32")):
+    with T.Kernel(1, threads=128):
+        for row in T.serial(m):
+            for j in T.Parallel(128):
+                B[row, (j + row) % 128] = A[row, j]
+
+
+def test_rows_that_a_stride_of_0_makes_one_are_one(lower: Callable[..., Any]) -> None:
+    with pytest.raises(SharedMemoryRace, match="race on B"):
+        lower(one_row_of_all)
 
 
 @T.prim_func

@@ -84,8 +84,7 @@ class Made:
 def make(job: Job) -> Made:
     """Compile it. What an architecture cannot hold (too much shared memory, say) is a refusal, what else the compiler says of
     it a failure."""
-    from tile_ops.kernel.kernels import Unsupported, build, check_holds
-    from tilelang.errors import TileLangError
+    from tile_ops.kernel.kernels import Refused, Unsupported, build, check_holds
 
     begin = time.perf_counter()
     asked = (job.arch, *job.serves)
@@ -98,7 +97,7 @@ def make(job: Job) -> Made:
             content = packed(artifact.stripped().to_bytes())
         except Unsupported as error:
             refusals = dict.fromkeys(asked, str(error).splitlines()[0])
-        except TileLangError as error:
+        except Refused as error:
             return Made(job, b"", (), (), time.perf_counter() - begin, failure=str(error))
     slow = [w for w in said if getattr(w.category, "code", "") == SLOW]
     for other in (w for w in said if w not in slow):

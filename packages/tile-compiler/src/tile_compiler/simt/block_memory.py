@@ -414,11 +414,13 @@ class BlockMemory(ThreadValues):
         if len(indices) == 1:
             return self.value(indices[0]), count
         shape, strides = list(memory.buffer.ty.shape), list(memory.buffer.ty.strides or ())
+        # Elements of a tensor are different places. Strides that a caller chooses say so only beside the sizes that it chooses
+        # with them, of which a walk takes others: then elements count as if they followed each other, but for those that
+        # a stride of 0 makes one.
+        static = [tile_ir.static(stride) for stride in strides]
         total, step = np.asarray([0]), np.asarray([1])
         for dim in reversed(range(len(indices))):
-            # Elements of a tensor are different places. Strides that a caller chooses say so only beside the sizes that it
-            # chooses with them, of which a walk takes others: rows count as if they followed each other.
-            pitch = self.value(strides[dim]) if strides and tile_ir.static(strides[dim]) is not None else step
+            pitch = self.value(strides[dim]) if strides and (None not in static or static[dim] == 0) else step
             total = total + self.value(indices[dim]) * pitch
             step = step * self.value(shape[dim])
         return total, count

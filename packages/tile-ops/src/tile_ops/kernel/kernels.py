@@ -41,10 +41,14 @@ class Unsupported(Exception):
     """An architecture cannot hold a kernel: too much shared memory, say."""
 
 
+class Refused(Exception):
+    """The compiler refuses a kernel for another reason: what it says."""
+
+
 def build(spec: KernelSpec, kind: str, arch: str, *, ptx: bool = False) -> Artifact:
     """The kernel with all its variants, for an architecture that need not be here; with `ptx`, for newer ones too.
 
-    Compiled anew, that warnings of slow code come: those of what the kernel cache holds came before. Raises Unsupported.
+    Compiled anew, that warnings of slow code come: those of what the kernel cache holds came before. Raises Unsupported, Refused.
     """
     configs = {**dict(spec.pass_configs), **({"tl.embed_ptx": True} if ptx else {})}
     options = make_options(execution="device", pass_configs=configs)
@@ -55,7 +59,7 @@ def build(spec: KernelSpec, kind: str, arch: str, *, ptx: bool = False) -> Artif
     except TileLangError as error:
         if error.code in _REFUSALS:
             raise Unsupported(error.message) from error
-        raise
+        raise Refused(str(error)) from error
 
 
 def check_holds(artifact: Artifact, kind: str, arch: str) -> None:
