@@ -138,6 +138,16 @@ define internal i64 @run_alone(ptr %job, i64 %begin, i64 %end) {
   ret i64 %wide
 }
 
+; Runs all blocks in this thread, of a job that could not be shared: nobody asks how long it took.
+define internal i64 @run_unshared(ptr %job, i64 %end) {
+  %result = alloca i32, align 4
+  store i32 0, ptr %result, align 4
+  %ran = call i64 @participate(ptr null, ptr %job, i64 0, i64 %end, ptr %result)
+  %r = load i32, ptr %result, align 4
+  %wide = sext i32 %r to i64
+  ret i64 %wide
+}
+
 ; Moves the job's estimate a quarter of the way to what was measured, so that one disturbed run does not decide the next.
 define internal void @renew(ptr %job, i64 %ticks, i64 %ran) {
   %p.p = getelementptr i8, ptr %job, i64 8
@@ -172,9 +182,17 @@ entry:
   %few = icmp slt i64 %n, 2
   %single = icmp slt i64 %threads, 2
   %no.pool = or i1 %few, %single
-  br i1 %no.pool, label %alone, label %estimate
+  br i1 %no.pool, label %unshared, label %estimate
+unshared:
+  %ru = call i64 @run_unshared(ptr %job, i64 %n)
+  br i1 %single, label %unshared.done, label %unshared.end
+unshared.end:
+  call void @note_end(ptr %pool)
+  br label %unshared.done
+unshared.done:
+  ret i64 %ru
 alone:
-  %begin.a = phi i64 [ 0, %entry ], [ %begin, %judge ], [ %begin, %burst ], [ %begin, %share ]
+  %begin.a = phi i64 [ %begin, %judge ], [ %begin, %burst ], [ %begin, %share ]
   %ra = call i64 @run_alone(ptr %job, i64 %begin.a, i64 %n)
   call void @note_end(ptr %pool)
   ret i64 %ra
