@@ -111,33 +111,34 @@ def test_iterations_that_write_beside_each_other_need_no_barrier(lower: Callable
         assert barriers(lower(kernel)[0]) == 0
 
 
-@T.prim_func
-def rows_of_any_pitch(A: T.Tensor((m, n), "float32"), B: T.StridedTensor((m, n), (pitch, 1), "float32")):
-    """Tiles one after the other, as many as sizes say; how far rows lie apart is the caller's."""
-    with T.Kernel(4, threads=128) as block:
-        tile = T.alloc_shared((16, 256), "float32")
-        for row, column in T.Persistent([T.ceildiv(m, 16), T.ceildiv(n, 256)], 4, block):
-            T.copy(A[row * 16, column * 256], tile)
-            T.copy(tile, B[row * 16, column * 256])
+def tiles_into(strides: tuple[Any, Any], step: int = 256) -> Any:
+    """Tiles one after the other, as many as sizes say, at multiples of `step` columns; how far elements of B lie apart is the
+    caller's."""
+
+    @T.prim_func
+    def main(A: T.Tensor((m, n), "float32"), B: T.StridedTensor((m, n), strides, "float32")):
+        with T.Kernel(4, threads=128) as block:
+            tile = T.alloc_shared((16, 256), "float32")
+            for row, column in T.Persistent([T.ceildiv(m, 16), T.ceildiv(n, 256)], 4, block):
+                T.copy(A[row * 16, column * 256], tile)
+                T.copy(tile, B[row * 16, column * step])
+
+    return main
 
 
-@T.prim_func
-def columns_in_memory(A: T.Tensor((m, n), "float32"), B: T.StridedTensor((m, n), (1, pitch), "float32")):
-    with T.Kernel(4, threads=128) as block:
-        tile = T.alloc_shared((16, 256), "float32")
-        for row, column in T.Persistent([T.ceildiv(m, 16), T.ceildiv(n, 256)], 4, block):
-            T.copy(A[row * 16, column * 256], tile)
-            T.copy(tile, B[row * 16, column * 256])
-
-
-def test_elements_of_a_tensor_lie_apart_whatever_sizes_are_looked_at(lower: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("strides", [(pitch, 1), (1, pitch)], ids=["rows", "columns"])
+def test_elements_of_a_tensor_lie_apart_whatever_sizes_are_looked_at(lower: Callable[..., Any], strides: Any) -> None:
     """`n` decides how many tiles there are, the pitch nothing: no walk takes a pitch that makes rows, or columns, meet."""
-    lower(rows_of_any_pitch)
-    lower(columns_in_memory)
+    lower(tiles_into(strides))
+
+
+def test_tiles_that_meet_in_rows_of_any_pitch_are_a_race(lower: Callable[..., Any]) -> None:
+    with pytest.raises(SharedMemoryRace, match="race on B"):
+        lower(tiles_into((pitch, 1), 252))
 
 
 @T.prim_func
-def one_row_of_all(A: T.Tensor((m, n), "float32"), B: T.StridedTensor((m, n), (0, 1), "float32")):
+def one_row_of_all(A: T.Tensor((m, n), "float32"), B: T.StridedTensor((m, n), (0, pitch), "float32")):
     with T.Kernel(1, threads=128):
         for row in T.serial(m):
             for j in T.Parallel(128):
@@ -145,23 +146,9 @@ def one_row_of_all(A: T.Tensor((m, n), "float32"), B: T.StridedTensor((m, n), (0
 
 
 def test_rows_that_a_stride_of_0_makes_one_are_one(lower: Callable[..., Any]) -> None:
+    """Though the other stride is the caller's."""
     with pytest.raises(SharedMemoryRace, match="race on B"):
         lower(one_row_of_all)
-
-
-@T.prim_func
-def columns_of_any_pitch(A: T.Tensor((m, n), "float32"), B: T.StridedTensor((m, n), (pitch, 1), "float32")):
-    """Tiles that write columns of their neighbours, too, by other threads."""
-    with T.Kernel(4, threads=128) as block:
-        tile = T.alloc_shared((16, 256), "float32")
-        for row, column in T.Persistent([T.ceildiv(m, 16), T.ceildiv(n, 256)], 4, block):
-            T.copy(A[row * 16, column * 256], tile)
-            T.copy(tile, B[row * 16, column * 252])
-
-
-def test_tiles_that_meet_in_rows_of_any_pitch_are_a_race(lower: Callable[..., Any]) -> None:
-    with pytest.raises(SharedMemoryRace, match="race on B"):
-        lower(columns_of_any_pitch)
 
 
 def permuted(independent: bool) -> Any:

@@ -115,6 +115,23 @@ def test_pairs_on_a_cpu(request, registers, format, ran, close):
 
 
 @pytest.mark.cpu("its own kernels")
+def test_zeros_that_pairs_take_off_sums_are_near_zero(request):
+    """A row of W whose codes all equal its zero points, beside large x that are far from 0: exactly 0 is what it would be."""
+    with_pairs(request, False)
+    x = (300 * torch.randn(8, 512, generator=torch.Generator().manual_seed(0)) + 1000).half()
+    w = random_weight(4, 512, "uint4", 128)
+    w.zeros[:, 2] = 5
+    w.packed.view(4, -1)[2] = 0x55
+    found = tile_ops.dequant_matmul(x, w.packed, **arguments(w), out_dtype=torch.float32)
+    (product,) = (
+        k for k in tile_ops.explain(tile_ops.dequant_matmul, x, w.packed, **arguments(w)).kernels if k.role == "product"
+    )
+    assert product.spec.function == "product_pairs"
+    assert found[:, 2].abs().max() <= 1e-5 * found.square().mean().sqrt()
+    assert found[:, [0, 1, 3]].abs().min() > 0
+
+
+@pytest.mark.cpu("its own kernels")
 @pytest.mark.parametrize("registers", [False, True], ids=["vectors", "tiles"])
 @pytest.mark.parametrize("format", ["uint4", "int4", "uint1", "int2", "nf4"])
 def test_rounded_weights_on_a_cpu(request, registers, format, ran, close):
