@@ -9,6 +9,7 @@ import torch
 
 import tile_ops
 from tile_ops.gemm import reference
+from tile_ops.gemm_in_place import configs as gemm_in_place
 from tile_ops.gemm_panels import configs
 from tile_ops.kernel import Target
 
@@ -100,28 +101,16 @@ def test_what_is_not_a_number_stays_in_its_row_and_column():
 
 
 def test_steps_that_hold_k():
-    """With AMX up to a number for each height of tiles, and for a transposed matrix."""
+    """As many as leave a panel in the first cache, more where rows of the result do not begin with a line."""
+    of_level = {level: Target("cpu", f"x86-64-{level}") for level in ("v3", "v4", "v4+bf16+vnni+amx")}
 
-    def steps(*shape, **options):
-        return configs.tile(Target("cpu", AMX), "float32", *shape, **options).block_k
+    def steps(level, n, k):
+        return configs.tile(of_level[level], "float32", 1024, n, k).block_k
 
-    assert {k: steps(1024, 1024, k) for k in (32, 100, 256, 500, 700)} == {
-        32: 64,
-        100: 128,
-        256: 256,
-        500: 256,
-        700: 256,
-    }
-    assert [steps(m, 1024, 1024) for m in (100, 200, 1024)] == [128, 512, 256]
-    assert [steps(m, 1024, 1024, transpose_a=True) for m in (100, 200, 1024)] == [128, 256, 256]
-    assert steps(1024, 1000, 1024) == 512
-    of_level = {level: Target("cpu", f"x86-64-{level}") for level in ("v3", "v4")}
-    found = {
-        (level, n): configs.tile(of_level[level], "float32", 1024, n, 700).block_k
-        for level in of_level
-        for n in (1024, 1000)
-    }
-    assert found == {("v3", 1024): 256, ("v3", 1000): 256, ("v4", 1024): 256, ("v4", 1000): 512}
+    wanted = {32: 64, 100: 128, 256: 256, 500: 256, 700: 256}
+    assert {k: steps("v4", 1024, k) for k in wanted} == wanted
+    assert {k: steps("v4+bf16+vnni+amx", 1024, k) for k in wanted} == {k: min(128, v) for k, v in wanted.items()}
+    assert {level: steps(level, 1000, 700) for level in of_level} == {"v3": 256, "v4": 512, "v4+bf16+vnni+amx": 512}
 
 
 def test_rows_for_all_threads():
@@ -130,7 +119,7 @@ def test_rows_for_all_threads():
         configs.tile(Target("cpu", AMX), "float32", 1024, 1024, 1024, threads=threads).block_m
         for threads in (1, 8, 9, 64)
     ]
-    assert found == [512, 512, 256, 128]
+    assert found == [512, 512, 256, 64]
     assert configs.tile(Target("cpu", AMX), "float32", 1024, 1024, 1024, threads=64, batch=8).block_m == 512
 
 
@@ -152,7 +141,7 @@ def test_blocks_for_all_threads():
     ("m", "n", "k", "dtype"),
     [
         (32, 2048, 1024, "float32"),
-        (127, 512, 512, "float32"),  # where its operands lie
+        (127, 64, 512, "float32"),  # where its operands lie
         (512, 63, 512, "float32"),
         (1024, 1024, 30, "float32"),
         (128, 128, 127, "float32"),
@@ -168,16 +157,34 @@ def test_others_go_another_way(m, n, k, dtype):
 @pytest.mark.parametrize(("level", "columns"), [("v3", 16), ("v4", 32), ("v4+bf16+vnni+amx", 64)])
 def test_smaller_products_take_panels_where_that_was_measured(level, columns):
     target = Target("cpu", f"x86-64-{level}")
-    shapes = ((128, 1024, 1024), (256, 256, 256), (2048, 2048, 64), (200, 200, 70), (300, 200, 200), (2048, 64, 2048))
+    shapes = ((128, 1024, 1024), (256, 256, 256), (2048, 2048, 64), (200, 200, 70), (300, 208, 200), (2048, 64, 2048))
     found = [configs.tile(target, "float32", *shape) for shape in shapes]
-    few = 128 if "amx" in level else 256
-    assert [b.block_k for b in found] == [few, 256, 64, 128, 256, 256]
+    most = 128 if "amx" in level else 256
+    assert [b.block_k for b in found] == [min(most, steps) for steps in (256, 256, 64, 128, 256, 256)]
     assert [b.block_m for b in found] == [128, 256, 512, 256, 512, 512]
     assert {b.block_n for b in found} == {columns}
-    assert configs.tile(target, "float32", 48, 2048, 2048).block_m == 128
+    assert [configs.tile(target, "float32", m, 2048, 2048).block_m for m in (48, 64, 65)] == [64, 64, 128]
     assert configs.tile(target, "float32", 32, 2048, 2048) is None
     assert configs.tile(target, "float32", 2048, 2048, 31) is None
     assert configs.tile(target, "float16", 256, 256, 256) is None
+
+
+@pytest.mark.parametrize(
+    ("level", "in_place", "by_panels"),
+    [
+        ("v3", [(64, 64, 2048)], [(33, 256, 256), (64, 512, 512)]),
+        ("v4", [(127, 512, 512), (128, 300, 300), (256, 64, 2048)], [(128, 512, 512), (64, 2048, 2048)]),
+        ("v4+bf16+vnni+amx", [(64, 300, 300), (256, 64, 1024)], [(64, 512, 512), (33, 1024, 1024)]),
+    ],
+)
+def test_rows_that_read_b_where_it_lies(level, in_place, by_panels):
+    """Where a panel that they share is not worth a copy of a, as was measured of each level."""
+    target = Target("cpu", f"x86-64-{level}")
+    found = [
+        [gemm_in_place.tile(target, m, n, k, False, panels=True) is not None for m, n, k in shapes]
+        for shapes in (in_place, by_panels)
+    ]
+    assert found == [[True] * len(in_place), [False] * len(by_panels)]
 
 
 @pytest.mark.cpu("its kernels")

@@ -189,7 +189,7 @@ def _panels(problem: GemmProblem, target: Target) -> panels.Tile | None:
     if problem.scales or problem.gradient or (problem.out_dtype != "float32" and problem.batch > 1):
         return None
     m, n, k = problem.m, problem.n, problem.k
-    return panels.tile(target, problem.dtype, m, n, k, problem.transpose_a, problem.threads, problem.batch)
+    return panels.tile(target, problem.dtype, m, n, k, problem.threads, problem.batch)
 
 
 def _panel_kernels(problem: GemmProblem, chosen: panels.Tile) -> dict[str, KernelSpec]:

@@ -31,13 +31,13 @@ LARGE = 1 << 20
 #: with AVX-512 64x64x64 1.35, 96x96x96 1.5, 50x300x300 1.5, transposed ones of these alike, 64x2048x2048 0.9.
 BYTES = {"x86-64-v3": 1 << 20}
 OTHER_BYTES = 1 << 22
-#: The same of so many rows, which share panels of B, where B has more columns than a block. Of the speed by panels: with AVX2
-#: 200x200x200 1.02 to 1.04, 256x256x256 0.99 to 1.01, 300x300x300 0.97 to 1.04, 64x1024x1024 and 2048x64x2048 of a row-major
-#: matrix 0.71, 0.64, but 2048x2048x64 1.14 to 1.18; with AVX-512 128x128x128 1.05, 300x300x300 1.02 to 1.09, 64x1024x1024 0.99,
-#: 40x1024x1024 1.18 to 1.30, 2048x64x2048 1.00.
-SHARED_ROWS = 128
-SHARED_BYTES = {"x86-64-v3": 1 << 18}
-OTHER_SHARED_BYTES = 3 << 17
+#: Rows from which on, and bytes of B above which, panels that rows share are better, where B has more columns than a block (as
+#: AVX2 2048x2048x64 1.13 of the speed by panels, with AVX-512 1.15). As AVX2 everywhere: of the speed by panels 64x256x256 0.90,
+#: 100x300x300 0.90, 64x512x512 0.90, 96x512x512 0.94 (by a transposed matrix 1.00), 35x300x300 0.88. With AVX-512 128x128x128
+#: 1.05, 300x300x300 1.02 to 1.09, 64x1024x1024 0.97 to 0.99, 40x1024x1024 1.18 to 1.30, 96x512x512 1.09, 2048x64x2048 1.00. With
+#: AMX 64x512x512 0.96, 64x1024x1024 0.91, 96x1024x1024 0.93, 96x512x512 0.99, but 50x300x300 1.08.
+SHARED = {"x86-64-v3": (1, 0), "x86-64-v4+bf16+vnni+amx": (1, (1 << 20) - 1)}
+OTHER_SHARED = (128, 3 << 17)
 #: Rows from which on there is something to share: fewer read B through registers, whole rows at a time.
 LEAST_ROWS = 3
 
@@ -142,8 +142,9 @@ def tile(target: Target, m: int, n: int, k: int, transpose_b: bool, panels: bool
     """That of a product of float32, which could be done by `panels`; None where it goes another way."""
     bytes_of_b, few = 4 * n * k, m <= FEW.block_m
     most = BYTES.get(target.arch, OTHER_BYTES)
-    if panels and m >= SHARED_ROWS and n > MANY.block_n:
-        most = min(most, SHARED_BYTES.get(target.arch, OTHER_SHARED_BYTES))
+    rows, shared = SHARED.get(target.arch, OTHER_SHARED)
+    if panels and m >= rows and n > MANY.block_n:
+        most = min(most, shared)
     if m < LEAST_ROWS or bytes_of_b > most or (few and transpose_b):
         return None  # few rows by a transposed B are scalar products
     if transpose_b:

@@ -24,8 +24,9 @@ class Tile:
 #: Rows, the least that hold m, or the most: a panel of B is packed for so many. Of the speed by 128 and 256 rows, one thread, an
 #: EPYC with AVX-512: 256x4096x4096 256 rows 1.01 to 1.09, 1024x1024x1024 1.03, 300x768x768 1.01, by 512 rows 1.04; as AVX2 1.02,
 #: 1.01 to 1.02; of three rows in four that a tile has and C has not nothing is multiplied, but zeros are copied (128x1024x1024
-#: by 256 rows 0.92).
-HEIGHTS = (128, 256, 512)
+#: by 256 rows 0.92). Of the speed by 128 rows 64 bring 52 to 64 rows by 4096 x 4096 1.02 to 1.09, as AVX2 1.12, with AMX 1.00,
+#: 64x1024x1024 1.02, 1.04, 1.07.
+HEIGHTS = (64, 128, 256, 512)
 #: By level: columns of a panel, and elements between the rows of A.
 WIDTHS = {
     "x86-64-v3": (16, 8),
@@ -39,12 +40,12 @@ MOST_STEPS = 256
 #: The most with AVX-512 where rows of C do not begin with a line of a cache, as each step reads and writes them: 1000x1000x1000
 #: 1.01 to 1.05 of the speed by 256 steps, 256x1000x1000 1.02 to 1.03, 300x768x1000 0.99 to 1.01; as AVX2 0.99 to 1.02.
 DEEP, LINE = (64, 128, 256, 512), 16
-#: The most of a Xeon with AMX, by rows, and where A is transposed: a panel is packed while it is in the second cache, for fewer
-#: rows a larger part of the time. Of MKL's speed by 128, 256, 512 steps: 128x1024x1024 1.06, 1.00, 0.96, T 1.05, 1.01, 1.02,
-#: 64x512x512 0.83, 0.80, 0.77, T 0.97, 0.96, 0.92, 96x4096x4096 2.2, 2.0, 1.9, T 1.02, 1.05, 1.07; 256x4096x4096 -, 0.97,
-#: 0.98, T -, 0.96, 1.00; by 512 rows 512x512x512 -, 0.97, 0.91, T -, 0.98, 0.95, 1024x1024x1024 -, 0.94, 0.94, T -, 0.95,
-#: 0.93; of a transposed matrix 1024x512x1024 -, 0.93, 0.89, 256x2048x1024 -, 0.99, 0.92, 1024x1024x1024 -, 0.89, 0.86.
-STEPS_WITH_AMX, STEPS_OF_TRANSPOSED = {128: 128, 256: 512, 512: 256}, 256
+#: The most of a Xeon with AMX, whose panels, of 64 columns, fit the first cache so. Of MKL's speed by 128, 256 steps, or as many
+#: as said: 64x512x512 0.93, 0.90, 64x1024x1024 0.97, 0.89, 128x1024x1024 1.07, 1.00, 256x4096x4096 0.96, 0.94, by 512 rows 0.97,
+#: 0.94, 512x512x512 1.00, 0.99, 1024x1024x1024 0.97, 0.98, 300x768x768 0.99, 0.97; T 128x1024x1024 1.11, 1.03 (512 steps),
+#: 256x4096x4096 1.04, 1.02 (512), 512x512x512 1.00, 0.96, 1024x1024x1024 0.99, 0.96; of a transposed matrix, by 256 rows,
+#: 1024x512x1024 1.00, 0.96, 256x2048x1024 1.03, 0.99, 1024x1024x1024 0.98, 0.94.
+STEPS_WITH_AMX = 128
 #: Rows of C, columns of it, elements along k, and multiplications, from which on panels are worth their copies. By 4096 x 4096,
 #: of the speed by copied tiles, with AVX-512 and as AVX2 32 rows 0.98 and 0.95, 48 1.10 and 1.03, 64 1.14 and 1.04, 96 1.13 and
 #: 1.10, by a transposed matrix 72 rows 1.20 and 1.12, 96 1.17 and 1.17.
@@ -53,9 +54,7 @@ LEAST = (33, 64, 32, 2**21)
 PANELS = 4
 
 
-def tile(
-    target: Target, dtype: str, m: int, n: int, k: int, transpose_a: bool = False, threads: int = 1, batch: int = 1
-) -> Tile | None:
+def tile(target: Target, dtype: str, m: int, n: int, k: int, threads: int = 1, batch: int = 1) -> Tile | None:
     """None where a product goes another way."""
     rows, columns, steps, work = LEAST
     known = WIDTHS.get(target.arch) if target.kind == "cpu" else None
@@ -66,17 +65,14 @@ def tile(
     panels = -(-n // width)
     while height > HEIGHTS[0] and -(-m // height) * -(-panels // PANELS) * batch < threads:
         height //= 2  # else threads would be without work
-    most = _most_steps(target, height, n, transpose_a)
+    most = _most_steps(target, n)
     return Tile(height, width, next(depth for depth in DEEP if k <= depth or depth == most), pad)
 
 
-def _most_steps(target: Target, height: int, n: int, transpose_a: bool) -> int:
+def _most_steps(target: Target, n: int) -> int:
     if target.arch != "x86-64-v3" and n % LINE:
         return DEEP[-1]
-    if not target.has("amx"):
-        return MOST_STEPS
-    most = STEPS_WITH_AMX[height]
-    return min(most, STEPS_OF_TRANSPOSED) if transpose_a else most
+    return STEPS_WITH_AMX if target.has("amx") else MOST_STEPS
 
 
 def kernel(chosen: Tile, transpose_a: bool, transpose_b: bool, batch_a: str, batch_b: str) -> KernelSpec:
@@ -107,7 +103,7 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
     orders = ((False, False), (False, True), (True, False))
     found: dict[KernelSpec, None] = {}
     for (transpose_a, transpose_b), m, n, k in product(orders, HEIGHTS, (1 << 20, (1 << 20) + 1), DEEP):
-        chosen = tile(target, "float32", m, n, k, transpose_a)
+        chosen = tile(target, "float32", m, n, k)
         if chosen is not None:
             found[kernel(chosen, transpose_a, transpose_b, "each", "each")] = None
     return iter(found)

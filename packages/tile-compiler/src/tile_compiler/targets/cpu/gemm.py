@@ -15,7 +15,7 @@
 | other floats | f32 (f64 if one is) fma | converted to it |
 
 Of operands of one type and no groups, tiles of tensors are read in place, and written (`in_place`), as far as they are inside;
-a transposed B is turned into panels from there, one that many rows meet (`PACKED_ROWS`) copied. Of bfloat16 in pairs or in tile
+a transposed B is turned into panels from there, one that many rows meet (`PACKED_ROWS`) is packed by the first of them. Of bfloat16 in pairs or in tile
 registers A and B may lie in tensors, beside a C on chip; in pairs C, too, of bfloat16 as well: its sums are rounded as they are
 stored. The lines of C that a kernel will need, and those that the next round of the loop around reads of A and B, are fetched
 while it multiplies.
@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from tvm import tirx as tir
@@ -186,12 +187,14 @@ def rounds(op: MultiplyAccumulate | TileMultiply, c: Operand) -> bool:
 
 @dataclass(frozen=True)
 class Rows:
-    """A block of rows: whether it is one of the first, which fetch more, and whether some of it may not be there."""
+    """A block of rows: whether it is one of the first, which fetch more, whether some of it may not be there, and whether it
+    packs what the others read of B."""
 
     first: Any
     count: int
     leading: bool
     leaves: bool
+    packs: bool = False
 
 
 class Vectors(Emitter):
@@ -260,14 +263,17 @@ class Vectors(Emitter):
 
     def over_rows(self, leading: int, body: Callable[[Any, Rows], Stmt]) -> list[Stmt]:
         """`body(block, rows)` for all blocks of rows that are there, of which the first are `leading`."""
-        parts, start, first, leaves = [], 0, 0, self.spec.leaves[0]
+        parts, start, first = [], 0, 0
+
+        def block(first: int, start: int, high: int, leads: bool, packs: bool, t: Any) -> Stmt:
+            rows = Rows(index(start) + t * high, high, leads, self.spec.leaves[0], packs)
+            return body(t + index(first), rows)
+
         for high, count in self.row_blocks:
-            some = min(count, max(0, leading - first))
-            for times, leads in ((some, True), (count - some, False)):
-
-                def one(t: Any, first: int = first, start: int = start, high: int = high, leads: bool = leads) -> Stmt:
-                    return body(t + index(first), Rows(index(start) + t * high, high, leads, leaves))
-
+            some, packing = min(count, max(0, leading - first)), int(self.packs_meanwhile and not first)
+            kinds = ((packing, True, True), (some - packing, True, False), (count - some, False, False))
+            for times, leads, packs in kinds:
+                one = partial(block, first, start, high, leads, packs)
                 parts += [loop_within(times, self.limits[0], start, high, one)] if times else []
                 start, first = start + high * times, first + times
         return parts
@@ -346,6 +352,15 @@ class Vectors(Emitter):
             return [convert_copy(copy.transposed, a.transposed, spec.k, spec.m)], copy
         return super().prepare_a()
 
+    @property
+    def packs_meanwhile(self) -> bool:
+        """Whether the first block of rows packs B as it multiplies: a B that lies row by row, which all read in panels."""
+        return self.op.group == 1 and self.many_rows and self.spec.b.row_dim != len(self.spec.b.origin) - 1
+
+    def panels_of_tensor(self) -> tuple[list[Stmt], Callable[[Any, Any], Any], Any, bool]:
+        packing, *panels = super().panels_of_tensor()
+        return ([] if self.packs_meanwhile else packing), *panels
+
     def prepare_c(self) -> tuple[list[Stmt], Operand, list[Stmt]]:
         return ([], self.spec.c, []) if rounds(self.op, self.spec.c) else super().prepare_c()
 
@@ -384,13 +399,15 @@ class Vectors(Emitter):
         first = c.address(row, panel * self.width)
         steps = (a.row_dim, element), (a.col_dim, unit)
         a_row, a_k = (a.stride(dim) * size if a.knows_stride(dim) else 0 for dim, size in steps)
-        args = [a.address(row, zero), given.panel(panel, zero), first]
+        b, panel_row = self.spec.b, given.panel(panel, zero)
+        args = [a.address(row, zero), b.address(zero, panel * self.width) if block.packs else panel_row, first]
         if given.sums is not None:
             args.append(tir.address_of(tir.BufferLoad(given.sums, [row])))
+        args += [panel_row] if block.packs else []
         args += [tir.floordiv(self.elements, index(self.op.group)) if self.odd else self.depth, given.clear]
         args += [a.any_stride(dim) * size for known, (dim, size) in zip((a_row, a_k), steps) if not known]
         b_k = given.b_k if isinstance(given.b_k, int) else 0
-        args += [] if b_k else [given.b_k]
+        args += [b.any_stride(b.row_dim) * index(unit)] if block.packs else [] if b_k else [given.b_k]
         ahead = [part.lines for part in fetched]
         if c.in_tensor:  # its lines come from far, for the stores and the loads before them
             c_row = c.any_stride(c.row_dim) * of_c
@@ -403,8 +420,8 @@ class Vectors(Emitter):
         args += [x for part in fetched for x in (part.address, part.stride)]
         shape = KernelShape(
             self.op.name, rows, -(-cols // self.lanes), self.lanes, cols, a_row, a_k, b_k,
-            0 if c.in_tensor else c.row_stride * unit, given.b_padded, given.sums is not None,
-            m_leaves, m_leaves and not a.in_tensor, ends is not None, self.odd, rounds(self.op, c), tuple(ahead),
+            0 if c.in_tensor else c.row_stride * unit, given.b_padded and not block.packs, given.sums is not None,
+            m_leaves, m_leaves and not a.in_tensor, ends is not None, self.odd, rounds(self.op, c), block.packs, tuple(ahead),
         )  # fmt: skip
         return tir.Evaluate(tir.call_extern("void", shape.name, *args))
 

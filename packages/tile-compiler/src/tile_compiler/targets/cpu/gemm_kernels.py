@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .ahead import FetchedLines
+from .ahead import LINE, FetchedLines
 from .conversions import encode_bfloat, round_by_instruction, to_float
 from .instructions.multiply_accumulate import ALL, MultiplyAccumulate
 from .llvm_text import Function, Value, vector
@@ -22,6 +22,8 @@ from .masks import first_lanes, load_masked, some_lanes, store_masked
 
 #: Steps along K for which a kernel fetches lines at once.
 ROUND = 16
+#: Rows of B between the one that is packed and the one whose lines are fetched meanwhile.
+ROWS_AHEAD = 16
 #: Steps in one turn of a round's loop: what a turn costs beside its products would take a fifth of what the processor decodes.
 UNROLLED = 4
 
@@ -34,8 +36,9 @@ class KernelShape:
     `correction`: the accumulators of row i start at `correction[i]` (int32), see `gemm.py` on int8. `c_row` 0: C lies in a
     tensor, the stride is an argument, and so with `a_row`, `a_k` and `b_k`. `some_rows`, `some_columns`: how many there are is an
     argument; the others are neither read nor written, of an A that has `all_of_a` rows not written. `odd`: whether half a pair of
-    A follows the groups is an argument. `rounded`: C is bfloat16. `ahead`: of each matrix that is fetched into the caches
-    meanwhile.
+    A follows the groups is an argument. `rounded`: C is bfloat16. `packs`: B lies in a tensor, the distance of its rows is an
+    argument, and what is read of it is written to a panel, whose rows are `b_k` apart. `ahead`: of each matrix that is fetched
+    into the caches meanwhile.
     """
 
     instruction: str
@@ -54,6 +57,7 @@ class KernelShape:
     some_columns: bool = False
     odd: bool = False
     rounded: bool = False
+    packs: bool = False
     ahead: tuple[FetchedLines, ...] = ()
 
     @property
@@ -66,7 +70,7 @@ class KernelShape:
         numbers = [self.mr, self.nv, self.lanes, self.cols, self.a_row, self.a_k, self.b_k, self.c_row]
         numbers += [n for lines in self.ahead for n in (lines.each, lines.row)]
         flags = "p" * self.b_padded + "c" * self.correction + "r" * self.some_rows + "a" * self.all_of_a
-        flags += "s" * self.some_columns + "o" * self.odd + "h" * self.rounded
+        flags += "s" * self.some_columns + "o" * self.odd + "h" * self.rounded + "w" * self.packs
         return f"tl.gemm.{self.instruction}.{'_'.join(map(str, numbers))}.{flags or 'n'}"
 
     @classmethod
@@ -74,8 +78,7 @@ class KernelShape:
         mr, nv, lanes, cols, a_row, a_k, b_k, c_row, *ahead = (int(n) for n in numbers.split("_"))
         fetched = tuple(FetchedLines(*pair) for pair in zip(ahead[::2], ahead[1::2]))
         sizes = mr, nv, lanes, cols, a_row, a_k, b_k, c_row
-        padded, correction, rows, all_of_a, columns, odd, rounded = (flag in flags for flag in "pcrasoh")
-        return cls(instruction, *sizes, padded, correction, rows, all_of_a, columns, odd, rounded, fetched)
+        return cls(instruction, *sizes, *(flag in flags for flag in "pcrasohw"), fetched)
 
 
 def _kernel(name: str, instruction: str, numbers: str, flags: str) -> Function:
@@ -83,14 +86,16 @@ def _kernel(name: str, instruction: str, numbers: str, flags: str) -> Function:
 
 
 def write_kernel(name: str, shape: KernelShape) -> Function:
-    """`void name(a, b, c, [correction], k, i32 clear, [a_row], [a_k], [b_row], [c_row], [rows], [columns], [odd], [next,
+    """`void name(a, b, c, [correction], [panel], k, i32 clear, [a_row], [a_k], [b_row], [c_row], [rows], [columns], [odd], [next,
     stride]...)`
 
     Numbers are i64, strides in bytes; `next` and `stride` for each of `ahead`.
     """
     op = ALL[shape.instruction]
     pointers = [("a", "ptr"), ("b", "ptr"), ("c", "ptr"), *([("correction", "ptr")] if shape.correction else [])]
-    known: dict[str, Any] = {"a_row": shape.a_row, "a_k": shape.a_k, "b_row": shape.b_k, "c_row": shape.c_row}
+    pointers += [("panel", "ptr")] if shape.packs else []
+    b_row = 0 if shape.packs else shape.b_k
+    known: dict[str, Any] = {"a_row": shape.a_row, "a_k": shape.a_k, "b_row": b_row, "c_row": shape.c_row}
     wanted = [name for name, value in known.items() if not value]
     wanted += ["rows"] * shape.some_rows + ["columns"] * shape.some_columns + ["odd"] * shape.odd
     ahead = [arg for i in range(len(shape.ahead)) for arg in ((f"next{i}", "ptr"), (f"stride{i}", "i64"))]
@@ -102,13 +107,14 @@ def write_kernel(name: str, shape: KernelShape) -> Function:
     type_ = vector(op.acc_type, shape.lanes)
     start: Sums = {}
     f.block("entry")
-    walk = _Walk.of(f, shape, given)
+    end = f.anywhere(f.args[1], k * given["b_row"]) if shape.packs else None
+    walk = _Walk.of(f, shape, given, end)
     for i in range(shape.mr):
         first = f.const(type_, 0)
         if shape.correction:
             first = f.splat(f.load("i32", f.at(f.args[3], 4 * i), 4), shape.lanes)
         start.update({(i, v): first for v in range(shape.nv)})
-    state = _State(f.args[0], f.args[1], start)
+    state = _State(f.args[0], f.args[1], f.args[len(pointers) - 1] if shape.packs else None, start)
     rest, left = _rounds(f, op, shape, state, walk, k, fetched)
     some, after = left.compare("ne", 0), "whole" if shape.odd else "finish"
     f.line(f"br i1 {some.text}, label %loop, label %{after}")
@@ -118,7 +124,7 @@ def write_kernel(name: str, shape: KernelShape) -> Function:
     if shape.odd:
         f.line(f"br i1 {given['odd'].compare('ne', 0).text}, label %half, label %finish")
         f.block("half")
-        half = _State(done.a, done.b, _step(f, op, shape, walk, done, done.sums, half=True))
+        half = _State(done.a, done.b, done.panel, _step(f, op, shape, walk, done, done.sums, half=True))
         f.line("br label %finish")
         f.block("finish")
         done = done.join(f, "finish", ("whole", done), ("half", half))
@@ -145,15 +151,17 @@ def write_kernel(name: str, shape: KernelShape) -> Function:
 @dataclass(frozen=True)
 class _Walk:
     """Where the operands of a step lie, in bytes from its begin: rows of A, and so many steps on in A and in B; and the lanes of
-    each vector of columns that are there (None: all)."""
+    each vector of columns that are there (None: all). Where B is packed: the end of it, and bytes to the row that is fetched."""
 
     rows_of_a: Sequence[Value | int]
     steps_of_a: Sequence[Value | int]
     steps_of_b: Sequence[Value | int]
     masks: Sequence[Value | None]
+    end: Value | None
+    far: Value | None
 
     @classmethod
-    def of(cls, f: Function, shape: KernelShape, given: Mapping[str, Any]) -> _Walk:
+    def of(cls, f: Function, shape: KernelShape, given: Mapping[str, Any], end: Value | None) -> _Walk:
         rows: list[Value | int] = [0]
         for i in range(1, shape.mr):
             row = given["a_row"] * i
@@ -164,7 +172,7 @@ class _Walk:
         masks = [first_lanes(f, shape.lanes, min(shape.lanes, shape.cols - v * shape.lanes)) for v in range(shape.nv)]
         if shape.some_columns:
             masks[-1] = some_lanes(f, shape.lanes, given["columns"] - (shape.nv - 1) * shape.lanes)
-        return cls(rows, steps_of_a, steps_of_b, masks)
+        return cls(rows, steps_of_a, steps_of_b, masks, end, None if end is None else given["b_row"] * ROWS_AHEAD)
 
 
 #: The accumulators of (row, vector of columns).
@@ -173,10 +181,11 @@ Sums = dict[tuple[int, int], Value]
 
 @dataclass(frozen=True)
 class _State:
-    """Where the kernel is along K, and the accumulators."""
+    """Where the kernel is along K, in A, B and the panel that it writes, and the accumulators."""
 
     a: Value
     b: Value
+    panel: Value | None
     sums: Sums
 
     def join(self, f: Function, label: str, *ways: tuple[str, _State]) -> _State:
@@ -187,15 +196,19 @@ class _State:
             f.line(f"%{label}.{name} = phi {type_} {arms}")
             return f.raw(type_, f"%{label}.{name}")
 
-        a, b = (phi(p, "ptr", [(source, getattr(way, p)) for source, way in ways]) for p in "ab")
+        a, b, panel = (
+            None if getattr(self, p) is None else phi(p, "ptr", [(source, getattr(way, p)) for source, way in ways])
+            for p in ("a", "b", "panel")
+        )
         names = {t: f"acc{t[0]}_{t[1]}" for t in self.sums}
         sums = {t: phi(names[t], v.type, [(s, way.sums[t]) for s, way in ways]) for t, v in self.sums.items()}
-        return _State(a, b, sums)
+        return _State(a, b, panel, sums)
 
     def named(self, f: Function, prefix: str) -> _State:
         """The state under the names that it will have at the end of block `prefix`."""
         sums = {t: f.raw(v.type, f"%{prefix}.acc{t[0]}_{t[1]}.next") for t, v in self.sums.items()}
-        return _State(f.raw("ptr", f"%{prefix}.a.next"), f.raw("ptr", f"%{prefix}.b.next"), sums)
+        a, b, panel = (f.raw("ptr", f"%{prefix}.{p}.next") for p in ("a", "b", "panel"))
+        return _State(a, b, panel if self.panel is not None else None, sums)
 
 
 def _steps(
@@ -216,20 +229,30 @@ def _steps(
     f.line(f"%{label}.turn = phi i64 [ 0, %{before} ], [ %{label}.turn.next, %{label} ]")
     now = start.join(f, label, (before, start), (label, last))
     sums = dict(now.sums)
+    if walk.end is not None and unrolled > 1:
+        _fetch_rows(f, shape, walk, now.b, unrolled)
     for step in range(unrolled):
         sums = _step(f, op, shape, walk, now, sums, step)
     for t, value in sums.items():
         f.line(f"{last.sums[t].text} = freeze {value.typed()}")
-    for next_, pointer, turn in (
-        (last.a, now.a, walk.steps_of_a[unrolled]),
-        (last.b, now.b, walk.steps_of_b[unrolled]),
-    ):
+    moves = [(last.a, now.a, walk.steps_of_a[unrolled]), (last.b, now.b, walk.steps_of_b[unrolled])]
+    moves += [(last.panel, now.panel, shape.b_k * unrolled)] if shape.packs else []
+    for next_, pointer, turn in moves:
         size = turn if isinstance(turn, int) else turn.text
         f.line(f"{next_.text} = getelementptr inbounds i8, ptr {pointer.text}, i64 {size}")
     f.line(f"%{label}.turn.next = add nuw nsw i64 %{label}.turn, 1")
     f.line(f"%{label}.more = icmp ult i64 %{label}.turn.next, {turns.text}")
     f.line(f"br i1 %{label}.more, label %{label}, label %{end}")
     return last
+
+
+def _fetch_rows(f: Function, shape: KernelShape, walk: _Walk, b: Value, count: int) -> None:
+    """Lines of so many rows of B, from the one that is `ROWS_AHEAD` rows on."""
+    later = f.anywhere(b, walk.far)
+    first = later.compare("ult", walk.end).select(later, b)
+    for row in range(count):
+        for line in range(-(-shape.cols * ALL[shape.instruction].unit_bytes // LINE)):
+            f.fetch(f.anywhere(f.anywhere(first, walk.steps_of_b[row]), f.const("i64", line * LINE)))
 
 
 def _step(
@@ -246,6 +269,8 @@ def _step(
     sums = dict(sums)
     b = f.at(now.b, walk.steps_of_b[step]) if step else now.b
     columns = [_load_b(f, op, shape, f.at(b, v * shape.lanes * op.unit_bytes), walk, v) for v in range(shape.nv)]
+    for v, column in enumerate(columns if shape.packs else ()):
+        f.store(column, f.at(now.panel, step * shape.b_k + v * shape.lanes * op.unit_bytes), op.unit_bytes)
     align = max(1, op.unit_bytes // op.group)
     for i in range(shape.mr):
         at = f.at(f.at(now.a, walk.rows_of_a[i]), walk.steps_of_a[step])

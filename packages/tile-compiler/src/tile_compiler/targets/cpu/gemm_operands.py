@@ -27,7 +27,7 @@ Stmt = Any
 #: Rows from which on a B in a tensor is packed, though kernels could read it where it lies: its rows meet as many, and lie so far
 #: apart that they would share few lines of the caches. And bytes of a tile up to which: more would leave the second cache before
 #: they are read.
-PACKED_ROWS, PACKED_BYTES = 128, 1 << 20
+PACKED_ROWS, PACKED_BYTES = 64, 1 << 20
 
 
 @dataclass(frozen=True)
@@ -252,12 +252,18 @@ class Emitter:
             stmts.append(loop(rows, lambda i: loop(padded - k, lambda j: copy.store(i, j + k, zero))))
         return stmts, copy
 
+    @property
+    def many_rows(self) -> bool:
+        """Whether a B in a tensor is packed, though kernels could read it there."""
+        spec = self.spec
+        tile = spec.n * spec.k * self.op.unit_bytes
+        return spec.b.in_tensor and spec.m >= PACKED_ROWS and tile <= PACKED_BYTES
+
     def prepare_b(self) -> tuple[list[Stmt], Callable[[Any, Any], Any], Any, bool]:
         """Statements, and `panel`, `b_k`, `b_padded` of `Prepared`."""
         spec, op, width = self.spec, self.op, self.width
         b, unit = spec.b, op.unit_bytes
-        many = spec.m >= PACKED_ROWS and spec.n * spec.k * unit <= PACKED_BYTES
-        if b.in_tensor and (op.group > 1 or b.row_dim == len(b.origin) - 1 or many):
+        if b.in_tensor and (op.group > 1 or b.row_dim == len(b.origin) - 1 or self.many_rows):
             return self.panels_of_tensor()
         same = holds(b.dtype, op.b) or (self.flips and dtype_facts(b.dtype).bits <= 8)
         if b.in_tensor and not b.knows_stride(b.row_dim):  # read in place
@@ -320,8 +326,7 @@ class Emitter:
     def pairs(self, b: Operand, column: Any, target: Any, columns: tuple[int, int], left: Any) -> Stmt:
         """Rows of a B in a tensor by pairs, so many columns, as rows of so many units; `left` as above."""
         size, (cols, width) = storage_bytes(b.dtype), columns
-        what = "pairs" if self.op.group > 1 else "rows"
-        name = f"tl.{what}.{8 * size}.{self.lanes}_{cols}_{width * self.op.unit_bytes}.n"
+        name = f"tl.pairs.{8 * size}.{self.lanes}_{cols}_{width * self.op.unit_bytes}.n"
         pitch = b.any_stride(b.row_dim) * index(size)
         args = b.address(index(0), column), target, self.elements, pitch, at_most(cols, left)
         return tir.Evaluate(tir.call_extern("void", name, *args))

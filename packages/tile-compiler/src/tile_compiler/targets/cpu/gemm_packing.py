@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from .ahead import LINE
 from .llvm_text import Function, Value, bits_of, split, vector
 from .masks import first_lanes, load_masked, some_lanes, store_masked
 
-#: Squares of a transposed B, and rows of one that is not, between those that are packed and those whose lines are fetched
-#: meanwhile: neither lie in a straight line, which the processor would follow. 4096 x 4096 float32 by 64 columns and 512 steps,
-#: EPYC, ms: turned 4.2 without fetching, 3.4 by 2 to 8 squares, 3.6 by 16; rows 8.4, 5.0 by 4, 4.3 by 16, 4.0 by 32, 4.4 by 64.
-SQUARES_AHEAD, ROWS_AHEAD = 4, 32
+#: Squares of a transposed B between those that are packed and those whose lines are fetched meanwhile: they lie in no straight
+#: line, which the processor would follow. 4096 x 4096 float32 by 64 columns and 512 steps, EPYC, ms: 4.2 without fetching, 3.4 by
+#: 2 to 8 squares, 3.6 by 16.
+SQUARES_AHEAD = 4
 
 
 def _loop(f: Function, count: Value, label: str, body: Callable[[Value], None], entry: str) -> None:
@@ -106,38 +105,6 @@ def _pairs(name: str, bits: str, numbers: str, flags: str) -> Function:
     write(whole, True)
     f.line("br label %done")
     f.block("done")
-    f.ret()
-    return f
-
-
-def _rows(name: str, bits: str, numbers: str, flags: str) -> Function:
-    """`void name(ptr source, ptr panel, i64 rows, i64 pitch, i64 columns)`: so many rows of B, `pitch` bytes apart, to one panel.
-    Beyond so many columns the panel has zeros; nothing is read there.
-
-    numbers: lanes, most columns, panel row bytes.
-    """
-    lanes, most, panel_row = (int(n) for n in numbers.split("_"))
-    args = [("s", "ptr"), ("d", "ptr"), ("rows", "i64"), ("pitch", "i64"), ("columns", "i64")]
-    f = Function(name, "void", args, inline=False, arg_attrs="noalias nocapture")
-    source, panel, rows, pitch, columns = f.args
-    unit, type_ = int(bits) // 8, vector(f"i{bits}", lanes)
-    f.block("entry")
-    starts = range(0, most, lanes)
-    masks = [some_lanes(f, lanes, columns - first) for first in starts]
-
-    def write(row: Value) -> None:
-        into, start = f.at(panel, row * panel_row), f.at(source, row * pitch)
-        later = row + ROWS_AHEAD
-        ahead = f.anywhere(source, later.compare("ult", rows).select(later, row) * pitch)
-        for byte in range(0, most * unit, LINE):
-            f.fetch(f.anywhere(ahead, f.const("i64", byte)))
-        read = [load_masked(f, type_, f.at(start, first * unit), unit, mask) for first, mask in zip(starts, masks)]
-        for first, value in zip(starts, read):
-            f.store(value, f.at(into, first * unit), unit)
-
-    f.line(f"br i1 {rows.compare('ne', 0).text}, label %pre, label %k.end")
-    f.block("pre")
-    _loop(f, rows, "k", write, "pre")
     f.ret()
     return f
 
@@ -287,7 +254,6 @@ def _row_sums(name: str, kind: str, numbers: str, flags: str) -> Function:
 WRITERS: dict[str, Callable[..., Function]] = {
     "interleave": _interleave,
     "pairs": _pairs,
-    "rows": _rows,
     "transpose": _transpose,
     "turn": _turn,
     "row_sums": _row_sums,
