@@ -78,7 +78,8 @@ class KernelShape:
         mr, nv, lanes, cols, a_row, a_k, b_k, c_row, *ahead = (int(n) for n in numbers.split("_"))
         fetched = tuple(FetchedLines(*pair) for pair in zip(ahead[::2], ahead[1::2]))
         sizes = mr, nv, lanes, cols, a_row, a_k, b_k, c_row
-        return cls(instruction, *sizes, *(flag in flags for flag in "pcrasohw"), fetched)
+        padded, correction, rows, all_of_a, columns, odd, rounded, packs = (flag in flags for flag in "pcrasohw")
+        return cls(instruction, *sizes, padded, correction, rows, all_of_a, columns, odd, rounded, packs, fetched)
 
 
 def _kernel(name: str, instruction: str, numbers: str, flags: str) -> Function:
@@ -107,14 +108,14 @@ def write_kernel(name: str, shape: KernelShape) -> Function:
     type_ = vector(op.acc_type, shape.lanes)
     start: Sums = {}
     f.block("entry")
-    end = f.anywhere(f.args[1], k * given["b_row"]) if shape.packs else None
-    walk = _Walk.of(f, shape, given, end)
+    walk = _Walk.of(f, shape, given, k)
     for i in range(shape.mr):
         first = f.const(type_, 0)
         if shape.correction:
             first = f.splat(f.load("i32", f.at(f.args[3], 4 * i), 4), shape.lanes)
         start.update({(i, v): first for v in range(shape.nv)})
-    state = _State(f.args[0], f.args[1], f.args[len(pointers) - 1] if shape.packs else None, start)
+    walks = {"a": f.args[0], "b": f.args[1]} | ({"panel": f.args[len(pointers) - 1]} if shape.packs else {})
+    state = _State(walks, start)
     rest, left = _rounds(f, op, shape, state, walk, k, fetched)
     some, after = left.compare("ne", 0), "whole" if shape.odd else "finish"
     f.line(f"br i1 {some.text}, label %loop, label %{after}")
@@ -124,7 +125,7 @@ def write_kernel(name: str, shape: KernelShape) -> Function:
     if shape.odd:
         f.line(f"br i1 {given['odd'].compare('ne', 0).text}, label %half, label %finish")
         f.block("half")
-        half = _State(done.a, done.b, done.panel, _step(f, op, shape, walk, done, done.sums, half=True))
+        half = _State(done.at, _step(f, op, shape, walk, done, done.sums, half=True))
         f.line("br label %finish")
         f.block("finish")
         done = done.join(f, "finish", ("whole", done), ("half", half))
@@ -151,17 +152,16 @@ def write_kernel(name: str, shape: KernelShape) -> Function:
 @dataclass(frozen=True)
 class _Walk:
     """Where the operands of a step lie, in bytes from its begin: rows of A, and so many steps on in A and in B; and the lanes of
-    each vector of columns that are there (None: all). Where B is packed: the end of it, and bytes to the row that is fetched."""
+    each vector of columns that are there (None: all). Where B is packed: bytes to the row that is fetched, and the end of B."""
 
     rows_of_a: Sequence[Value | int]
     steps_of_a: Sequence[Value | int]
     steps_of_b: Sequence[Value | int]
     masks: Sequence[Value | None]
-    end: Value | None
-    far: Value | None
+    fetched: tuple[Value, Value] | None
 
     @classmethod
-    def of(cls, f: Function, shape: KernelShape, given: Mapping[str, Any], end: Value | None) -> _Walk:
+    def of(cls, f: Function, shape: KernelShape, given: Mapping[str, Any], k: Value) -> _Walk:
         rows: list[Value | int] = [0]
         for i in range(1, shape.mr):
             row = given["a_row"] * i
@@ -172,7 +172,9 @@ class _Walk:
         masks = [first_lanes(f, shape.lanes, min(shape.lanes, shape.cols - v * shape.lanes)) for v in range(shape.nv)]
         if shape.some_columns:
             masks[-1] = some_lanes(f, shape.lanes, given["columns"] - (shape.nv - 1) * shape.lanes)
-        return cls(rows, steps_of_a, steps_of_b, masks, end, None if end is None else given["b_row"] * ROWS_AHEAD)
+        pitch = given["b_row"]
+        fetched = (pitch * ROWS_AHEAD, f.anywhere(f.args[1], k * pitch)) if shape.packs else None
+        return cls(rows, steps_of_a, steps_of_b, masks, fetched)
 
 
 #: The accumulators of (row, vector of columns).
@@ -181,11 +183,9 @@ Sums = dict[tuple[int, int], Value]
 
 @dataclass(frozen=True)
 class _State:
-    """Where the kernel is along K, in A, B and the panel that it writes, and the accumulators."""
+    """Where the kernel is along K, in "a", "b" and the "panel" that it writes, and the accumulators."""
 
-    a: Value
-    b: Value
-    panel: Value | None
+    at: Mapping[str, Value]
     sums: Sums
 
     def join(self, f: Function, label: str, *ways: tuple[str, _State]) -> _State:
@@ -196,19 +196,15 @@ class _State:
             f.line(f"%{label}.{name} = phi {type_} {arms}")
             return f.raw(type_, f"%{label}.{name}")
 
-        a, b, panel = (
-            None if getattr(self, p) is None else phi(p, "ptr", [(source, getattr(way, p)) for source, way in ways])
-            for p in ("a", "b", "panel")
-        )
+        at = {p: phi(p, "ptr", [(source, way.at[p]) for source, way in ways]) for p in self.at}
         names = {t: f"acc{t[0]}_{t[1]}" for t in self.sums}
         sums = {t: phi(names[t], v.type, [(s, way.sums[t]) for s, way in ways]) for t, v in self.sums.items()}
-        return _State(a, b, panel, sums)
+        return _State(at, sums)
 
     def named(self, f: Function, prefix: str) -> _State:
         """The state under the names that it will have at the end of block `prefix`."""
         sums = {t: f.raw(v.type, f"%{prefix}.acc{t[0]}_{t[1]}.next") for t, v in self.sums.items()}
-        a, b, panel = (f.raw("ptr", f"%{prefix}.{p}.next") for p in ("a", "b", "panel"))
-        return _State(a, b, panel if self.panel is not None else None, sums)
+        return _State({p: f.raw("ptr", f"%{prefix}.{p}.next") for p in self.at}, sums)
 
 
 def _steps(
@@ -229,30 +225,31 @@ def _steps(
     f.line(f"%{label}.turn = phi i64 [ 0, %{before} ], [ %{label}.turn.next, %{label} ]")
     now = start.join(f, label, (before, start), (label, last))
     sums = dict(now.sums)
-    if walk.end is not None and unrolled > 1:
-        _fetch_rows(f, shape, walk, now.b, unrolled)
+    if walk.fetched is not None and unrolled > 1:
+        _fetch_rows(f, shape, walk, *walk.fetched, now.at["b"], unrolled)
     for step in range(unrolled):
         sums = _step(f, op, shape, walk, now, sums, step)
     for t, value in sums.items():
         f.line(f"{last.sums[t].text} = freeze {value.typed()}")
-    moves = [(last.a, now.a, walk.steps_of_a[unrolled]), (last.b, now.b, walk.steps_of_b[unrolled])]
-    moves += [(last.panel, now.panel, shape.b_k * unrolled)] if shape.packs else []
-    for next_, pointer, turn in moves:
-        size = turn if isinstance(turn, int) else turn.text
-        f.line(f"{next_.text} = getelementptr inbounds i8, ptr {pointer.text}, i64 {size}")
+    turn = {"a": walk.steps_of_a[unrolled], "b": walk.steps_of_b[unrolled], "panel": shape.b_k * unrolled}
+    for name, pointer in now.at.items():
+        size = turn[name]
+        text = size if isinstance(size, int) else size.text
+        f.line(f"{last.at[name].text} = getelementptr inbounds i8, ptr {pointer.text}, i64 {text}")
     f.line(f"%{label}.turn.next = add nuw nsw i64 %{label}.turn, 1")
     f.line(f"%{label}.more = icmp ult i64 %{label}.turn.next, {turns.text}")
     f.line(f"br i1 %{label}.more, label %{label}, label %{end}")
     return last
 
 
-def _fetch_rows(f: Function, shape: KernelShape, walk: _Walk, b: Value, count: int) -> None:
-    """Lines of so many rows of B, from the one that is `ROWS_AHEAD` rows on."""
-    later = f.anywhere(b, walk.far)
-    first = later.compare("ult", walk.end).select(later, b)
-    for row in range(count):
+def _fetch_rows(f: Function, shape: KernelShape, walk: _Walk, far: Value, end: Value, b: Value, count: int) -> None:
+    """Lines of so many rows of B, from the one on that lies `far` from `b`."""
+    later = f.anywhere(b, far)
+    first = later.compare("ult", end).select(later, b)
+    for row in walk.steps_of_b[:count]:
+        at = f.anywhere(first, f.const("i64", row) if isinstance(row, int) else row)
         for line in range(-(-shape.cols * ALL[shape.instruction].unit_bytes // LINE)):
-            f.fetch(f.anywhere(f.anywhere(first, walk.steps_of_b[row]), f.const("i64", line * LINE)))
+            f.fetch(f.anywhere(at, f.const("i64", line * LINE)))
 
 
 def _step(
@@ -267,13 +264,13 @@ def _step(
 ) -> Sums:
     """The sums after one group along K, `step` groups on from `now`; `half`: of A's pair the second element is not there."""
     sums = dict(sums)
-    b = f.at(now.b, walk.steps_of_b[step]) if step else now.b
+    b = f.at(now.at["b"], walk.steps_of_b[step]) if step else now.at["b"]
     columns = [_load_b(f, op, shape, f.at(b, v * shape.lanes * op.unit_bytes), walk, v) for v in range(shape.nv)]
     for v, column in enumerate(columns if shape.packs else ()):
-        f.store(column, f.at(now.panel, step * shape.b_k + v * shape.lanes * op.unit_bytes), op.unit_bytes)
+        f.store(column, f.at(now.at["panel"], step * shape.b_k + v * shape.lanes * op.unit_bytes), op.unit_bytes)
     align = max(1, op.unit_bytes // op.group)
     for i in range(shape.mr):
-        at = f.at(f.at(now.a, walk.rows_of_a[i]), walk.steps_of_a[step])
+        at = f.at(f.at(now.at["a"], walk.rows_of_a[i]), walk.steps_of_a[step])
         unit = f.load("i16", at, align).convert("zext", op.unit_type) if half else f.load(op.unit_type, at, align)
         wide = f.splat(unit, shape.lanes)
         for v in range(shape.nv):
