@@ -141,7 +141,7 @@ def test_blocks_for_all_threads():
     ("m", "n", "k", "dtype"),
     [
         (32, 2048, 1024, "float32"),
-        (127, 64, 512, "float32"),  # where its operands lie
+        (127, 512, 512, "float32"),  # where its operands lie
         (512, 63, 512, "float32"),
         (1024, 1024, 30, "float32"),
         (128, 128, 127, "float32"),
@@ -172,9 +172,9 @@ def test_smaller_products_take_panels_where_that_was_measured(level, columns):
 @pytest.mark.parametrize(
     ("level", "in_place", "by_panels"),
     [
-        ("v3", [(64, 64, 2048)], [(33, 256, 256), (64, 512, 512)]),
-        ("v4", [(127, 512, 512), (128, 300, 300), (256, 64, 2048)], [(128, 512, 512), (64, 2048, 2048)]),
-        ("v4+bf16+vnni+amx", [(64, 300, 300), (256, 64, 1024)], [(64, 512, 512), (33, 1024, 1024)]),
+        ("v3", [(127, 512, 512), (256, 256, 256), (256, 64, 2048)], [(128, 300, 300)]),
+        ("v4", [(127, 512, 512), (48, 1024, 1024), (128, 300, 300)], [(128, 512, 512), (49, 1024, 1024)]),
+        ("v4+bf16+vnni+amx", [(127, 512, 512), (256, 64, 1024)], [(128, 512, 512), (33, 1024, 1024)]),
     ],
 )
 def test_rows_that_read_b_where_it_lies(level, in_place, by_panels):
@@ -185,6 +185,19 @@ def test_rows_that_read_b_where_it_lies(level, in_place, by_panels):
         for shapes in (in_place, by_panels)
     ]
     assert found == [[True] * len(in_place), [False] * len(by_panels)]
+
+
+def test_rows_of_a_tile_where_b_lies():
+    """Blocks of five and six rows that hold them with the least left over."""
+    target = Target("cpu", "x86-64-v4")
+    small, large = (
+        {m: gemm_in_place.tile(target, m, n, n, False, panels=False) for m in (8, 12, 13, 16, 17, 30, 31, 32, 33, 300)}
+        for n in (512, 1024)
+    )
+    assert [tile.block_m for tile in small.values()] == [8, 96, 16, 16, 96, 96, 32, 32, 96, 96]
+    assert [tile.block_m for tile in large.values()] == [tile.block_m for tile in small.values()]
+    assert {(tile.block_n, tile.block_k) for m, tile in small.items() if m > 8} == {(64, 512)}
+    assert {(tile.block_n, tile.block_k) for m, tile in large.items() if m > 8} == {(512, 64)}
 
 
 @pytest.mark.cpu("its kernels")

@@ -19,7 +19,7 @@ AMX = Target("cpu", "x86-64-v4+bf16+vnni+amx")
 
 @pytest.mark.cpu("its registers")
 @pytest.mark.parametrize("turned", ["", "a", "b", "ab"])
-@pytest.mark.parametrize(("m", "n", "k"), [(37, 300, 513), (130, 257, 160), (70, 1000, 100)])
+@pytest.mark.parametrize(("m", "n", "k"), [(37, 300, 513), (130, 257, 160), (70, 1000, 100), (70, 300, 513)])
 def test_agrees(in_registers, ran, close, m, n, k, turned):
     """Rows, columns and steps that fill no tile; NaN lies between all rows."""
     in_registers(api.MATMUL, api._matmul)
@@ -53,14 +53,59 @@ def test_agrees(in_registers, ran, close, m, n, k, turned):
     ],
 )
 def test_tiles(m, n, k, tile):
-    for turned in ((False, False), (True, False)):
-        problem = GemmProblem(1, m, n, k, "bfloat16", "bfloat16", *turned, "each", "each", None, None, False)
-        found = dict(plan(problem, AMX).kernels)
-        assert ("halves" in found) == (tile is not None)
-        if tile is not None:
-            arguments = dict(found["halves"].arguments)
-            assert tuple(arguments[name] for name in ("block_m", "block_n", "block_k")) == tile
-            assert set(found.values()) <= set(shipped(AMX))
+    assert tile_of(m, n, k, (False, False)) == tile
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "tile"),
+    [
+        (64, 4096, 4096, (64, 128, 512)),
+        (129, 4096, 1024, (256, 256, 512)),
+        (257, 4096, 1024, (512, 256, 512)),
+        (5000, 4096, 4096, (512, 256, 512)),
+        (5000, 64, 4096, (512, 64, 512)),
+        (5000, 4096, 128, (64, 64, 256)),
+        (128, 128, 128, None),
+    ],
+)
+def test_tiles_of_a_transposed_a(m, n, k, tile):
+    assert tile_of(m, n, k, (True, False)) == tile
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "transposed"),
+    [
+        (32, 4096, 4096, False),
+        (33, 4096, 4096, True),
+        (128, 512, 512, True),
+        (129, 4096, 4096, False),
+        (1024, 1024, 1024, True),
+        (1024, 1024, 1025, False),
+        (512, 512, 512, False),
+        (2048, 2048, 65, True),
+        (2048, 2048, 64, False),
+        (128, 2048, 128, True),
+        (128, 512, 200, True),
+        (100, 512, 128, False),
+        (34, 512, 500, False),
+    ],
+)
+def test_rows_that_are_turned_for_a_transposed_b(m, n, k, transposed):
+    found = tile_of(m, n, k, (False, True))
+    assert (found == (64, 512, 1024)) == transposed
+    if transposed:  # threads that would wait for others
+        assert not configs.tile(AMX, "bfloat16", m, n, k, (False, True), threads=64).transposed
+
+
+def tile_of(m, n, k, turned):
+    """Rows, columns and steps of a shipped kernel; None where products go another way."""
+    problem = GemmProblem(1, m, n, k, "bfloat16", "bfloat16", *turned, "each", "each", None, None, False)
+    found = dict(plan(problem, AMX).kernels)
+    if "halves" not in found:
+        return None
+    arguments = dict(found["halves"].arguments)
+    assert set(found.values()) <= set(shipped(AMX))
+    return tuple(arguments[name] for name in ("block_m", "block_n", "block_k"))
 
 
 @pytest.mark.cpu("kernels of CPUs")

@@ -21,7 +21,7 @@ AMX = Target("cpu", f"{PAIRS}+amx")
 BLOCK_M, BLOCK_N, BLOCK_K = 20, 32, 48
 
 
-def by_panels(dtype: str = "float32"):
+def by_panels(dtype: str = "float32", block_m: int = BLOCK_M):
     """C = A @ B for B in panels (steps, panels, BLOCK_K, BLOCK_N), C with a pitch of its own."""
     m, n, k = T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
     steps, panels, pitch = T.dynamic("steps"), T.dynamic("panels"), T.dynamic("pitch")
@@ -32,25 +32,25 @@ def by_panels(dtype: str = "float32"):
         P: T.Tensor((steps, panels, BLOCK_K, BLOCK_N), dtype),
         C: T.StridedTensor((m, n), (pitch, 1), "float32"),
     ):
-        with T.Kernel(T.ceildiv(m, BLOCK_M)) as block:
-            a = T.alloc_shared((BLOCK_M, BLOCK_K), dtype)
-            row = block * BLOCK_M
+        with T.Kernel(T.ceildiv(m, block_m)) as block:
+            a = T.alloc_shared((block_m, BLOCK_K), dtype)
+            row = block * block_m
             for step in T.serial(steps):
                 T.copy(A[row, step * BLOCK_K], a)
                 for panel in T.serial(panels):
                     at = panel * BLOCK_N
-                    if (row + BLOCK_M <= m) & (at + BLOCK_N <= n):
+                    if (row + block_m <= m) & (at + BLOCK_N <= n):
                         T.gemm(
                             a,
                             P[step, panel, 0:BLOCK_K, 0:BLOCK_N],
-                            C[row : row + BLOCK_M, at : at + BLOCK_N],
+                            C[row : row + block_m, at : at + BLOCK_N],
                             clear_accum=step == 0,
                         )
                     else:
                         T.gemm(
                             a,
                             P[step, panel, 0:BLOCK_K, 0:BLOCK_N],
-                            C[row : row + BLOCK_M, at : at + BLOCK_N],
+                            C[row : row + block_m, at : at + BLOCK_N],
                             clear_accum=step == 0,
                         )
 
@@ -205,9 +205,9 @@ def test_tiles_that_leave_their_tensors(turned, dtype, clear, on_chip):
 def test_many_rows_share_panels(dtype, turn_a, turn_b):
     """Which are packed from B in its tensor, in whatever order it lies: by the first rows that meet a B that lies row by row,
     which fewer rows read where it lies."""
-    few, many = (tiles_of_tensors(dtype, turn_a, turn_b, "step", tile=(rows, 40, 48)) for rows in (63, 64))
+    few, many = (tiles_of_tensors(dtype, turn_a, turn_b, "step", tile=(rows, 40, 48)) for rows in (127, 128))
     assert (packs(many), "tl.turn." in text_of(many)) == (not turn_b, turn_b)
-    large = tiles_of_tensors(dtype, turn_a, turn_b, "step", tile=(64, 520, 512))  # more than 2^20 bytes
+    large = tiles_of_tensors(dtype, turn_a, turn_b, "step", tile=(128, 520, 512))  # more than 2^20 bytes
     assert not packs(few)
     assert not packs(large)
     kernel = tilelang.compile(many, target="cpu")
@@ -221,6 +221,10 @@ def test_many_rows_share_panels(dtype, turn_a, turn_b):
         exact = (a.T if turn_a else a).astype("float64") @ (b.T if turn_b else b).astype("float64")
         np.testing.assert_allclose(c, exact, rtol=0, atol={"float64": 1e-13, "int32": 0}.get(dtype, 1e-5) * k)
         np.testing.assert_array_equal(apart, kept)
+
+
+def test_rows_on_chip_share_panels_earlier():
+    assert [packs(by_panels(block_m=rows)) for rows in (63, 64)] == [False, True]
 
 
 def packs(func) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -43,6 +43,18 @@ AT_ONCE = ("bfloat16", "float32")
 FEW_IN_REGISTERS = (Tile(64, 128, 1024), Tile(128, 128, 1024))
 IN_REGISTERS, NARROW_IN_REGISTERS, DEEP_IN_REGISTERS = Tile(256, 256, 1024), Tile(512, 64, 1024), Tile(512, 256, 1024)
 SHALLOW_IN_REGISTERS = Tile(64, 64, 256)
+#: The same of a transposed A, which is turned first, by steps of so many: 1024x512x1024 by 512x256x512 1.02 (512x64x1024 0.83),
+#: 2048x512x512 0.92 (0.67), 512x2048x512 1.26 (512x256x1024 1.20), 768x4096x768 0.94 (0.90), 1024x1024x1024 1.09 (1.07);
+#: 256x1024x1024 by 256x256x512 1.02 (256x256x1024 0.98), 100x768x768 by 128x128x512 0.90 (0.89).
+TURNED_WIDTH, TURNED_DEPTH = 256, 512
+#: Rows by a transposed B so: it is A that is turned, for 512 rows of B, which lie as the registers want them. Few rows, or a B of
+#: so many columns and no more elements. Of torch's speed (by the tiles above): 40 rows by 4096 x 4096 1.29 (1.08), 64 rows 1.42
+#: (1.06), 80x768x3072 1.34 (1.26), 128x1024x1024 1.25 (1.07), 33x768x768 1.37 (1.14), 96x512x512 1.26 (1.17); 160x1024x1024 1.21
+#: (1.18), 1024x1024x1024 1.17 (1.07), 2048x1024x1024 1.18 (1.14), 1024x512x1024 1.09 (1.04), 2048x128x2048 1.32 (1.12),
+#: 1024x128x1024 0.98 (0.82), 300x768x768 1.07 (1.06), 1024x768x768 1.16 (1.21); but 256x4096x4096 0.84 (1.03), 512x512x512 0.95
+#: (1.03), 512x128x512 0.84 (by 512x64x1024 1.07), 2048x64x2048 1.29 (1.42).
+TRANSPOSED_IN_REGISTERS = Tile(64, 512, 1024, transposed=True)
+FEW_TRANSPOSED, WIDE_TRANSPOSED, ELEMENTS_TRANSPOSED, LEAST_DEPTH_TRANSPOSED = range(33, 129), 513, 1 << 20, 65
 #: Columns of C that a block makes at most, tile by tile: what the next tile reads is fetched meanwhile. 256x1024x8192 T by 256
 #: and 512 columns 0.97, 1.00; 72x4096x4096 T as kernels by 512 and 2048 0.97, 1.02.
 COLUMNS = 2048
@@ -78,15 +90,20 @@ def tile(
         return None
     if m < LEAST_ROWS or m * n * k < LEAST_WORK:
         return None
+    by_b_turned = transposes == (False, True) and m * n * k >= LEAST_WORK_OF_FEW and _busy(n, threads, batch)
     if target.has("amx"):
-        return _in_registers(m, n, k)
-    if transposes == (False, True) and m in FEW and k > DEPTH and m * n * k >= LEAST_WORK_OF_FEW:
-        blocks = -(-n // FEW_WIDTH) * batch
-        if 8 * (-(-blocks // threads) * threads) <= 9 * blocks:  # else threads would wait for others
-            return Tile(_even_rows(m), FEW_WIDTH, DEPTH, transposed=True)
+        return _in_registers(m, n, k, transposes, by_b_turned)
+    if by_b_turned and m in FEW and k > DEPTH:
+        return Tile(_even_rows(m), FEW_WIDTH, DEPTH, transposed=True)
     depth = next((depth for depth in SHALLOW_DEPTHS if k <= depth), DEPTH)
     heights, width = (HEIGHTS, WIDTH) if depth == DEPTH else (SHALLOW_HEIGHTS, SHALLOW_WIDTH)
     return Tile(next((rows for rows in heights if m <= rows), heights[-1]), width, depth, at_once=True)
+
+
+def _busy(n: int, threads: int, batch: int) -> bool:
+    """Whether blocks of all rows by tiles of `FEW_WIDTH` columns leave no thread long without work."""
+    blocks = -(-n // FEW_WIDTH) * batch
+    return 8 * (-(-blocks // threads) * threads) <= 9 * blocks
 
 
 def _even_rows(m: int) -> int:
@@ -96,9 +113,22 @@ def _even_rows(m: int) -> int:
     return -(-vectors // tiles) * LANES
 
 
-def _in_registers(m: int, n: int, k: int) -> Tile:
-    if k <= SHALLOW_DEPTHS[-1]:
+def _in_registers(m: int, n: int, k: int, transposes: tuple[bool, bool], by_b_turned: bool) -> Tile:
+    """`by_b_turned`: whether B is transposed, and A may be turned instead."""
+    shallow, wide = k <= SHALLOW_DEPTHS[-1], n >= WIDE_TRANSPOSED
+    few_or_wide = (m in FEW_TRANSPOSED and not shallow) or (wide and n * k <= ELEMENTS_TRANSPOSED)
+    if by_b_turned and few_or_wide and m >= FEW_TRANSPOSED[0] and k >= LEAST_DEPTH_TRANSPOSED:
+        return TRANSPOSED_IN_REGISTERS
+    if shallow:
         return SHALLOW_IN_REGISTERS
+    chosen = _by_rows(m, n, k)
+    if not transposes[0]:
+        return chosen
+    width = TURNED_WIDTH if chosen.block_m == NARROW_IN_REGISTERS.block_m and n > chosen.block_n else chosen.block_n
+    return replace(chosen, block_n=width, block_k=TURNED_DEPTH)
+
+
+def _by_rows(m: int, n: int, k: int) -> Tile:
     few = next((tile for tile in FEW_IN_REGISTERS if m <= tile.block_m), None)
     if few is not None:
         return few
@@ -156,10 +186,10 @@ def kernels(
 
 def shipped(target: Target) -> Iterator[KernelSpec]:
     """Of one matrix, or of as many on both sides; of a transposed a by a row-major b, as gradients of weights are."""
-    depths = (*SHALLOW_DEPTHS, DEPTH, DEEP_IN_REGISTERS.block_k + 1)
-    found = [tile(target, "bfloat16", m, 1 << 20, k) for m, k in product((*HEIGHTS, HEIGHTS[-1] + 1), depths)]
-    found += [tile(target, "bfloat16", m, 1 << 20, 2 * DEPTH, (False, True)) for m in FEW]
-    for chosen, out_dtype in product(dict.fromkeys(filter(None, found)), ("bfloat16", "float32")):
-        for transposes in ((False, False), (False, True), (True, False)):
-            if not chosen.transposed or transposes == (False, True):
-                yield from kernels(chosen, "bfloat16", out_dtype, out_dtype, transposes).values()
+    heights = (*HEIGHTS, HEIGHTS[-1] + 1, *FEW)
+    depths = (*SHALLOW_DEPTHS, DEPTH, 2 * DEPTH, DEEP_IN_REGISTERS.block_k + 1)
+    widths = (WIDTH, WIDE_TRANSPOSED, 1 << 20)
+    for transposes in ((False, False), (False, True), (True, False)):
+        found = (tile(target, "bfloat16", m, n, k, transposes) for m, n, k in product(heights, widths, depths))
+        for chosen, out_dtype in product(dict.fromkeys(filter(None, found)), ("bfloat16", "float32")):
+            yield from kernels(chosen, "bfloat16", out_dtype, out_dtype, transposes).values()

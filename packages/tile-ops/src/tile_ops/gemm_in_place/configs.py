@@ -18,12 +18,19 @@ class Tile:
     block_k: int
 
 
-#: Few rows, more, and those by a transposed B, of which each block turns its columns. Register tiles are cut to what there is
-#: of rows (`register_tile` in targets/cpu/gemm.py of the compiler).
-FEW, MANY, TURNED = Tile(8, 64, 512), Tile(96, 64, 512), Tile(128, 64, 256)
-#: The same where B is larger: longer pieces of fewer rows at a time. With AVX-512 16x1024x1024 runs at 1.09 of torch's speed so
-#: (0.59 as above, 0.64 by copied tiles), 64x1024x1024 at 1.18 (0.45, 0.75), 8x1024x1024 at 0.94 (0.70, 0.74).
-WIDE_FEW, WIDE_MANY = Tile(8, 256, 128), Tile(96, 512, 64)
+#: Few rows, and those by a transposed B, of which each block turns its columns. Register tiles are cut to what there is of rows
+#: (`register_tile` in targets/cpu/gemm.py of the compiler).
+FEW, TURNED = Tile(8, 64, 512), Tile(128, 64, 256)
+#: More rows, by `_height`: blocks of five and six that hold them with the least left over. Of torch's speed by 16, 32 and 96
+#: rows: 16x512x512 2.73, 2.60, 2.49 (EPYC with AVX-512), 1.39, 1.34, 1.28 (as AVX2), 0.86, 0.83, - (Xeon with AMX); 24x512x512
+#: 2.28, 2.30, 2.61; 1.14, 1.17, 1.36; 0.85, 0.85, -; 32x512x512 2.44, 2.45, 2.28; 1.22, 1.24, 1.17; 64x512x512 2.34, 2.33, 2.37;
+#: 1.13, 1.15, 1.19; 300x300x300 2.04, 2.08, 2.32; 1.14, 1.16, 1.22.
+MANY = {rows: Tile(rows, 64, 512) for rows in (16, 32, 96)}
+#: The same where B is larger: longer pieces of fewer rows at a time. On a Xeon with AMX 16x1024x1024 runs at 1.01 of torch's
+#: speed so (0.51 as above), 32x1024x1024 at 1.01 (0.54); on an EPYC with AVX-512 at 2.46, 2.18 (2.57, 2.28), 8x1024x1024 at 0.94
+#: (0.70, by copied tiles 0.74).
+WIDE_FEW = Tile(8, 256, 128)
+WIDE_MANY = {rows: Tile(rows, 512, 64) for rows in MANY}
 #: Bytes above which B is larger.
 LARGE = 1 << 20
 #: Bytes of B up to which products are multiplied so, by level: the rows of a larger one are fetched without foresight. Measured
@@ -32,12 +39,12 @@ LARGE = 1 << 20
 BYTES = {"x86-64-v3": 1 << 20}
 OTHER_BYTES = 1 << 22
 #: Rows from which on, and bytes of B above which, panels that rows share are better, where B has more columns than a block (as
-#: AVX2 2048x2048x64 1.13 of the speed by panels, with AVX-512 1.15). As AVX2 everywhere: of the speed by panels 64x256x256 0.90,
-#: 100x300x300 0.90, 64x512x512 0.90, 96x512x512 0.94 (by a transposed matrix 1.00), 35x300x300 0.88. With AVX-512 128x128x128
-#: 1.05, 300x300x300 1.02 to 1.09, 64x1024x1024 0.97 to 0.99, 40x1024x1024 1.18 to 1.30, 96x512x512 1.09, 2048x64x2048 1.00. With
-#: AMX 64x512x512 0.96, 64x1024x1024 0.91, 96x1024x1024 0.93, 96x512x512 0.99, but 50x300x300 1.08.
-SHARED = {"x86-64-v3": (1, 0), "x86-64-v4+bf16+vnni+amx": (1, (1 << 20) - 1)}
-OTHER_SHARED = (128, 3 << 17)
+#: AVX2 2048x2048x64 1.13 of the speed by panels, with AVX-512 1.15). Of the speed by panels, as AVX2: 64x512x512 0.97,
+#: 96x512x512 1.01, 300x300x300 1.04, 256x256x256 0.99 to 1.01, 2048x64x2048 0.64. With AVX-512 128x128x128 1.05, 300x300x300
+#: 1.07, 64x512x512 1.03, 40x1024x1024 1.23, 64x1024x1024 0.96, 2048x64x2048 1.00. With AMX 64x400x400 1.05, 48x512x512 1.05, but
+#: 64x1024x1024 0.91, 96x1024x1024 0.93, 2048x64x2048 0.92.
+SHARED = {"x86-64-v3": ((128, 1 << 18),), "x86-64-v4+bf16+vnni+amx": ((1, 1 << 20), (128, 3 << 17))}
+OTHER_SHARED = ((49, 1 << 20), (128, 3 << 17))
 #: Rows from which on there is something to share: fewer read B through registers, whole rows at a time.
 LEAST_ROWS = 3
 
@@ -142,16 +149,22 @@ def tile(target: Target, m: int, n: int, k: int, transpose_b: bool, panels: bool
     """That of a product of float32, which could be done by `panels`; None where it goes another way."""
     bytes_of_b, few = 4 * n * k, m <= FEW.block_m
     most = BYTES.get(target.arch, OTHER_BYTES)
-    rows, shared = SHARED.get(target.arch, OTHER_SHARED)
-    if panels and m >= rows and n > MANY.block_n:
-        most = min(most, shared)
+    if panels and n > TURNED.block_n:
+        most = min([most, *(shared for rows, shared in SHARED.get(target.arch, OTHER_SHARED) if m >= rows)])
     if m < LEAST_ROWS or bytes_of_b > most or (few and transpose_b):
         return None  # few rows by a transposed B are scalar products
     if transpose_b:
         return TURNED
-    if bytes_of_b > LARGE:
-        return WIDE_FEW if few else WIDE_MANY
-    return FEW if few else MANY
+    large = bytes_of_b > LARGE
+    if few:
+        return WIDE_FEW if large else FEW
+    return (WIDE_MANY if large else MANY)[_height(m)]
+
+
+def _height(m: int) -> int:
+    if 12 < m <= 16:
+        return 16
+    return 32 if 30 < m <= 32 else 96
 
 
 def kernel(chosen: Tile, transpose_a: bool, transpose_b: bool, batch_a: str, batch_b: str) -> KernelSpec:
@@ -172,8 +185,8 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
     """Of one matrix, or of as many on both sides, and of a transposed a, on CPUs."""
     if target.kind == "cpu":
         yield kernel(TURNED, False, True, "each", "each")
-        wide = () if BYTES.get(target.arch, OTHER_BYTES) <= LARGE else (WIDE_FEW, WIDE_MANY)
-        for chosen, transpose_a in product((FEW, MANY, *wide), (False, True)):
+        wide = [] if BYTES.get(target.arch, OTHER_BYTES) <= LARGE else [WIDE_FEW, *WIDE_MANY.values()]
+        for chosen, transpose_a in product((FEW, *MANY.values(), *wide), (False, True)):
             yield kernel(chosen, transpose_a, False, "each", "each")
         yield from _shipped_few(target)
 
