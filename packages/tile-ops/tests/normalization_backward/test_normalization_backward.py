@@ -255,6 +255,25 @@ def test_refuses(dy, error, text):
             call()
 
 
+@pytest.mark.parametrize("columns", [160, 1100])
+def test_rows_of_a_layer_norm_have_the_same_bits_in_any_number(run_as, columns):
+    """Numbers that fill 16 bytes, and tiles, and numbers that do not; the gradients of rows, too."""
+    run_as("cuda -arch=sm_90a")
+    x, dy = torch.randn(35, columns), torch.randn(35, columns)
+    weight, bias = torch.randn(columns), torch.randn(columns)
+
+    def rows(first: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
+        some = x[first:end].clone().requires_grad_()
+        y = tile_ops.layer_norm(some, weight, bias)
+        (dx,) = torch.autograd.grad(y, some, dy[first:end].clone())
+        return y.detach(), dx
+
+    whole = rows(0, 35)
+    for first, end in ((0, 32), (16, 32), (5, 9), (20, 35)):
+        for found, expected in zip(rows(first, end), whole):
+            assert torch.equal(found, expected[first:end])
+
+
 @pytest.mark.cpu("the gradient is called by itself")
 @pytest.mark.parametrize(
     ("statistics", "error", "text"),

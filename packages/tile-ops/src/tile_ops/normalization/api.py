@@ -25,8 +25,9 @@ def rms_norm(
 
     x: (..., channels), weight: (channels,), result: as x and contiguous; float16, bfloat16 or float32, all of one
     type. Squares are summed in float32 and the result is rounded once. A row's result depends on that row alone, bit
-    for bit; so does its gradient, and that of weight is summed in float32 in an order that the shape alone decides. Empty
-    tensors give an empty result. Raises WrongShape, WrongDtype, WrongValue, WrongDevice.
+    for bit; so does its gradient, and that of weight is summed in float32 in an order that the shape alone decides (on GPUs
+    also whether all addresses are multiples of 16 bytes). Empty tensors give an empty result. Raises WrongShape, WrongDtype,
+    WrongValue, WrongDevice.
 
     Source: Zhang and Sennrich, Root Mean Square Layer Normalization, 2019, eq. 4.
     """
@@ -83,8 +84,8 @@ def layer_norm(
 
     x: (..., channels), weight and bias: (channels,) or None, result: as x and contiguous; float16, bfloat16 or float32, all
     of one type. The mean is subtracted before squares are summed, all in float32; the result is rounded once. A row's
-    result depends on that row alone, bit for bit; gradients are as those of `rms_norm`. Empty tensors give an empty result.
-    Raises WrongShape, WrongDtype, WrongValue, WrongDevice.
+    result depends on that row alone, bit for bit, with the exception that `rms_norm` names; gradients are as those of
+    `rms_norm`. Empty tensors give an empty result. Raises WrongShape, WrongDtype, WrongValue, WrongDevice.
 
     Source: Ba, Kiros and Hinton, Layer Normalization, 2016, eq. 4.
     """
@@ -135,7 +136,7 @@ def _layer_norm(
 
         def views(x: torch.Tensor, *others: torch.Tensor) -> tuple[torch.Tensor, ...]:
             weight, bias, out, statistics = others
-            return rows_of(x), weight, bias, rows_of(out), statistics
+            return rows_of(x), weight, bias, rows_of(out), statistics[..., None]
 
         call.run("forward", x.contiguous(), weight, bias, out, statistics, numbers=(eps,), views=views)
         offer(*(out, statistics)[: 2 if kept else 1], constants=neutral)
@@ -156,9 +157,8 @@ def softmax(x: torch.Tensor, *, dim: int = -1) -> torch.Tensor:
 
     x and result of one shape, the result contiguous; float16, bfloat16 or float32. Computed in float32, rounded once. -inf
     gives 0, a row of -inf alone NaN, a number without dimensions 1. Any other dimension than the last is moved there by a
-    copy, and back by a view. A row's result depends on that row alone, bit for bit. Empty tensors give an empty result.
-    Differentiable.
-    Raises WrongShape, WrongDtype, WrongDevice.
+    copy, and back by a view. A row's result depends on that row alone, bit for bit, with the exception that `rms_norm` names.
+    Empty tensors give an empty result. Differentiable. Raises WrongShape, WrongDtype, WrongDevice.
 
     Source: the definition, with the largest element taken off first.
     """

@@ -2,8 +2,9 @@
 
 X, Y: (m, n), weight, bias: (n,), all of one type; sums in float32. Extents are dynamic. Each has two kernels: rows that a
 block holds are read once, longer ones tile by tile; LayerNorm and softmax have a third one for CPUs, whose caches hold rows.
-LayerNorm leaves the statistics of rows in Rows, (2, m) or (0, m), for its gradients: the mean relative to a row's first element,
-and 1 / sqrt(variance + eps).
+LayerNorm leaves the statistics of rows in Rows, (2, m, 1) or (0, m, 1), for its gradients: the mean relative to a row's first
+element, and 1 / sqrt(variance + eps). Rows of one number: were they of m, whether these fill 16 bytes would decide how a GPU
+reads X (`tile_compiler.variants`), and with it the order of a row's sum.
 
 RMSNorm: y = x / sqrt(mean(x^2) + eps) * weight, then y * sigmoid(y) if asked for. Zhang and Sennrich 2019, eq. 4.
 LayerNorm: y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight + bias. Ba, Kiros and Hinton 2016, eq. 4.
@@ -194,7 +195,7 @@ def layer_norm(dtype, block_rows, block_columns):
         weight: T.Tensor((n,), dtype),
         bias: T.Tensor((n,), dtype),
         Y: T.Tensor((m, n), dtype),
-        Rows: T.Tensor((kept, m), "float32"),
+        Rows: T.Tensor((kept, m, 1), "float32"),
         eps: T.float32,
     ):
         with T.Kernel(T.ceildiv(m, block_rows), threads=128) as block:
@@ -218,8 +219,8 @@ def layer_norm(dtype, block_rows, block_columns):
             for i in T.Parallel(block_rows):
                 scale[i] = T.rsqrt(scale[i] / n + eps)
             if kept > 0:
-                T.copy(mean, Rows[0, block * block_rows : (block + 1) * block_rows])
-                T.copy(scale, Rows[1, block * block_rows : (block + 1) * block_rows])
+                T.copy(mean, Rows[0, block * block_rows : (block + 1) * block_rows, 0])
+                T.copy(scale, Rows[1, block * block_rows : (block + 1) * block_rows, 0])
             for i, j in T.Parallel(block_rows, block_columns):
                 Y[block * block_rows + i, j] = x[i, j] * scale[i] * weight[j] + bias[j]
 
@@ -236,7 +237,7 @@ def layer_norm_long(dtype, block_rows, block_columns):
         weight: T.Tensor((n,), dtype),
         bias: T.Tensor((n,), dtype),
         Y: T.Tensor((m, n), dtype),
-        Rows: T.Tensor((kept, m), "float32"),
+        Rows: T.Tensor((kept, m, 1), "float32"),
         eps: T.float32,
     ):
         with T.Kernel(T.ceildiv(m, block_rows), threads=128) as block:
@@ -265,8 +266,8 @@ def layer_norm_long(dtype, block_rows, block_columns):
             for i in T.Parallel(block_rows):
                 scale[i] = T.rsqrt(scale[i] / n + eps)
             if kept > 0:
-                T.copy(mean, Rows[0, block * block_rows : (block + 1) * block_rows])
-                T.copy(scale, Rows[1, block * block_rows : (block + 1) * block_rows])
+                T.copy(mean, Rows[0, block * block_rows : (block + 1) * block_rows, 0])
+                T.copy(scale, Rows[1, block * block_rows : (block + 1) * block_rows, 0])
             for k in T.serial(T.ceildiv(n, block_columns)):
                 for i, j in T.Parallel(block_rows, block_columns):
                     column = k * block_columns + j
@@ -315,7 +316,7 @@ def layer_norm_cached(dtype, block_rows, block_columns):
         weight: T.Tensor((n,), dtype),
         bias: T.Tensor((n,), dtype),
         Y: T.Tensor((m, n), dtype),
-        Rows: T.Tensor((kept, m), "float32"),
+        Rows: T.Tensor((kept, m, 1), "float32"),
         eps: T.float32,
     ):
         with T.Kernel(T.ceildiv(m, block_rows), threads=128) as block:
@@ -346,8 +347,8 @@ def layer_norm_cached(dtype, block_rows, block_columns):
                 T.reduce_sum(squares, total)
                 scale = T.rsqrt(total[0] / n + eps)
                 if kept > 0:
-                    Rows[0, row] = mean
-                    Rows[1, row] = scale
+                    Rows[0, row, 0] = mean
+                    Rows[1, row, 0] = scale
                 if i + 1 < rows:
                     next_origin = X[row + 1, 0]
                     T.clear(sums)

@@ -152,7 +152,8 @@ def _launch(
         return partial[:elements].view(shape) if kept else partial
 
     def views(x: Tensor, weight: Tensor, dy: Tensor, statistics: Tensor, *results: Tensor) -> tuple[Tensor, ...]:
-        return rows_of(x), weight, rows_of(dy), statistics, *(rows_of(y) if y is dx else parts(y) for y in results)
+        rest = (rows_of(y) if y is dx else parts(y) for y in results)
+        return rows_of(x), weight, rows_of(dy), statistics[..., None], *rest
 
     x, weight, dy = x.contiguous(), weight.contiguous(), dy.contiguous()
     temporary = () if kept else (partial,)

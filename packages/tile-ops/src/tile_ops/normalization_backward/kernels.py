@@ -6,7 +6,7 @@ LayerNorm and 0 for RMSNorm, h = (x - c) r and g the gradient of h * weight:
     dx = r (g * weight - mean(g * weight * h) h - [LayerNorm] mean(g * weight))
     dweight = sum over rows of g * h, dbias = sum over rows of g
 
-and for softmax dx = y (dy - sum(dy y)). LayerNorm's c and r are those of the forward pass, Rows, (2, m): c relative to a row's
+and for softmax dx = y (dy - sum(dy y)). LayerNorm's c and r are those of the forward pass, Rows, (2, m, 1): c relative to a row's
 first element, its origin, which keeps what all of a row have in common out of the digits. RMSNorm's r is computed again, with
 no traffic, as x is read anyway.
 """
@@ -18,7 +18,7 @@ def norm_backward(dtype, block_rows, block_columns, threads, stages, centered, a
     """Rows of up to `block_columns` elements: read once, kept in registers. Block p of `parts` takes tiles p, p + parts, ..., the
     next ones on their way through shared memory meanwhile (`stages`, 0 for none), and
     writes what its rows add to dweight, with `centered` (LayerNorm) also to dbias: Partial, (1 or 2, parts, n), or (0, parts, n)
-    where nobody asks. Rows: (0, m) for RMSNorm."""
+    where nobody asks. Rows: (0, m, 1) for RMSNorm."""
     m, n, kinds, parts, kept = T.dynamic("m, n, kinds, parts, kept")
 
     @T.prim_func
@@ -26,7 +26,7 @@ def norm_backward(dtype, block_rows, block_columns, threads, stages, centered, a
         X: T.Tensor((m, n), dtype),
         weight: T.Tensor((n,), dtype),
         DY: T.Tensor((m, n), dtype),
-        Rows: T.Tensor((kept, m), "float32"),
+        Rows: T.Tensor((kept, m, 1), "float32"),
         DX: T.Tensor((m, n), dtype),
         Partial: T.Tensor((kinds, parts, n), "float32"),
         eps: T.float32,
@@ -52,8 +52,8 @@ def norm_backward(dtype, block_rows, block_columns, threads, stages, centered, a
                 next_mean = T.alloc_fragment((block_rows,), "float32")
                 next_scale = T.alloc_fragment((block_rows,), "float32")
                 for i in T.Parallel(block_rows):
-                    next_mean[i] = Rows[0, part * block_rows + i]
-                    next_scale[i] = Rows[1, part * block_rows + i]
+                    next_mean[i] = Rows[0, part * block_rows + i, 0]
+                    next_scale[i] = Rows[1, part * block_rows + i, 0]
 
             for turn in T.Pipelined(T.ceildiv(T.ceildiv(m, block_rows) - part, parts), num_stages=stages):
                 first = (part + turn * parts) * block_rows
@@ -61,8 +61,8 @@ def norm_backward(dtype, block_rows, block_columns, threads, stages, centered, a
                     for i in T.Parallel(block_rows):
                         mean[i] = next_mean[i]
                         scale[i] = next_scale[i]
-                        next_mean[i] = Rows[0, first + parts * block_rows + i]
-                        next_scale[i] = Rows[1, first + parts * block_rows + i]
+                        next_mean[i] = Rows[0, first + parts * block_rows + i, 0]
+                        next_scale[i] = Rows[1, first + parts * block_rows + i, 0]
                 if stages:
                     T.copy(X[first, 0], x_ahead)
                     T.copy(DY[first, 0], dy_ahead)
@@ -130,7 +130,7 @@ def _gradient(DY, weight, row, column, h, activation):
 def norm_backward_cached(dtype, block_columns, centered, activation, fetched=""):
     """For CPUs: rows one after the other, each read as often as needed while a cache holds it, in pieces whose sums stay in
     registers. A part has neighbouring rows, and its sums lie in Partial, (1 or 2, parts, n) or (0, parts, n), from the
-    beginning. Rows: (0, m) for RMSNorm.
+    beginning. Rows: (0, m, 1) for RMSNorm.
 
     `fetched`: "result", the place of a row's result is fetched while the row is summed; "all", the next row is, too, while the
     result is written.
@@ -187,7 +187,7 @@ def norm_backward_cached(dtype, block_columns, centered, activation, fetched="")
         X: T.Tensor((m, n), dtype),
         weight: T.Tensor((n,), dtype),
         DY: T.Tensor((m, n), dtype),
-        Rows: T.Tensor((kept, m), "float32"),
+        Rows: T.Tensor((kept, m, 1), "float32"),
         DX: T.Tensor((m, n), dtype),
         Partial: T.Tensor((kinds, parts, n), "float32"),
         eps: T.float32,
@@ -212,8 +212,8 @@ def norm_backward_cached(dtype, block_columns, centered, activation, fetched="")
             for turn in T.serial(T.min(each, m - part * each)):
                 row = part * each + turn
                 if centered:
-                    mean = Rows[0, row] + X[row, 0]
-                    scale = Rows[1, row]
+                    mean = Rows[0, row, 0] + X[row, 0]
+                    scale = Rows[1, row, 0]
                 T.clear(sums)
                 T.clear(squares)
                 T.clear(dots)
@@ -252,7 +252,7 @@ def norm_backward_long(dtype, block_rows, block_columns, centered, activation):
         X: T.Tensor((m, n), dtype),
         weight: T.Tensor((n,), dtype),
         DY: T.Tensor((m, n), dtype),
-        Rows: T.Tensor((2, m), "float32"),
+        Rows: T.Tensor((2, m, 1), "float32"),
         DX: T.Tensor((m, n), dtype),
         eps: T.float32,
     ):
@@ -266,8 +266,8 @@ def norm_backward_long(dtype, block_rows, block_columns, centered, activation):
 
             if centered:
                 for i in T.Parallel(block_rows):
-                    mean[i] = Rows[0, block * block_rows + i] + X[block * block_rows + i, 0]
-                    scale[i] = Rows[1, block * block_rows + i]
+                    mean[i] = Rows[0, block * block_rows + i, 0] + X[block * block_rows + i, 0]
+                    scale[i] = Rows[1, block * block_rows + i, 0]
             else:
                 T.clear(mean)
                 T.clear(scale)
@@ -278,7 +278,7 @@ def norm_backward_long(dtype, block_rows, block_columns, centered, activation):
                     T.reduce_sum(x, scale, dim=1, clear=False)
                 for i in T.Parallel(block_rows):
                     scale[i] = T.rsqrt(scale[i] / n + eps)
-                T.copy(scale, Rows[1, block * block_rows : (block + 1) * block_rows])
+                T.copy(scale, Rows[1, block * block_rows : (block + 1) * block_rows, 0])
             T.clear(along)
             T.clear(across)
             for k in T.serial(T.ceildiv(n, block_columns)):
@@ -321,7 +321,7 @@ def column_sums(dtype, block_rows, block_columns, centered, activation):
         X: T.Tensor((m, n), dtype),
         weight: T.Tensor((n,), dtype),
         DY: T.Tensor((m, n), dtype),
-        Rows: T.Tensor((2, m), "float32"),
+        Rows: T.Tensor((2, m, 1), "float32"),
         Partial: T.Tensor((kinds, parts, n), "float32"),
     ):
         with T.Kernel(T.ceildiv(n, block_columns), parts, threads=128) as (block, part):
@@ -334,7 +334,7 @@ def column_sums(dtype, block_rows, block_columns, centered, activation):
                 for i, j in T.Parallel(block_rows, block_columns):
                     row, column = (part + turn * parts) * block_rows + i, block * block_columns + j
                     x = T.cast(X[row, column], "float32")
-                    h = (x - (Rows[0, row] + X[row, 0]) if centered else x) * Rows[1, row]
+                    h = (x - (Rows[0, row, 0] + X[row, 0]) if centered else x) * Rows[1, row, 0]
                     y = h * weight[column]
                     gate = T.sigmoid(y)
                     slope = gate * (1 + y * (1 - gate)) if activation == "silu" else 1.0
