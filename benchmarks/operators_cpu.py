@@ -66,6 +66,100 @@ def product_case(family: str, dtype: torch.dtype, shape: tuple[int, int, int], t
     )
 
 
+def batches(device: str) -> Iterator[Case]:
+    """Products of batches: of heads, of activations by one matrix of a layer, of a strided view; batch, m, k, n, whether one
+    matrix serves all."""
+    shapes = [(8, 128, 64, 128, False), (32, 64, 64, 64, False), (4, 512, 512, 512, False), (64, 16, 128, 64, False)]
+    shapes += [(8, 128, 1024, 1024, True), (4, 16, 768, 3072, True), (64, 1, 512, 512, True)]
+    for dtype, (batch, m, k, n, serves) in product(DTYPES, shapes):
+        a, b = torch.randn(batch, m, k).to(dtype), torch.randn(*(() if serves else (batch,)), k, n).to(dtype)
+        turned = torch.randn(m, batch, k).to(dtype).transpose(0, 1)  # as heads lie
+        for left, how in ((a, ""), (turned, ", strided")):
+            yield Case(
+                "batches",
+                f"matmul {name(dtype)} {batch} of {m}x{k}x{n}{' by one matrix' if serves else ''}{how}",
+                dtype,
+                lambda left=left, b=b: tile_ops.matmul(left, b),
+                lambda left=left, b=b: left @ b,
+                float(a.nbytes + b.nbytes + batch * m * n * a.element_size()),
+                2.0 * batch * m * k * n,
+            )
+
+
+def layers(device: str) -> Iterator[Case]:
+    """A layer's product with its bias and activation: m, k, n."""
+    functional = torch.nn.functional
+    activations = {None: lambda x: x, "relu": functional.relu, "gelu": functional.gelu, "silu": functional.silu}
+    for dtype, (m, k, n), activation in product(
+        DTYPES, ((1, 1024, 4096), (32, 768, 3072), (512, 1024, 4096)), activations
+    ):
+        x, w, bias = torch.randn(m, k).to(dtype), torch.randn(n, k).to(dtype) / 32, torch.randn(n).to(dtype)
+        after = activations[activation]
+        yield Case(
+            "layers",
+            f"matmul {name(dtype)} {m}x{k}x{n} with bias{' and ' + activation if activation else ''}",
+            dtype,
+            lambda x=x, w=w, bias=bias, activation=activation: tile_ops.matmul(
+                x, w.T, bias=bias, activation=activation
+            ),
+            lambda x=x, w=w, bias=bias, after=after: after(functional.linear(x, w, bias)),
+            float(x.nbytes + w.nbytes + m * n * x.element_size()),
+            2.0 * m * k * n,
+        )
+
+
+def other_types(device: str) -> Iterator[Case]:
+    """float16, where torch's takes no seconds, and int8 beside `torch._int_mm`: m, k, n, transposed or row-major."""
+    for m, k, n in ((1, 4096, 4096), (16, 1024, 1024), (128, 1024, 1024), (512, 512, 512)):
+        yield product_case("other_types", torch.float16, (m, k, n), True)
+    shapes = [(1, 4096, 4096), (16, 1024, 1024), (64, 1024, 1024), (128, 1024, 1024), (300, 768, 768), (512, 512, 512)]
+    shapes += [(1024, 1024, 1024), (256, 4096, 4096)]
+    for (m, k, n), turned in product(shapes, (True, False)):
+        turn = f"by a {'transposed' if turned else 'row-major'} matrix"
+        a, b = torch.randint(-128, 128, (m, k), dtype=torch.int8), torch.randint(-128, 128, (k, n), dtype=torch.int8)
+        b = b.T.contiguous().T if turned else b
+        yield Case(
+            "other_types",
+            f"matmul int8 {m}x{k}x{n} {turn}",
+            torch.int8,
+            lambda a=a, b=b: tile_ops.matmul(a, b),
+            lambda a=a, b=b: torch._int_mm(a, b),
+            float(a.nbytes + b.nbytes + 4 * m * n),
+            2.0 * m * k * n,
+        )
+        if turned:
+            of_a, of_b = torch.rand(m, 1), torch.rand(n)
+            yield Case(
+                "other_types",
+                f"matmul int8 {m}x{k}x{n} {turn}, with scales",
+                torch.bfloat16,
+                lambda a=a, b=b, of_a=of_a, of_b=of_b: tile_ops.matmul(a, b, scale_a=of_a, scale_b=of_b),
+                lambda a=a, b=b, of_a=of_a, of_b=of_b: (torch._int_mm(a, b) * of_a * of_b).bfloat16(),
+                float(a.nbytes + b.nbytes + 2 * m * n),
+                2.0 * m * k * n,
+            )
+
+
+def experts(device: str) -> Iterator[Case]:
+    """Rows of a mixture of experts, each group by its expert's matrix; torch takes one expert after the other."""
+    for dtype, (rows, k, n, count) in product(DTYPES, ((512, 1024, 1024, 8), (64, 512, 2048, 16), (2048, 512, 512, 4))):
+        x, w = torch.randn(rows, k).to(dtype), torch.randn(count, k, n).to(dtype)
+        sizes = torch.bincount(torch.randint(0, count, (rows,)), minlength=count).int()
+
+        def peer(x: Any = x, w: Any = w, sizes: Any = sizes) -> Any:
+            return torch.cat([part @ matrix for part, matrix in zip(x.split(sizes.tolist()), w)])
+
+        yield Case(
+            "experts",
+            f"grouped_matmul {name(dtype)} {rows}x{k}x{n} of {count} experts",
+            dtype,
+            lambda x=x, w=w, sizes=sizes: tile_ops.grouped_matmul(x, w, sizes),
+            peer,
+            float(x.nbytes + w.nbytes + rows * n * x.element_size()),
+            2.0 * rows * k * n,
+        )
+
+
 def quantized(device: str) -> Iterator[Case]:
     """Few tokens by 4096 x 4096 weights in all formats, beside a product with halves, which leaves nothing of them in the
     caches."""
@@ -345,6 +439,10 @@ FAMILIES: tuple[Callable[[str], Iterator[Case]], ...] = (
     few_rows,
     small_products,
     halves,
+    batches,
+    layers,
+    other_types,
+    experts,
     quantized,
     quantized_bfloat16,
     weight_gradients,

@@ -254,4 +254,4 @@ def test_nothing_is_copied(transposes):
     text = tile_compiler.lower(func, tilelang.target.Target("cpu", PAIRS.arch)).trace.text()
     assert not re.search("[ABC]_tile", text)  # C: where one step makes it
     assert ("tl.turn." in text) == transposes[1]
-    assert ("tl.pairs." in text) != transposes[1]
+    assert ("tl.groups." in text) != transposes[1]

@@ -187,6 +187,13 @@ def test_rows_that_read_b_where_it_lies(level, in_place, by_panels):
     assert found == [[True] * len(in_place), [False] * len(by_panels)]
 
 
+def test_eight_rows_of_a_small_matrix_are_one_block_with_amx():
+    found = [gemm_in_place.tile(Target("cpu", AMX), m, 512, 512, False, panels=False) for m in (4, 5, 8)]
+    assert found == [gemm_in_place.FEW, gemm_in_place.FEW_WITH_AMX, gemm_in_place.FEW_WITH_AMX]
+    assert gemm_in_place.tile(Target("cpu", AMX), 8, 1024, 1024, False, panels=False) == gemm_in_place.WIDE_FEW
+    assert gemm_in_place.tile(Target("cpu", "x86-64-v4"), 8, 512, 512, False, panels=False) == gemm_in_place.FEW
+
+
 def test_rows_of_a_tile_where_b_lies():
     """Blocks of five and six rows that hold them with the least left over."""
     target = Target("cpu", "x86-64-v4")

@@ -91,7 +91,7 @@ def test_blocks_on_hopper(run_as, ran, close, tolerance):
 
 def test_is_a_torch_operator():
     a, b = operands(20, 24, 64, torch.int8)
-    arguments = (a, b, None, None, None, scales(20), scales(24))
+    arguments = (a, b, scales(20), scales(24), None, None, None)
     checks = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
     torch.library.opcheck(torch.ops.tile_ops.scaled_matmul.default, arguments, test_utils=checks)
 

@@ -81,6 +81,8 @@ def test_tiles_of_a_transposed_a(m, n, k, tile):
         (129, 4096, 4096, False),
         (1024, 1024, 1024, True),
         (1024, 1024, 1025, False),
+        (256, 8192, 1024, True),
+        (256, 8192, 1025, False),
         (512, 512, 512, False),
         (2048, 2048, 65, True),
         (2048, 2048, 64, False),
@@ -119,4 +121,4 @@ def test_nothing_is_copied(tile, transposes):
     assert "B_tile" not in text
     assert "tl.tiles.amx_bf16." in text
     assert ("tl.turn." in text) == transposes[1]
-    assert ("tl.pairs." in text) != transposes[1]
+    assert ("tl.groups." in text) != transposes[1]

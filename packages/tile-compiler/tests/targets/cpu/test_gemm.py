@@ -256,6 +256,9 @@ def test_register_tiles():
     assert tile(V4_AMX, 256) == (6, 4)
     assert tile(V3, 256) == (6, 2)
     assert tile(V4_AMX, 2) == tile(V4_BF16_VNNI, 2) == (2, 8)
+    in_tensor = lambda features, rows, columns: register_tile(FMA_F32, features, rows, columns, True)  # noqa: E731
+    assert in_tensor(V4_AMX, 8, 96) == (8, 3)
+    assert in_tensor(V4_AMX, 8, 64) == in_tensor(V4_AMX, 9, 96) == in_tensor(V4_BF16_VNNI, 8, 96) == (6, 4)
 
 
 def test_instruction_choice():

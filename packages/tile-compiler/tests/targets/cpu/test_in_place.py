@@ -162,11 +162,11 @@ def guarded(rng: np.random.Generator, rows: int, columns: int, dtype: str) -> np
     libc = ctypes.CDLL(None, use_errno=True)
     assert libc.mprotect(ctypes.c_void_p(start + pages * page), ctypes.c_size_t(page), 0) == 0
     flat = np.frombuffer(memory, dtype, rows * pitch - 3, offset=pages * page - size)
-    flat[:] = np.iinfo(dtype).max if np.dtype(dtype).kind == "i" else np.nan
+    integers, bytes_only = np.dtype(dtype).kind in "iu", item == 1
+    flat[:] = np.iinfo(dtype).max if integers else np.nan
     matrix = np.lib.stride_tricks.as_strided(flat, (rows, columns), (pitch * item, item))
-    matrix[:] = (
-        rng.integers(-8, 8, (rows, columns)) if np.dtype(dtype).kind == "i" else rng.standard_normal((rows, columns))
-    )
+    least, most = (np.iinfo(dtype).min, np.iinfo(dtype).max + 1) if bytes_only else (-8, 8)
+    matrix[:] = rng.integers(least, most, (rows, columns)) if integers else rng.standard_normal((rows, columns))
     return matrix
 
 
@@ -225,6 +225,59 @@ def test_many_rows_share_panels(dtype, turn_a, turn_b):
 
 def test_rows_on_chip_share_panels_earlier():
     assert [packs(by_panels(block_m=rows)) for rows in (63, 64)] == [False, True]
+
+
+def of_rows_on_chip(types: tuple[str, str], turn_b: bool, clear: str, tile: tuple[int, int, int]):
+    """C = A @ B, or C += A @ B, of bytes: A's rows are copied, B and C lie in tensors."""
+    TILE_M, TILE_N, TILE_K = tile
+    m, n, k, pitch_b, pitch_c = (T.dynamic(name) for name in ("m", "n", "k", "pitch_b", "pitch_c"))
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((m, k), types[0]),
+        B: T.StridedTensor((n, k) if turn_b else (k, n), (pitch_b, 1), types[1]),
+        C: T.StridedTensor((m, n), (pitch_c, 1), "int32"),
+    ):
+        with T.Kernel(T.ceildiv(n, TILE_N), T.ceildiv(m, TILE_M)) as (x, y):
+            a = T.alloc_shared((TILE_M, TILE_K), types[0])
+            row, columns = y * TILE_M, slice(x * TILE_N, x * TILE_N + TILE_N)
+            for step in T.serial(T.ceildiv(k, TILE_K)):
+                at = slice(step * TILE_K, step * TILE_K + TILE_K)
+                T.copy(A[row, step * TILE_K], a)
+                T.gemm(
+                    a,
+                    B[columns, at] if turn_b else B[at, columns],
+                    C[row : row + TILE_M, columns],
+                    transpose_B=turn_b,
+                    clear_accum=step == 0 if clear == "step" else False,
+                )
+
+    return main
+
+
+@pytest.mark.parametrize("clear", ["step", "never"])
+@pytest.mark.parametrize("tile", [(20, 40, 48), (17, 32, 130)])
+@pytest.mark.parametrize("turn_b", [False, True])
+@pytest.mark.parametrize("types", [("int8", "int8"), ("uint8", "uint8"), ("int8", "uint8"), ("uint8", "int8")])
+@pytest.mark.parametrize("level", ["x86-64-v3", PAIRS])
+def test_quads_of_bytes_in_tensors(level, types, turn_b, tile, clear):
+    """Where an instruction multiplies quads, B is packed from where it lies, with flipped signs if these are A's, and C added to
+    where it lies."""
+    func = of_rows_on_chip(types, turn_b, clear, tile)
+    assert staged(func, PAIRS) == []
+    text = lower(func, Target("cpu", PAIRS)).trace.text()
+    assert re.search(rf"tl\.{'turn' if turn_b else 'groups'}\.[\d_.]+\.{'x' if types[0] == types[1] else 'n'}", text)
+    kernel = tilelang.compile(func, target=here(level))
+    for m, n, k in (*LEAVING, (60, 85, 100), (20, 40, 260)):
+        rng = np.random.default_rng(m + n + k)
+        a = rng.integers(np.iinfo(types[0]).min, np.iinfo(types[0]).max + 1, (m, k)).astype(types[0])
+        b, c = guarded(rng, *((n, k) if turn_b else (k, n)), types[1]), guarded(rng, m, n, "int32")
+        apart = np.lib.stride_tricks.as_strided(c, (m - 1, n + 3), c.strides)[:, n:]
+        before, kept = c.copy(), apart.copy()
+        kernel(a, b, c)
+        exact = a.astype("int32") @ (b.T if turn_b else b).astype("int32") + (0 if clear == "step" else before)
+        np.testing.assert_array_equal(c, exact)
+        np.testing.assert_array_equal(apart, kept)
 
 
 def packs(func) -> bool:
@@ -305,18 +358,24 @@ def test_sums_by_the_instruction_are_never_denormal():
 
 
 @pytest.mark.parametrize("clear", ["step", "never"])
-@pytest.mark.parametrize("tile", [(20, 40, 64), (64, 32, 32), (16, 16, 96)])
+@pytest.mark.parametrize(
+    ("dtype", "tile"),
+    [*(("bfloat16", tile) for tile in [(20, 40, 64), (64, 32, 32), (16, 16, 96)]), ("int8", (20, 40, 128)),
+     ("int8", (16, 16, 64)), ("uint8", (64, 32, 64))],
+)  # fmt: skip
 @pytest.mark.parametrize("turned", TURNED)
-def test_tile_registers_of_tensors(turned, tile, clear, amx):
+def test_tile_registers_of_tensors(turned, dtype, tile, clear, amx):
     """As above: blocks at an edge have the registers' shapes, steps that are not whole a copy and zeros."""
-    func = tiles_of_tensors("bfloat16", *turned, clear, True, tile)
+    sums = "float32" if dtype == "bfloat16" else "int32"
+    func = tiles_of_tensors(dtype, *turned, clear, True, tile, sums)
+    assert ("A_tile" in staged(func, AMX.arch), "B_tile" in staged(func, AMX.arch)) == (turned[0], False)
     kernel = tilelang.compile(func, target=amx)
     for m, n, k in [*LEAVING, (128, 64, 192), (33, 33, 0)]:
         rng = np.random.default_rng(m + n + k)
         deep = max(k, 1)
-        a, b = (guarded(rng, *s[:: -1 if t else 1], "bfloat16") for s, t in zip(((m, deep), (deep, n)), turned))
+        a, b = (guarded(rng, *s[:: -1 if t else 1], dtype) for s, t in zip(((m, deep), (deep, n)), turned))
         a, b = (a[:k] if turned[0] else a[:, :k]), (b[:, :k] if turned[1] else b[:k])
-        c = guarded(rng, m, n, "float32")
+        c = guarded(rng, m, n, sums)
         apart = np.lib.stride_tricks.as_strided(c, (m - 1, n + 3), c.strides)[:, n:]
         before, kept = c.astype("float64"), apart.copy()
         kernel(a, b, c)

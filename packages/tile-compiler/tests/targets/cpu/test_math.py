@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 from tvm import tirx as tir
 
+from tile_compiler.targets.cpu.features import V3, V4, host_features
+from tile_compiler.targets.cpu.library import inline_text
+
 EDGES = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1e-45, -1e-45, 1.1e-38, 3.4e38, -3.4e38, 1e-20, 0.5, 2.0, 10.0]
 
 
@@ -60,11 +63,26 @@ VECTOR = {
     "sin": (np.sin, [near(-10, 10), near(-30000, 30000), spread()], 1.5),
     "cos": (np.cos, [near(-10, 10), near(-30000, 30000), spread()], 1.5),
 }
+#: Those with a power of 2, which AVX-512 has an instruction for.
+POWERS = ("exp", "exp2", "exp10", "tanh", "sigmoid", "erf")
 LIBM = "tan sinh cosh asin acos atan asinh acosh atanh".split()
 EXACT = {
     "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "nearbyint": np.rint,
     "round": lambda x: np.copysign(np.floor(np.abs(x.astype(np.float64)) + 0.5), x),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", POWERS)
+def test_all_levels_have_the_same_bits(name, elementwise):
+    """A power of 2 by an instruction is the one of AVX2: denormal results, overflow, infinities and NaN as well."""
+    if host_features().level != "x86-64-v4":
+        pytest.skip("this processor has no AVX-512")
+    x = np.concatenate([np.array(EDGES), *VECTOR[name][1]]).astype(np.float32)
+    of_v3, of_v4 = (elementwise(getattr(tir, name), [x], ["float32"], "float32", level) for level in (V3, V4))
+    np.testing.assert_array_equal(of_v3, of_v4)
+    assert np.array_equal(np.signbit(of_v3), np.signbit(of_v4))
+    texts = [inline_text([f"tl.math.{name}.float32.16"], level) for level in (V3, V4)]
+    assert ["scalef" in text for text in texts] == [False, True]
 
 
 @pytest.mark.parametrize("name", VECTOR)

@@ -76,6 +76,25 @@ def test_nothing_else_is_read(dtype, tile_dtype, clear, arch):
         assert float((c.double() - expected).abs().max()) < 1e-5 * k
 
 
+@pytest.mark.parametrize("types", [("int8", "int8"), ("uint8", "uint8"), ("int8", "uint8"), ("uint8", "int8")])
+@pytest.mark.parametrize("arch", ["", "x86-64-v3"])
+def test_few_rows_of_bytes(types, arch):
+    """By pairs of 16 bits on every level, up to eight rows."""
+    for level in ("x86-64-v3", "x86-64-v4", "x86-64-v4+bf16+vnni", "x86-64-v4+bf16+vnni+amx"):
+        assert functions(few_rows(types[1], types[0], False, 8, "int32"), level) == {"streams.i16"}
+        assert "streams.i16" not in functions(few_rows(types[1], types[0], False, 9, "int32"), level)
+    kernel = tilelang.compile(few_rows(types[1], types[0], True, 7, "int32"), target=Target("cpu", arch))
+    for m, n, k in ((7, 40, 96), (1, 1, 1), (7, 41, 97), (3, 75, 200), (5, 3, 31), (6, 82, 128)):
+        generator = torch.Generator().manual_seed(m)
+        # Of the tile's type, which converts what it copies, numbers that both have.
+        a = torch.randint(0, 128, (m, k), generator=generator).to(getattr(torch, types[1]))
+        least, most = (0, 256) if types[1] == "uint8" else (-128, 128)
+        b = guarded(torch.randint(least, most, (n, k), generator=generator).to(a.dtype))
+        c = torch.randint(-9, 9, (m, n), generator=generator, dtype=torch.int32)
+        kernel(a, b, c)
+        assert torch.equal(c, (a.double() @ b.double().T).int())
+
+
 @pytest.mark.parametrize(("dtype", "tile_dtype"), TYPES)
 def test_sums_of_float64_are_made_in_float64(dtype, tile_dtype):
     for arch in ("x86-64-v3", "x86-64-v4+bf16+vnni", "x86-64-v4+bf16+vnni+amx"):
@@ -110,7 +129,7 @@ def guarded(matrix: torch.Tensor) -> torch.Tensor:
     assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(start + pages * page), ctypes.c_size_t(page), 0) == 0
     codes = np.frombuffer(memory, f"uint{8 * item}", rows * pitch - 3, offset=pages * page - size)
     flat = torch.from_numpy(codes).view(matrix.dtype)
-    flat.fill_(torch.nan)
+    flat.fill_(torch.nan if flat.is_floating_point() else torch.iinfo(flat.dtype).max)
     found = flat.as_strided((rows, columns), (pitch, 1))
     found.copy_(matrix)
     return found

@@ -14,13 +14,14 @@ from tile_ops.kernel import target_of
 from tile_ops.operator import Call, Operator
 from tile_ops.registration import operation, traced
 
-from . import strips
+from . import scaled, strips
 from .configs import plan
 from .gradients import backward, setup_context
 from .operands import Views, operands, result_shape
 from .padding import Padded, has_whole_rows, pays
 from .prepared import Prepared
 from .problem import ACTIVATIONS, FLOAT8, GemmProblem, check, depends
+from .scaled import PreparedScaled
 from .strips import PreparedStrips
 
 _FLOAT8 = tuple(getattr(torch, name) for name in FLOAT8)
@@ -92,7 +93,7 @@ def matmul(
         _matmul_out(a, b, bias, activation, out_dtype, scale_a, scale_b, out)
         return out
     if scale_a is not None or scale_b is not None or a.dtype in _FLOAT8:
-        return _scaled_matmul(a, b, bias, activation, out_dtype, scale_a, scale_b)
+        return _scaled_matmul(a, b, scale_a, scale_b, bias, activation, out_dtype)
     return _matmul(a, b, bias, activation, out_dtype)
 
 
@@ -123,11 +124,11 @@ def _(
 def _scaled_matmul(
     a: torch.Tensor,
     b: torch.Tensor,
+    scale_a: torch.Tensor | None,
+    scale_b: torch.Tensor | None,
     bias: torch.Tensor | None,
     activation: str | None,
     out_dtype: torch.dtype | None,
-    scale_a: torch.Tensor | None,
-    scale_b: torch.Tensor | None,
 ) -> torch.Tensor:
     call = MATMUL.call(a, b, bias=bias, activation=activation, out_dtype=out_dtype, scale_a=scale_a, scale_b=scale_b)
     return _run(call, a, b, bias, scale_a, scale_b)
@@ -137,11 +138,11 @@ def _scaled_matmul(
 def _(
     a: torch.Tensor,
     b: torch.Tensor,
+    scale_a: torch.Tensor | None,
+    scale_b: torch.Tensor | None,
     bias: torch.Tensor | None,
     activation: str | None,
     out_dtype: torch.dtype | None,
-    scale_a: torch.Tensor | None,
-    scale_b: torch.Tensor | None,
 ) -> torch.Tensor:
     dtype = check(a, b, bias, activation, out_dtype, None, scale_a, scale_b)
     return a.new_empty(result_shape("matmul", a, b), dtype=dtype)
@@ -215,8 +216,11 @@ def _run(
         out = a.new_empty(kept["shape"], dtype=kept["dtype"])
     if not out.numel():
         return out
-    known: Prepared | PreparedStrips | None = kept.get("prepared")
-    if known is not None and known.run(a, b, bias, out):
+    known: Prepared | PreparedStrips | PreparedScaled | None = kept.get("prepared")
+    if isinstance(known, PreparedScaled):
+        if known.run(a, b, scale_a, scale_b, bias, out):
+            return out
+    elif known is not None and known.run(a, b, bias, out):
         return out
     again = kept.get("views") is not None and "prepared" not in kept
     left, right, repeat = _operands(call, a, b)
@@ -232,9 +236,11 @@ def _run(
     of_b = _scales(scale_b, problem.scales, problem.n)
     slopes_of = None if grad is None else grad.reshape(whole.shape).contiguous()
     _multiply(call, left, right, added, whole, of_a, of_b, slopes_of, repeat)
-    if again:
+    if again and "scaled" in call:
+        kept["prepared"] = PreparedScaled.of(call, left, right, (of_a, of_b), _added(call, bias, whole), whole, repeat)
+    elif again:
         kind = PreparedStrips if any(role in call for role in strips.ROLES) else Prepared
-        known = None if added is not bias else kind.of(call, left, right, _added(bias, whole), whole, repeat)
+        known = None if added is not bias else kind.of(call, left, right, _added(call, bias, whole), whole, repeat)
         kept["prepared"] = known
     return out
 
@@ -253,8 +259,10 @@ def _multiply(
     """c = the product, by the kernels of the call's plan."""
     numbers = call.numbers
     activation = ACTIVATIONS.index(call.problem.activation)
-    bias = _added(bias, c)
-    if "panels" in call and "combine" in call:
+    bias = _added(call, bias, c)
+    if "scaled" in call:
+        scaled.multiply(call, a, b, (scale_a, scale_b), bias, c, repeat)
+    elif "panels" in call and "combine" in call:
         sums = c.new_empty(c.shape, dtype=torch.float32)
         strips.multiply(call, a, b, _no_bias(sums.dtype, sums.device), sums, repeat)
         call["combine"](sums, bias, c, activation)
@@ -279,9 +287,10 @@ def _multiply(
         call["product"](a, b, scale_a, scale_b, bias, grad, c, repeat, activation)
 
 
-def _added(bias: torch.Tensor | None, c: torch.Tensor) -> torch.Tensor | None:
-    """What kernels take as the bias of a result like `c`."""
-    return _no_bias(c.dtype, c.device) if bias is None and c.dtype != torch.int32 else bias
+def _added(call: Call[GemmProblem], bias: torch.Tensor | None, c: torch.Tensor) -> torch.Tensor | None:
+    """What the call's kernels take as the bias of a result like `c`; those of integers for all targets take none."""
+    takes = bias is None and not (c.dtype == torch.int32 and "product" in call)
+    return _no_bias(c.dtype, c.device) if takes else bias
 
 
 @cache

@@ -74,6 +74,11 @@ def combine(problem: GemmProblem) -> KernelSpec:
     return KernelSpec.of("gemm", "combine", out_dtype=problem.out_dtype, bias=bias(problem), block_n=512)
 
 
+def scaled(problem: GemmProblem) -> KernelSpec:
+    """What ends a product with scales, of sums in int32."""
+    return KernelSpec.of("gemm", "scaled", out_dtype=problem.out_dtype, bias=bias(problem), block_m=64, block_n=512)
+
+
 def bias(problem: GemmProblem) -> str | None:
     """The type of the vector that kernels take, which is empty where there is no bias. Integers have none."""
     return None if problem.out_dtype == "int32" else problem.bias or problem.out_dtype

@@ -408,6 +408,34 @@ def combine(out_dtype, bias, block_n):
     return combine
 
 
+def scaled(out_dtype, bias, block_m, block_n):
+    """C = activation(scale_a * scale_b * the sums + bias), of sums in int32; a row at a time."""
+    m, n = T.dynamic("m"), T.dynamic("n")
+
+    @T.prim_func
+    def scaled(
+        sums: T.Tensor((1, m, n), "int32"),
+        scale_a: _scales("rows", (m,), "a"),
+        scale_b: _scales("rows", (n,), "b"),
+        added: _bias(bias),
+        C: _result(1, m, n, out_dtype),
+        activation: T.int32,
+    ):
+        with T.Kernel(T.ceildiv(n, block_n), T.ceildiv(m, block_m), threads=128) as (bn, bm):
+            across = T.alloc_shared((block_n,), "float32")
+            total = T.alloc_fragment((1, block_n), "float32")
+            T.copy(scale_b[bn * block_n], across)
+            for i in T.serial(T.min(block_m, m - bm * block_m)):
+                row, column = bm * block_m + i, bn * block_n
+                for r, j in T.Parallel(1, block_n):
+                    total[r, j] = T.cast(sums[0, row, column + j], "float32") * scale_a[row] * across[j]
+                _add(total, added, column)
+                _activate(total, activation)
+                T.copy(total, C[0, row, column])
+
+    return scaled
+
+
 def gemv(dtype, out_dtype, bias, rows, block_n, block_k, lanes, vector, threads):
     """C = activation(A @ B + bias) for up to `rows` rows of A and a transposed B (a layer's weight), by multiplications.
 

@@ -32,7 +32,7 @@ def multiply(
         turned = a.new_empty(_turned_shape(call))
         call["turn"](a, turned)
         a = turned
-    call[_role(call)](a, b, bias, c, *_numbers(call, c, repeat))
+    call[_role(call)](a, b, bias, c, *numbers(call, c, repeat))
 
 
 def _role(call: Call[GemmProblem]) -> str:
@@ -48,7 +48,7 @@ def _turned_shape(call: Call[GemmProblem]) -> tuple[int, int, int]:
     return halves.turned_shape(_tile_of_halves(call), call.problem.m, call.problem.k)
 
 
-def _numbers(call: Call[GemmProblem], c: torch.Tensor, repeat: int) -> tuple[int, int, int]:
+def numbers(call: Call[GemmProblem], c: torch.Tensor, repeat: int) -> tuple[int, int, int]:
     """What kernels take beside their operands."""
     batch, m, n = c.shape
     threads = torch.get_num_threads()
@@ -56,7 +56,7 @@ def _numbers(call: Call[GemmProblem], c: torch.Tensor, repeat: int) -> tuple[int
         each = panels.panels_of_a_block(panels.Tile(**call.numbers), m, n, batch, threads)
     else:
         each = halves.tiles_of_a_block(_tile_of_halves(call), m, n, batch, threads)
-    activation = None if "combine" in call else call.problem.activation
+    activation = None if "combine" in call or "scaled" in call else call.problem.activation
     return repeat, each, ACTIVATIONS.index(activation)
 
 
@@ -87,13 +87,13 @@ class PreparedStrips:
             return None
         turn: Resolved | None = None
         shape: tuple[int, ...] = ()
-        numbers = _numbers(call, c, repeat)
+        others = numbers(call, c, repeat)
         if "turn" in call:
             shape = _turned_shape(call)
             rows = a.new_empty(shape)
             turn, a = call["turn"].prepared(a, rows), rows
         no_bias = None if call.problem.bias else bias
-        product = call[_role(call)].prepared(a, b, bias, c, *numbers)
+        product = call[_role(call)].prepared(a, b, bias, c, *others)
         return cls(product, no_bias, torch.get_num_threads(), turn, shape)
 
     def run(self, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, c: torch.Tensor) -> bool:

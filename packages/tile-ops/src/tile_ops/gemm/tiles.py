@@ -86,8 +86,8 @@ def _step(k_bytes: int, longest: int) -> int:
 
 
 def _leaves_out(target: Target, dtype: str) -> bool:
-    """Whether products leave out the rows past m: all but those of AMX, and of bytes by VNNI, which correct sums of all rows."""
-    return not target.has({"bfloat16": "amx", "int8": "vnni"}.get(dtype, "-"))
+    """Whether products leave out the rows past m: all but those of copied tiles in tile registers."""
+    return dtype not in ("bfloat16", "int8") or not target.has("amx")
 
 
 def _cost(leaves_out: bool, m: int, rows: int) -> int:

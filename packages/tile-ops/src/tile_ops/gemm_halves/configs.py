@@ -1,4 +1,4 @@
-"""Which products of halves are made where their operands lie, and by which tiles."""
+"""Which products of halves, and in tile registers of bytes, are made where their operands lie, and by which tiles."""
 
 from __future__ import annotations
 
@@ -47,14 +47,41 @@ SHALLOW_IN_REGISTERS = Tile(64, 64, 256)
 #: 2048x512x512 0.92 (0.67), 512x2048x512 1.26 (512x256x1024 1.20), 768x4096x768 0.94 (0.90), 1024x1024x1024 1.09 (1.07);
 #: 256x1024x1024 by 256x256x512 1.02 (256x256x1024 0.98), 100x768x768 by 128x128x512 0.90 (0.89).
 TURNED_WIDTH, TURNED_DEPTH = 256, 512
-#: Rows by a transposed B so: it is A that is turned, for 512 rows of B, which lie as the registers want them. Few rows, or a B of
-#: so many columns and no more elements. Of torch's speed (by the tiles above): 40 rows by 4096 x 4096 1.29 (1.08), 64 rows 1.42
-#: (1.06), 80x768x3072 1.34 (1.26), 128x1024x1024 1.25 (1.07), 33x768x768 1.37 (1.14), 96x512x512 1.26 (1.17); 160x1024x1024 1.21
-#: (1.18), 1024x1024x1024 1.17 (1.07), 2048x1024x1024 1.18 (1.14), 1024x512x1024 1.09 (1.04), 2048x128x2048 1.32 (1.12),
-#: 1024x128x1024 0.98 (0.82), 300x768x768 1.07 (1.06), 1024x768x768 1.16 (1.21); but 256x4096x4096 0.84 (1.03), 512x512x512 0.95
-#: (1.03), 512x128x512 0.84 (by 512x64x1024 1.07), 2048x64x2048 1.29 (1.42).
+#: Rows by a transposed B so: it is A that is turned, for 512 rows of B, which lie as the registers want them. Of torch (by
+#: the tiles above): 40 rows by 4096 x 4096 1.29 (1.08), 64 rows 1.42 (1.06), 80x768x3072 1.34 (1.26), 128x1024x1024 1.25 (1.07),
+#: 33x768x768 1.37 (1.14), 96x512x512 1.26 (1.17); 160x1024x1024 1.21 (1.18), 1024x1024x1024 1.17 (1.07), 2048x1024x1024 1.18
+#: (1.14), 1024x512x1024 1.09 (1.04), 2048x128x2048 1.32 (1.12), 1024x128x1024 0.98 (0.82), 300x768x768 1.07 (1.06), 1024x768x768
+#: 1.16 (1.21); with one step 256x1024x8192 1.11 (1.05), 256x1024x4096 1.18 (1.08), 256x768x3072 1.18 (1.05), 256x512x4096 1.18
+#: (1.01), 200x1024x2048 1.13 (1.06), 512x1024x4096 1.14 (1.14), 1024x768x3072 1.12 (1.05), 2048x1024x4096 1.13 (1.0), by 32 rows
+#: as good; but 256x4096x4096 0.84 (1.03), 512x512x512 0.95 (1.03), 512x128x512 0.84 (by 512x64x1024 1.07), 2048x64x2048 1.29
+#: (1.42).
 TRANSPOSED_IN_REGISTERS = Tile(64, 512, 1024, transposed=True)
-FEW_TRANSPOSED, WIDE_TRANSPOSED, ELEMENTS_TRANSPOSED, LEAST_DEPTH_TRANSPOSED = range(33, 129), 513, 1 << 20, 65
+
+
+@dataclass(frozen=True)
+class Turning:
+    """Which products in tile registers turn A: of few rows, or of so many columns that B has no more elements or k is one step;
+    neither of less k."""
+
+    few: range
+    columns: int
+    elements: int
+    depth: int
+
+    def pays(self, m: int, n: int, k: int, step: int) -> bool:
+        shallow = k <= SHALLOW_DEPTHS[-1]
+        few = m in self.few and not shallow
+        wide = m >= self.few.start and n >= self.columns and (k <= step or n * k <= self.elements)
+        return (few or wide) and k >= self.depth
+
+
+TURNING = Turning(few=range(33, 129), columns=513, elements=1 << 20, depth=65)
+#: Bytes in tile registers, one thread, Intel Xeon with AMX, kernels in random order, of the speed of `torch._int_mm`: by a
+#: transposed B 16x1024x1024 1.28, 64x1024x1024 1.20, 128x1024x1024 1.10 (by 256x256x1024 0.97), 512x512x512 1.5, 256x4096x4096
+#: 1.10; by a row-major one 1.02, -, 1.05, 1.43, -, 1024x1024x1024 by 512x256x1024 1.6 (by 256 rows 1.5). Fewer by a transposed
+#: one are scalar products.
+BYTES_IN_REGISTERS = (Tile(16, 128, 2048), Tile(64, 128, 2048), Tile(128, 128, 1024), Tile(256, 256, 2048))
+MANY_BYTES_IN_REGISTERS, LEAST_BYTES = Tile(512, 256, 1024), 5
 #: Columns of C that a block makes at most, tile by tile: what the next tile reads is fetched meanwhile. 256x1024x8192 T by 256
 #: and 512 columns 0.97, 1.00; 72x4096x4096 T as kernels by 512 and 2048 0.97, 1.02.
 COLUMNS = 2048
@@ -86,6 +113,8 @@ def tile(
     batch: int = 1,
 ) -> Tile | None:
     """None where a product goes another way: where it is small, or the level multiplies no pairs."""
+    if dtype == "int8":
+        return _bytes_in_registers(target, m, transposes)
     if target.kind != "cpu" or dtype != "bfloat16" or not target.has("bf16"):
         return None
     if m < LEAST_ROWS or m * n * k < LEAST_WORK:
@@ -115,17 +144,21 @@ def _even_rows(m: int) -> int:
 
 def _in_registers(m: int, n: int, k: int, transposes: tuple[bool, bool], by_b_turned: bool) -> Tile:
     """`by_b_turned`: whether B is transposed, and A may be turned instead."""
-    shallow, wide = k <= SHALLOW_DEPTHS[-1], n >= WIDE_TRANSPOSED
-    few_or_wide = (m in FEW_TRANSPOSED and not shallow) or (wide and n * k <= ELEMENTS_TRANSPOSED)
-    if by_b_turned and few_or_wide and m >= FEW_TRANSPOSED[0] and k >= LEAST_DEPTH_TRANSPOSED:
+    if by_b_turned and TURNING.pays(m, n, k, TRANSPOSED_IN_REGISTERS.block_k):
         return TRANSPOSED_IN_REGISTERS
-    if shallow:
+    if k <= SHALLOW_DEPTHS[-1]:
         return SHALLOW_IN_REGISTERS
     chosen = _by_rows(m, n, k)
     if not transposes[0]:
         return chosen
     width = TURNED_WIDTH if chosen.block_m == NARROW_IN_REGISTERS.block_m and n > chosen.block_n else chosen.block_n
     return replace(chosen, block_n=width, block_k=TURNED_DEPTH)
+
+
+def _bytes_in_registers(target: Target, m: int, transposes: tuple[bool, bool]) -> Tile | None:
+    if target.kind != "cpu" or not target.has("amx") or transposes[0] or (transposes[1] and m < LEAST_BYTES):
+        return None
+    return next((tile for tile in BYTES_IN_REGISTERS if m <= tile.block_m), MANY_BYTES_IN_REGISTERS)
 
 
 def _by_rows(m: int, n: int, k: int) -> Tile:
@@ -186,9 +219,12 @@ def kernels(
 
 def shipped(target: Target) -> Iterator[KernelSpec]:
     """Of one matrix, or of as many on both sides; of a transposed a by a row-major b, as gradients of weights are."""
+    for turned, rows in product((False, True), (*(some.block_m for some in BYTES_IN_REGISTERS), 1 << 20)):
+        if (chosen := tile(target, "int8", rows, WIDTH, DEPTH, (False, turned))) is not None:
+            yield from kernels(chosen, "int8", "int32", "int32", (False, turned)).values()
     heights = (*HEIGHTS, HEIGHTS[-1] + 1, *FEW)
     depths = (*SHALLOW_DEPTHS, DEPTH, 2 * DEPTH, DEEP_IN_REGISTERS.block_k + 1)
-    widths = (WIDTH, WIDE_TRANSPOSED, 1 << 20)
+    widths = (WIDTH, TURNING.columns, 1 << 20)
     for transposes in ((False, False), (False, True), (True, False)):
         found = (tile(target, "bfloat16", m, n, k, transposes) for m, n, k in product(heights, widths, depths))
         for chosen, out_dtype in product(dict.fromkeys(filter(None, found)), ("bfloat16", "float32")):

@@ -1,4 +1,5 @@
-"""Products of 16-bit floats in tile language by instructions that multiply pairs: C = activation(A @ B + bias).
+"""Products in tile language by instructions that multiply pairs, of 16-bit floats, or, in tile registers, of bytes:
+C = activation(A @ B + bias).
 
 A: (batch_a, m, k), or (steps, rows, block_k + pad) by `turn`; B: (batch_b, k, n); C: (batch, m, n) with rows of any pitch; a
 transposed B is stored with its last two dimensions exchanged. The parameters are those of `tile_ops.gemm.kernels.matmul`
@@ -34,11 +35,13 @@ def multiply(
 ):
     """A block makes `block_m` rows by up to `each` tiles of `block_n` columns, one after the other.
 
-    Sums in float32 in the order of k, by `block_k` at a time, rounded once. With `turned` A is what `turn` made of one matrix.
-    `bias`: the type of the vector. `at_once`: where one step makes sums that nothing is added to, they are rounded as they are
-    stored, instead of on their way from a tile; for levels whose products take such a C in a tensor, and an A that is not turned.
+    Sums in float32 in the order of k, by `block_k` at a time, rounded once; of int8 in int32, with neither bias nor activation.
+    With `turned` A is what `turn` made of one matrix. `bias`: the type of the vector. `at_once`: where one step makes sums that
+    nothing is added to, they are rounded as they are stored, instead of on their way from a tile; for levels whose products take
+    such a C in a tensor, and an A that is not turned.
     """
     batch, m, n, k = T.dynamic("batch"), T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
+    sums = "int32" if dtype == "int8" else "float32"
     rows_of_a = T.Tensor((T.dynamic("steps"), T.dynamic("rows"), block_k + pad), dtype)
 
     @T.prim_func
@@ -52,7 +55,7 @@ def multiply(
         activation: T.int32,
     ):
         with T.Kernel(T.ceildiv(n, block_n * each), T.ceildiv(m, block_m), batch, threads=128) as (group, bm, z):
-            total = T.alloc_fragment((block_m, block_n), "float32")
+            total = T.alloc_fragment((block_m, block_n), sums)
             of_a, of_b = _matrix(A, batch_a, z, repeat), _matrix(B, batch_b, z, repeat)
             T.assume((of_a >= 0) & (of_a < A.shape[0]) & (of_b >= 0) & (of_b < B.shape[0]))
             first = group * each
@@ -91,8 +94,9 @@ def multiply(
                         clear_accum=step == 0,
                     )
                     if step == steps - 1:
-                        _add(total, added, column)
-                        _activate(total, activation)
+                        if sums != "int32":
+                            _add(total, added, column)
+                            _activate(total, activation)
                         T.copy(total, C[z, row, column])
 
     return multiply

@@ -21,6 +21,8 @@ class Tile:
 #: Few rows, and those by a transposed B, of which each block turns its columns. Register tiles are cut to what there is of rows
 #: (`register_tile` in targets/cpu/gemm.py of the compiler).
 FEW, TURNED = Tile(8, 64, 512), Tile(128, 64, 256)
+#: With AMX from five rows on: 8x512x512 0.89 of torch's speed, 0.83 by FEW.
+FEW_WITH_AMX, LEAST_WITH_AMX = Tile(8, 96, 256), 5
 #: More rows, by `_height`: blocks of five and six that hold them with the least left over. Of torch's speed by 16, 32 and 96
 #: rows: 16x512x512 2.73, 2.60, 2.49 (EPYC with AVX-512), 1.39, 1.34, 1.28 (as AVX2), 0.86, 0.83, - (Xeon with AMX); 24x512x512
 #: 2.28, 2.30, 2.61; 1.14, 1.17, 1.36; 0.85, 0.85, -; 32x512x512 2.44, 2.45, 2.28; 1.22, 1.24, 1.17; 64x512x512 2.34, 2.33, 2.37;
@@ -61,6 +63,9 @@ ROWS_OF_AVX2, HALVES_OF_AVX2 = (2, 8, 16, 32), (2, 8)
 #: 3.96, 5.20, 10.0, 21.1; 4 rows 3.06 and 3.63. float16 1.37, 1.53, 4.17, 10.1, 16.0, 24.4 and 1.63, 1.69, 2.90, 5.10, 11.9,
 #: 24.1. bfloat16 1.33, 1.36, 4.20 and 1.50, 1.50, 3.34, then tile registers: 32 rows 5.56, 14.5 so.
 BF16_OF_AMX = (8,)
+#: Of bytes, whose rows of B are widened to 16 bits: 4096 x 4096, EPYC with AVX-512, of the speed of `torch._int_mm` 1 row 1.0 (by
+#: copied tiles 0.3), 2 rows 9, 4 rows 6; 8 rows by panels 4.1, so 3.7.
+ROWS_OF_BYTES = (1, 2, 4)
 #: Rows from which on products are made so, by level and type, and up to which.
 LEAST_ROWS_OF_FEW = {("amx", "float32"): 5, ("amx", "float16"): 3, ("amx", "bfloat16"): 3, ("", "float32"): 2}
 MOST_ROWS, MOST_HALVES_OF_AVX2 = 64, 32
@@ -93,6 +98,8 @@ def few(target: Target, dtype: str, m: int, n: int, k: int) -> Tile | None:
 
 def _rows(target: Target, dtype: str) -> tuple[tuple[int, ...], int]:
     """Those of tiles, and the most."""
+    if dtype == "int8":
+        return ROWS_OF_BYTES, ROWS_OF_BYTES[-1]
     if target.arch == "x86-64-v3":
         return (ROWS_OF_AVX2, MOST_ROWS) if dtype == "float32" else (HALVES_OF_AVX2, MOST_HALVES_OF_AVX2)
     if _has_amx(target) and dtype == "bfloat16":
@@ -106,10 +113,12 @@ def _has_amx(target: Target) -> bool:
 
 def tile_dtype(target: Target, dtype: str) -> str:
     """The type of the tile of A."""
-    return dtype if target.has(OWN_PRODUCTS.get(dtype, "-")) else "float32"
+    return dtype if dtype == "int8" or target.has(OWN_PRODUCTS.get(dtype, "-")) else "float32"
 
 
 def _itemsize(target: Target, dtype: str) -> int:
+    if dtype == "int8":
+        return 1
     return 4 if tile_dtype(target, dtype) == "float32" else 2
 
 
@@ -156,8 +165,10 @@ def tile(target: Target, m: int, n: int, k: int, transpose_b: bool, panels: bool
     if transpose_b:
         return TURNED
     large = bytes_of_b > LARGE
+    if few and not large:
+        return FEW_WITH_AMX if _has_amx(target) and m >= LEAST_WITH_AMX else FEW
     if few:
-        return WIDE_FEW if large else FEW
+        return WIDE_FEW
     return (WIDE_MANY if large else MANY)[_height(m)]
 
 
@@ -186,7 +197,8 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
     if target.kind == "cpu":
         yield kernel(TURNED, False, True, "each", "each")
         wide = [] if BYTES.get(target.arch, OTHER_BYTES) <= LARGE else [WIDE_FEW, *WIDE_MANY.values()]
-        for chosen, transpose_a in product((FEW, *MANY.values(), *wide), (False, True)):
+        narrow = [FEW, FEW_WITH_AMX] if _has_amx(target) else [FEW]
+        for chosen, transpose_a in product((*narrow, *MANY.values(), *wide), (False, True)):
             yield kernel(chosen, transpose_a, False, "each", "each")
         yield from _shipped_few(target)
 
@@ -194,8 +206,10 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
 def _shipped_few(target: Target) -> Iterator[KernelSpec]:
     """As layers have them, and of halves also with a result of float32."""
     types = [(dtype, dtype) for dtype in ("float32", "float16", "bfloat16")]
-    types += [(dtype, "float32") for dtype in ("float16", "bfloat16")]
+    types += [("int8", "int32"), *((dtype, "float32") for dtype in ("float16", "bfloat16"))]
     widths = (BLOCKS * WIDTHS[0], 1 << 20)
-    for (dtype, out_dtype), rows, n, k in product(types, ROWS, widths, (1 << 7, 1 << 20)):
+    found: dict[KernelSpec, None] = {}
+    for (dtype, out_dtype), rows, n, k in product(types, (*ROWS_OF_BYTES, *ROWS), widths, (1 << 7, 1 << 20)):
         if (chosen := few(target, dtype, rows, n, k)) is not None:
-            yield kernel_of_few(target, chosen, dtype, out_dtype, out_dtype)
+            found[kernel_of_few(target, chosen, dtype, out_dtype, out_dtype)] = None
+    return iter(found)

@@ -58,9 +58,11 @@ def multiply_few(dtype, tile_dtype, out_dtype, bias, block_m, block_n, block_k):
     """Few rows by a transposed B, which is read from memory once, line by line: of A, which all rows of B meet, a tile is copied,
     as `tile_dtype`. One matrix each.
 
-    Sums in float32 in the order of k, by `block_k` at a time. `bias`: the type of the vector.
+    Sums in float32 in the order of k, by `block_k` at a time; of int8 in int32, with neither bias nor activation. `bias`: the
+    type of the vector.
     """
     batch, m, n, k = T.dynamic("batch"), T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
+    sums = "int32" if dtype == "int8" else "float32"
 
     @T.prim_func
     def multiply_few(
@@ -75,14 +77,15 @@ def multiply_few(dtype, tile_dtype, out_dtype, bias, block_m, block_n, block_k):
             row, column = bm * block_m, bn * block_n
             T.assume(B.shape[0] > 0)  # a matrix that may not be there is copied
             rows = T.alloc_shared((block_m, block_k), tile_dtype)
-            total = T.alloc_fragment((block_m, block_n), "float32")
+            total = T.alloc_fragment((block_m, block_n), sums)
             T.clear(total)
             for step in T.serial(T.ceildiv(k, block_k)):
                 at = step * block_k
                 T.copy(A[0, row, at], rows)
                 T.gemm(rows, B[0, column : column + block_n, at : at + block_k], total, transpose_B=True)
-            _add(total, added, column)
-            _activate(total, activation)
+            if sums != "int32":
+                _add(total, added, column)
+                _activate(total, activation)
             T.copy(total, C[0, row, column])
 
     return multiply_few

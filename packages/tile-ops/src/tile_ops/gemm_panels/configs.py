@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from tile_ops.kernel import KernelSpec, Target
+from tile_ops.kernel.spec import Scalar
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,42 @@ LEAST = (33, 64, 32, 2**21)
 PANELS = 4
 
 
-def tile(target: Target, dtype: str, m: int, n: int, k: int, threads: int = 1, batch: int = 1) -> Tile | None:
+#: Of bytes by `vpdpbusd`, whose panels are of flipped signs, so that sums of A's rows are made once for each of them: rows, as
+#: above, columns and steps along k, which are the least of DEEP_BYTES that hold k, or as said. EPYC with AVX-512, kernels in
+#: random order, of `torch._int_mm`'s speed (by copied tiles): 256 rows 128x1024x1024 T 1.03, row-major 1.01 (0.90, 0.87),
+#: 256x4096x4096 T 1.18, 1.03 (1.08, 0.96), by 512 rows 1024x1024x1024 T 0.99, 0.99 (0.86, 0.84), 300x768x768 0.98 (0.61); by 32
+#: columns 128x1024x1024 T 0.95.
+BYTES = (
+    Tile(32, 128, 512, 0),
+    Tile(64, 128, 512, 0),
+    Tile(128, 128, 512, 0),
+    Tile(256, 128, 512, 0),
+    Tile(512, 256, 1024, 0),
+)
+#: Few rows of bytes: by a transposed B 16x1024x1024 1.19 (by 32x128x512 0.95), 8x4096x4096 4.1, by a row-major one 16x1024x1024
+#: 1.10, 16x4096x4096 1.64 (by 64 columns and 512 steps 1.12, 1.56; by copied tiles 0.80, 1.32). A tile of 32 rows has the first
+#: 11 in one block: 9x1024x1024 T 1.22 (1.04 by 16 rows).
+FEW_BYTES, FEW_BYTES_TURNED, MOST_OF_FEW, WHOLE_BLOCK = Tile(16, 256, 256, 0), Tile(16, 32, 1024, 0), 16, range(9, 12)
+#: Numbers of rows that meet every answer for bytes.
+ROWS_OF_BYTES = (MOST_OF_FEW, *(tile.block_m for tile in BYTES))
+DEEP_BYTES = (64, 128, 256, 512, 1024)
+#: Rows from which on bytes by a transposed B are so; fewer are scalar products (`gemm_in_place`).
+LEAST_BYTES_TURNED = 5
+
+
+def tile(
+    target: Target,
+    dtype: str,
+    m: int,
+    n: int,
+    k: int,
+    threads: int = 1,
+    batch: int = 1,
+    transposes: tuple[bool, bool] = (False, False),
+) -> Tile | None:
     """None where a product goes another way."""
+    if dtype == "int8":
+        return _of_bytes(target, m, n, k, threads, batch, transposes)
     rows, columns, steps, work = LEAST
     known = WIDTHS.get(target.arch) if target.kind == "cpu" else None
     if dtype != "float32" or known is None or m < rows or n < columns or k < steps or batch * m * n * k < work:
@@ -69,16 +104,40 @@ def tile(target: Target, dtype: str, m: int, n: int, k: int, threads: int = 1, b
     return Tile(height, width, next(depth for depth in DEEP if k <= depth or depth == most), pad)
 
 
+def _of_bytes(
+    target: Target, m: int, n: int, k: int, threads: int, batch: int, transposes: tuple[bool, bool]
+) -> Tile | None:
+    """Of an A that lies row by row, where a level multiplies quads."""
+    if target.kind != "cpu" or not target.has("vnni") or target.has("amx") or transposes[0]:
+        return None
+    if transposes[1] and m < LEAST_BYTES_TURNED:
+        return None
+    if m <= MOST_OF_FEW and m not in WHOLE_BLOCK:
+        chosen = FEW_BYTES_TURNED if transposes[1] else FEW_BYTES
+    else:
+        chosen = next((tile for tile in BYTES if m <= tile.block_m), BYTES[-1])
+    number = BYTES.index(chosen) if chosen in BYTES else 0
+    while number and -(-m // chosen.block_m) * -(-n // (PANELS * chosen.block_n)) * batch < threads:
+        number -= 1  # else threads would be without work
+        chosen = BYTES[number]
+    most = DEEP_BYTES[-1] if n % LINE and chosen in BYTES else chosen.block_k
+    return replace(chosen, block_k=next(depth for depth in DEEP_BYTES if k <= depth or depth == most))
+
+
 def _most_steps(target: Target, n: int) -> int:
     if target.arch != "x86-64-v3" and n % LINE:
         return DEEP[-1]
     return STEPS_WITH_AMX if target.has("amx") else MOST_STEPS
 
 
-def kernel(chosen: Tile, transpose_a: bool, transpose_b: bool, batch_a: str, batch_b: str) -> KernelSpec:
+def kernel(
+    chosen: Tile, transpose_a: bool, transpose_b: bool, batch_a: str, batch_b: str, dtype: str = "float32"
+) -> KernelSpec:
+    more: dict[str, Scalar] = {} if dtype == "float32" else {"dtype": dtype}
     return KernelSpec.of(
         "gemm_panels",
         "multiply",
+        None,
         transpose_a=transpose_a,
         transpose_b=transpose_b,
         batch_a=batch_a,
@@ -87,6 +146,7 @@ def kernel(chosen: Tile, transpose_a: bool, transpose_b: bool, batch_a: str, bat
         block_n=chosen.block_n,
         block_k=chosen.block_k,
         pad=chosen.pad,
+        **more,
     )
 
 
@@ -106,4 +166,8 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
         chosen = tile(target, "float32", m, n, k)
         if chosen is not None:
             found[kernel(chosen, transpose_a, transpose_b, "each", "each")] = None
+    for turned, m, n, k in product((False, True), ROWS_OF_BYTES, (1 << 20, (1 << 20) + 1), DEEP_BYTES):
+        chosen = tile(target, "int8", m, n, k, transposes=(False, turned))
+        if chosen is not None:
+            found[kernel(chosen, False, turned, "each", "each", "int8")] = None
     return iter(found)

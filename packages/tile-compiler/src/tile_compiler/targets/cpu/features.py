@@ -67,6 +67,11 @@ class CpuFeatures:
         """Whether tile registers may be used."""
         return "amx-tile" in self.extra
 
+    @property
+    def scales(self) -> bool:
+        """Whether `vscalefps` may be used."""
+        return self.level == "x86-64-v4"
+
     def lanes(self, bits: int) -> int:
         """Elements of `bits` bits in one vector register."""
         return self.vector_bits // bits

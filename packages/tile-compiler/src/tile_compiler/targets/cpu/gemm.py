@@ -127,6 +127,9 @@ def in_place(problem: InTensors, features: CpuFeatures) -> tuple[bool, bool, boo
         held = held and (of_c or c == "bfloat16")
         return held, held, held and not problem.on_chip[0]
     held = held and of_c
+    if op in (VPDPBUSD, VPDPBUSD_SWAPPED):  # sums of A's rows want whole groups
+        of_b = b in ("int8", "uint8")
+        return False, of_b and problem.on_chip[0], of_c and problem.on_chip[0]
     if suits(op, problem.depth):
         return held and not problem.turned[0], held, False
     whole = op.group == 1 and held
@@ -143,13 +146,16 @@ def register_tile(
     (benchmarks/cpu_microkernel.py), or where A lies in a tensor: addresses of more rows fit no registers (96x96x96 0.94 of torch
     against 0.61 on Sapphire Rapids). Few rows take more columns, so that eight or more accumulators hide the latency of
     the multiply-add. Of such an A by five or six vectors in all, rows meet all of them at once (bfloat16 by 512 rows of a matrix:
-    80 columns by 5 x 5, 96 by 4 x 6).
+    80 columns by 5 x 5, 96 by 4 x 6). With AMX seven or eight rows of such an A are one block by three vectors, not two by
+    four, where columns are whole threes (8x512x512 on Sapphire Rapids 0.89 of torch, 0.83).
     """
     if in_tensor and op.group > 1 and features.registers == 32 and -(-n // op.lanes(features)) in (5, 6):
         columns = -(-n // op.lanes(features))
         return min(m, 28 // columns), columns
-    rows = 14 if features.registers == 32 and not (features.amx or in_tensor) else 6
     columns = -(-n // op.lanes(features))
+    if in_tensor and op.group == 1 and features.amx and m in (7, 8) and columns % 3 == 0:
+        return m, 3
+    rows = 14 if features.registers == 32 and not (features.amx or in_tensor) else 6
     rows = min(m, rows)
     budget = 28 if features.registers == 32 else 12
     wide = 2
@@ -338,7 +344,7 @@ class Vectors(Emitter):
             packed = spec.scratch("int32", (self.groups, whole_blocks(spec.m, self.lanes)))
             target, limit = tir.address_of(tir.BufferLoad(packed, [zero, zero])), self.limits[0]
             rows = InterleavedRows(packed, (zero, zero), 1, 0, op.group)
-            return [self.pairs(a.transposed, zero, target, (spec.m, whole_blocks(spec.m, self.lanes)), limit)], rows
+            return [self.grouped(a.transposed, zero, target, (spec.m, whole_blocks(spec.m, self.lanes)), limit)], rows
         if (held and op.group == 1) or a.row_stride != 1 or a.col_stride == 1:
             return super().prepare_a()
         if op is VDPBF16PS and held:
@@ -363,19 +369,6 @@ class Vectors(Emitter):
 
     def prepare_c(self) -> tuple[list[Stmt], Operand, list[Stmt]]:
         return ([], self.spec.c, []) if rounds(self.op, self.spec.c) else super().prepare_c()
-
-    @property
-    def limits(self) -> tuple[Any, Any, Any]:
-        """Those of the product; sums of flipped operands are over all of it."""
-        return (None, None, None) if self.flips else self.spec.limits
-
-    @property
-    def depth(self) -> Any:
-        """Groups of these, the last of which may be completed by zeros."""
-        size = self.op.group
-        if self.limits[2] is None:
-            return index(self.groups)
-        return tir.floordiv(self.elements + index(size - 1), index(size))
 
     @property
     def odd(self) -> bool:
@@ -436,14 +429,13 @@ class Vectors(Emitter):
         """With B' = B xor 128: signed A: A * B = A * (B' - 128); unsigned A: A * B = A * (B' + 128)."""
         if not self.flips:
             return [], None
-        spec = self.spec
+        spec, zero = self.spec, index(0)
         sums = spec.scratch("int32", (spec.m,))
         kind, sign = ("uint8", "n") if unsigned(a.dtype) else ("int8", "m")
-        name = f"tl.row_sums.{kind}.{spec.k}_{a.row_stride}_128.{sign}"
-        zero = index(0)
+        name = f"tl.row_sums.{kind}.{a.row_stride}_128.{sign}"
         target = tir.address_of(tir.BufferLoad(sums, [zero]))
-        rows = tir.const(spec.m, "int64")
-        return [tir.Evaluate(tir.call_extern("void", name, a.address(zero, zero), target, rows))], sums
+        size = self.depth * index(self.op.group), at_most(spec.m, self.limits[0])
+        return [tir.Evaluate(tir.call_extern("void", name, a.address(zero, zero), target, *size))], sums
 
 
 def balanced(total: int, most: int) -> list[tuple[int, int]]:

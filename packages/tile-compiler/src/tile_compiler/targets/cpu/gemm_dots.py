@@ -120,6 +120,8 @@ class Element:
 
     @staticmethod
     def of(dtype: str, op: MultiplyAccumulate) -> Element:
+        if op is VPMADDWD and dtype == op.a:
+            return ELEMENTS["s16"]
         if op is VPMADDWD:
             return ELEMENTS["u8" if unsigned(dtype) else "s8"]
         if op is VDPBF16PS:
@@ -155,6 +157,7 @@ ELEMENTS = {
         Element("wide_bf16", "i16", "bf16"),
         Element("u8", "i8", "zext"),
         Element("s8", "i8", "sext"),
+        Element("s16", "i16"),
     )
 }
 

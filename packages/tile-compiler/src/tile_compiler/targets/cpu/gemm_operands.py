@@ -184,6 +184,14 @@ class Emitter:
         return self.spec.limits
 
     @property
+    def depth(self) -> Any:
+        """Groups of these, the last of which may be completed by zeros."""
+        size = self.op.group
+        if self.limits[2] is None:
+            return index(self.groups)
+        return tir.floordiv(self.elements + index(size - 1), index(size))
+
+    @property
     def elements(self) -> Any:
         """Elements along K that are not all zeros, one at least where it is there to read."""
         limit, least = self.limits[2], index(0 if self.spec.leaves[2] else 1)
@@ -309,7 +317,7 @@ class Emitter:
                 p = t + index(first)
                 column, left = p * self.width, None if limit is None else limit - p * self.width
                 if not transposed:
-                    return self.pairs(b, column, panel(p, index(0)), (cols, self.width), left)
+                    return self.grouped(b, column, panel(p, index(0)), (cols, self.width), left, self.flips)
                 return self.turned(b, column, panel(p, index(0)), cols, left)
 
             return loop_within(count, limit, first * self.width, cols, one)
@@ -319,15 +327,20 @@ class Emitter:
     def turned(self, b: Operand, column: Any, target: Any, cols: int, left: Any) -> Stmt:
         """Columns of a transposed B in a tensor as rows of a panel; `left`: as many as there are (None: all)."""
         unit, group = self.op.unit_bytes, self.op.group
-        name = f"tl.turn.{8 * unit}.{self.lanes}_{cols}_{self.width * unit}_{group}.n"
+        numbers = f"{self.lanes}_{cols}_{self.width * unit}_{group}"
+        name = f"tl.turn.{8 * unit}.{numbers}.{'x' if self.flips else 'n'}"
         pitch = b.any_stride(b.col_dim) * index(unit // group)
         args = b.address(index(0), column), target, self.elements, pitch, at_most(cols, left)
         return tir.Evaluate(tir.call_extern("void", name, *args))
 
-    def pairs(self, b: Operand, column: Any, target: Any, columns: tuple[int, int], left: Any) -> Stmt:
-        """Rows of a B in a tensor by pairs, so many columns, as rows of so many units; `left` as above."""
+    def grouped(
+        self, b: Operand, column: Any, target: Any, columns: tuple[int, int], left: Any, flips: bool = False
+    ) -> Stmt:
+        """Rows of a B in a tensor by groups, so many columns, as rows of so many units; `left` as above, `flips`: with the other
+        sign bit in each byte."""
         size, (cols, width) = storage_bytes(b.dtype), columns
-        name = f"tl.pairs.{8 * size}.{self.lanes}_{cols}_{width * self.op.unit_bytes}.n"
+        numbers = f"{self.op.group}_{self.lanes}_{cols}_{width * self.op.unit_bytes}"
+        name = f"tl.groups.{8 * size}.{numbers}.{'x' if flips else 'n'}"
         pitch = b.any_stride(b.row_dim) * index(size)
         args = b.address(index(0), column), target, self.elements, pitch, at_most(cols, left)
         return tir.Evaluate(tir.call_extern("void", name, *args))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from .gemm_dots import sums_of_lanes
+from .instructions.multiply_accumulate import VPDPBUSD, VPDPBUSD_SWAPPED
 from .llvm_text import Function, Value, bits_of, split, vector
 from .masks import first_lanes, load_masked, some_lanes, store_masked
 
@@ -12,6 +14,9 @@ from .masks import first_lanes, load_masked, some_lanes, store_masked
 #: line, which the processor would follow. 4096 x 4096 float32 by 64 columns and 512 steps, EPYC, ms: 4.2 without fetching, 3.4 by
 #: 2 to 8 squares, 3.6 by 16.
 SQUARES_AHEAD = 4
+
+#: The sign bits of four bytes.
+_OTHER_SIGNS = -0x7F7F7F80
 
 
 def _loop(f: Function, count: Value, label: str, body: Callable[[Value], None], entry: str) -> None:
@@ -60,12 +65,7 @@ def _interleave(name: str, bits: str, numbers: str, flags: str) -> Function:
                 for g in range(rows)
             ]
             read += [f.const(type_, 0)] * (group - rows)
-            while len(read) > 1:  # zip neighbours, widening the element each time: the first row ends up lowest
-                read = [_zip(f, low, high) for low, high in zip(read[::2], read[1::2])]
-            units = read[0]
-            if "x" in flags:
-                units = units ^ -0x7F7F7F80
-            f.store(units, f.at(into, first * 4), 4)
+            f.store(_united(f, read, flags), f.at(into, first * 4), 4)
 
     f.block("entry")
     _pieces(f, groups, group, last, write)
@@ -73,13 +73,14 @@ def _interleave(name: str, bits: str, numbers: str, flags: str) -> Function:
     return f
 
 
-def _pairs(name: str, bits: str, numbers: str, flags: str) -> Function:
+def _groups(name: str, bits: str, numbers: str, flags: str) -> Function:
     """`void name(ptr source, ptr panel, i64 rows, i64 pitch, i64 columns)`: so many rows of B, `pitch` bytes apart, to one panel
-    of pairs of them. Beyond so many columns, and beside a last row that is single, the panel has zeros; nothing is read there.
+    of units, a group of them each. Beyond so many columns, and in the last rows of a group that is not whole, the panel has
+    zeros; nothing is read there. Flag `x` as in interleave.
 
-    numbers: lanes, most columns, panel row bytes.
+    numbers: group (a power of 2), lanes, most columns, panel row bytes.
     """
-    lanes, most, panel_row = (int(n) for n in numbers.split("_"))
+    group, lanes, most, panel_row = (int(n) for n in numbers.split("_"))
     args = [("s", "ptr"), ("d", "ptr"), ("rows", "i64"), ("pitch", "i64"), ("columns", "i64")]
     f = Function(name, "void", args, inline=False, arg_attrs="noalias nocapture")
     source, panel, rows, pitch, columns = f.args
@@ -87,26 +88,37 @@ def _pairs(name: str, bits: str, numbers: str, flags: str) -> Function:
     f.block("entry")
     starts = range(0, most, lanes)
     masks = [some_lanes(f, lanes, columns - first) for first in starts]
+    rest = rows & (group - 1)
+    there = [f.splat(rest.compare("ugt", g), lanes) for g in range(1, group)]
 
-    def write(pair: Value, single: bool) -> None:
-        into, start = f.at(panel, pair * panel_row), f.at(source, pair * pitch * 2)
+    def write(number: Value, whole: bool) -> None:
+        into, start = f.at(panel, number * panel_row), f.at(source, number * pitch * group)
         for first, mask in zip(starts, masks):
             at = f.at(start, first * int(bits) // 8)
-            low = load_masked(f, type_, at, 1, mask)
-            high = f.const(type_, 0) if single else load_masked(f, type_, f.at(at, pitch), 1, mask)
-            f.store(_zip(f, low, high), f.at(into, first * 4), 4)
+            read = [load_masked(f, type_, at, 1, mask)]
+            for g in range(1, group):
+                some = mask if whole else mask & there[g - 1]
+                read.append(load_masked(f, type_, f.at(at, pitch * g), 1, some))
+            f.store(_united(f, read, flags), f.at(into, first * 4), 4)
 
-    whole = rows >> 1
-    f.line(f"br i1 {whole.compare('ne', 0).text}, label %pre, label %k.end")
+    full = rows >> (group.bit_length() - 1)
+    f.line(f"br i1 {full.compare('ne', 0).text}, label %pre, label %k.end")
     f.block("pre")
-    _loop(f, whole, "k", lambda pair: write(pair, False), "pre")
-    f.line(f"br i1 {(rows & 1).compare('ne', 0).text}, label %last, label %done")
+    _loop(f, full, "k", lambda number: write(number, True), "pre")
+    f.line(f"br i1 {rest.compare('ne', 0).text}, label %last, label %done")
     f.block("last")
-    write(whole, True)
+    write(full, False)
     f.line("br label %done")
     f.block("done")
     f.ret()
     return f
+
+
+def _united(f: Function, rows: list[Value], flags: str) -> Value:
+    """Rows of a group as units."""
+    while len(rows) > 1:  # zip neighbours, widening the element each time: the first row ends up lowest
+        rows = [_zip(f, low, high) for low, high in zip(rows[::2], rows[1::2])]
+    return rows[0] ^ _OTHER_SIGNS if "x" in flags else rows[0]
 
 
 def _zip(f: Function, low: Value, high: Value) -> Value:
@@ -143,7 +155,7 @@ def _transpose(name: str, bits: str, numbers: str, flags: str) -> Function:
             read += [f.const(type_, 0)] * (lanes - len(read))
             turned = _transpose_square(f, read)
             for i in range(units):
-                value = turned[i] ^ -0x7F7F7F80 if "x" in flags else turned[i]
+                value = turned[i] ^ _OTHER_SIGNS if "x" in flags else turned[i]
                 f.store(value, f.at(into, i * panel_row + first * unit), unit)
 
     f.block("entry")
@@ -155,7 +167,7 @@ def _transpose(name: str, bits: str, numbers: str, flags: str) -> Function:
 def _turn(name: str, bits: str, numbers: str, flags: str) -> Function:
     """`void name(ptr source, ptr panel, i64 elements, i64 pitch, i64 rows)`: the same of so many elements of so many rows,
     `pitch` bytes apart. What lies beyond is not read; of the last square of each way the panel holds any numbers there, but
-    zeros in the elements that complete a unit.
+    zeros in the elements that complete a unit. Flag `x` as in interleave.
 
     numbers: lanes, most rows, panel row bytes, elements of a unit.
     """
@@ -186,6 +198,7 @@ def _turn(name: str, bits: str, numbers: str, flags: str) -> Function:
         read += [f.const(type_, 0)] * (lanes - count)
         into, valid = f.at(panel, block * (lanes * panel_row)), first_lanes(f, lanes, count)
         for i, value in enumerate(_transpose_square(f, read)):
+            value = value ^ _OTHER_SIGNS if "x" in flags else value
             store_masked(f, value, f.at(into, i * panel_row + first * unit), unit, valid)
 
     for first in range(0, most, lanes):  # few rows at a time lie in a straight line each
@@ -224,36 +237,53 @@ def _transpose_square(f: Function, rows: list[Value]) -> list[Value]:
 
 
 def _row_sums(name: str, kind: str, numbers: str, flags: str) -> Function:
-    """`void name(ptr a, ptr sums, i64 rows)`: sums[i] = factor * sum of row i of an int8 matrix.
+    """`void name(ptr a, ptr sums, i64 k, i64 rows)`: sums[i] = factor * sum of the first k elements of row i of an int8 matrix.
 
-    numbers: elements in a row, row bytes, factor (`m` in flags: negative). `kind` is int8 or uint8.
+    numbers: row bytes, factor (`m` in flags: negative). `kind` is int8 or uint8. Four rows at a time, of which those that are
+    not there are the last one again.
     """
-    k, row, factor = (int(n) for n in numbers.split("_"))
-    f = Function(
-        name, "void", [("s", "ptr"), ("d", "ptr"), ("rows", "i64")], inline=False, arg_attrs="noalias nocapture"
-    )
-    source, sums, rows = f.args
-    extend = "sext" if kind == "int8" else "zext"
-
-    def write(i: Value) -> None:
-        start = f.at(source, i * row)
-        total = f.const("<16 x i32>", 0)
-        for first in range(0, k, 16):
-            mask = first_lanes(f, 16, min(16, k - first))
-            total = total + load_masked(f, "<16 x i8>", f.at(start, first), 1, mask).convert(extend, "i32")
-        f.declare("llvm.vector.reduce.add.v16i32", "i32", ["<16 x i32>"])
-        one = f.emit("i32", f"call i32 @llvm.vector.reduce.add.v16i32({total.typed()})")
-        f.store(one * (-factor if "m" in flags else factor), f.at(sums, i * 4), 4)
-
+    row, factor = (int(n) for n in numbers.split("_"))
+    args = [("s", "ptr"), ("d", "ptr"), ("k", "i64"), ("rows", "i64")]
+    f = Function(name, "void", args, inline=False, arg_attrs="noalias nocapture")
+    source, sums, k, rows = f.args
+    size, wide, together = 64, vector("i32", 16), range(4)
+    ones, instruction = f.const(wide, 0x01010101), VPDPBUSD if kind == "uint8" else VPDPBUSD_SWAPPED
     f.block("entry")
-    _loop(f, rows, "row", write, "entry")
+    full, some = k >> (size.bit_length() - 1), some_lanes(f, size, k & (size - 1))
+
+    def added(totals: list[Value], starts: list[Value], offset: Value, mask: Value | None) -> list[Value]:
+        found = (load_masked(f, vector("i8", size), f.at(start, offset), 1, mask) for start in starts)
+        units = [f.emit(wide, f"bitcast {bytes_.typed()} to {wide}") for bytes_ in found]
+        return [instruction.write(f, total, unit, ones) for total, unit in zip(totals, units)]
+
+    with f.count("row", "entry", rows, len(together), "end") as first:
+        left = rows - first
+        places = [first + left.compare("sgt", i).select(f.const("i64", i), left - 1) for i in together]
+        starts = [f.at(source, place * row) for place in places]
+        f.line(f"br i1 {full.compare('ne', 0).text}, label %step, label %end")
+        f.block("step")
+        f.line("%t = phi i64 [ 0, %row ], [ %t.next, %step ]")
+        for i in together:
+            f.line(f"%sum{i} = phi {wide} [ zeroinitializer, %row ], [ %sum{i}.next, %step ]")
+        new = added([f.raw(wide, f"%sum{i}") for i in together], starts, f.raw("i64", "%t") * size, None)
+        for i, value in enumerate(new):
+            f.line(f"%sum{i}.next = freeze {value.typed()}")
+        f.line("%t.next = add nuw nsw i64 %t, 1")
+        f.line(f"%further = icmp ult i64 %t.next, {full.text}")
+        f.line("br i1 %further, label %step, label %end")
+        f.block("end")
+        for i in together:
+            f.line(f"%whole{i} = phi {wide} [ zeroinitializer, %row ], [ %sum{i}.next, %step ]")
+        all_ = added([f.raw(wide, f"%whole{i}") for i in together], starts, full * size, some)
+        total = sums_of_lanes(f, all_) * (-factor if "m" in flags else factor)
+        store_masked(f, total, f.at(sums, first * 4), 4, some_lanes(f, len(together), left))
     f.ret()
     return f
 
 
 WRITERS: dict[str, Callable[..., Function]] = {
     "interleave": _interleave,
-    "pairs": _pairs,
+    "groups": _groups,
     "transpose": _transpose,
     "turn": _turn,
     "row_sums": _row_sums,

@@ -17,14 +17,16 @@ from tvm import tirx as tir
 from tilelang.ir import tile_ir
 
 from .features import CpuFeatures
-from .gemm_dots import ELEMENTS, Element, Sums, accumulated, block_of, store_sums
+from .gemm_dots import ELEMENTS, FEW_ROWS, Element, Sums, accumulated, block_of, store_sums
 from .gemm_operands import Emitter, GemmSpec, Operand, Stmt, index
-from .instructions.multiply_accumulate import ALL, FMA_F32, VDPBF16PS, MultiplyAccumulate
+from .instructions.multiply_accumulate import ALL, FMA_F32, VDPBF16PS, VPMADDWD, MultiplyAccumulate
 from .instructions.tile_multiply import TDPBF16PS, TileMultiply
 from .llvm_text import Function, Value, vector
 
 #: Rows up to which products are made so, and where tile registers multiply as well.
 MOST_ROWS, MOST_BESIDE_TILES = 64, 8
+#: Types of which up to FEW_ROWS rows are products of pairs of 16 bits, as those widened are; for more rows there are quads.
+BYTES = {"int8", "uint8"}
 
 
 def streams(
@@ -36,6 +38,8 @@ def streams(
         return None
     if op is TDPBF16PS and VDPBF16PS.available(features) and m <= MOST_BESIDE_TILES:
         return VDPBF16PS
+    if {a, b} <= BYTES and m <= FEW_ROWS:
+        return VPMADDWD
     widened = op is FMA_F32 and a == "float32" and b in ("float32", "float16", "bfloat16")
     return op if isinstance(op, MultiplyAccumulate) and (op is VDPBF16PS or widened) else None
 

@@ -1,4 +1,4 @@
-"""GEMM in tile registers of matrices of bfloat16 that lie in tensors.
+"""GEMM in tile registers of matrices of bfloat16 and of bytes that lie in tensors.
 
 A is read where it lies, its last step, as far as it is there, from a copy that zeros complete; of B panels are made from where
 it lies. Each block of rows meets all panels while the rows are in the first cache, and blocks at an edge are as large as what is
@@ -18,16 +18,16 @@ from tilelang.ir import tile_ir
 from .gemm_operands import Operand, Prepared, Stmt, at_most, index, loop_within
 from .gemm_tiles import Tiles
 from .instructions.multiply_accumulate import MultiplyAccumulate
-from .instructions.tile_multiply import TDPBF16PS, TILE, TileMultiply, TileShape
+from .instructions.tile_multiply import TILE, TileMultiply, TileShape
 from .tile_kernels import EDGE, TileKernel
 
-#: Elements of a step along K, and of its copy's rows; rows and columns of a block.
-STEP, BLOCK = TILE * TDPBF16PS.group, 2 * TILE
+#: Rows and columns of a block.
+BLOCK = 2 * TILE
 
 
 def suits(op: MultiplyAccumulate | TileMultiply, depth: int) -> bool:
     """Whether tiles of so many elements along K may lie in tensors: of whole steps."""
-    return op is TDPBF16PS and depth % STEP == 0
+    return isinstance(op, TileMultiply) and depth % (TILE * op.group) == 0
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,11 @@ class Place:
 
 class TilesOfTensors(Tiles):
     """A or B, or both, in tensors, C on chip."""
+
+    @property
+    def step(self) -> int:
+        """Elements of a step along K, and of its copy's rows."""
+        return TILE * self.op.group
 
     @property
     def high(self) -> int:
@@ -90,21 +95,21 @@ class TilesOfTensors(Tiles):
         return stmt if columns is None else _shaped(columns, (high, columns), stmt, (high, BLOCK))
 
     def depth(self, a: Operand) -> Depth:
-        whole = tir.floordiv(self.elements, index(STEP))
-        rest = tir.floormod(self.elements, index(STEP))
-        copy = Operand(self.spec.scratch(self.op.a, (self.spec.m, STEP)), (index(0), index(0)), 0, 1)
+        whole = tir.floordiv(self.elements, index(self.step))
+        rest = tir.floormod(self.elements, index(self.step))
+        copy = Operand(self.spec.scratch(self.op.a, (self.spec.m, self.step)), (index(0), index(0)), 0, 1)
         return Depth(whole, rest, tir.Or(rest > index(0), prim.EQ(self.elements, index(0))), copy)
 
     def last_step(self, given: Prepared, depth: Depth) -> list[Stmt]:
         """The copy of A's last step where it is partial, and zeros in the panels that complete it."""
-        zero, a = index(0), given.a
+        zero, a, size = index(0), given.a, self.op.unit_bytes // self.op.group
         m_limit, n_limit, _ = self.limits
-        pitch = a.any_stride(a.row_dim) * index(2)
+        pitch = a.any_stride(a.row_dim) * index(size)
         rows = at_most(self.spec.m, m_limit)
-        args = a.address(zero, depth.whole * STEP), depth.a.address(zero, zero), rows, pitch, depth.rest
-        stmts = [tir.Evaluate(tir.call_extern("void", "tl.tile_rest.16", *args))]
+        args = a.address(zero, depth.whole * self.step), depth.a.address(zero, zero), rows, pitch, depth.rest
+        stmts = [tir.Evaluate(tir.call_extern("void", f"tl.tile_rest.{8 * size}", *args))]
         if self.spec.b.in_tensor:
-            first = tir.floordiv(self.elements + index(1), index(2))
+            first = tir.floordiv(self.elements + index(self.op.group - 1), index(self.op.group))
             lines = ((depth.whole + index(1)) * TILE - first) * index(self.width * self.op.unit_bytes // 64)
 
             def complete(panel: Any) -> Stmt:
@@ -116,7 +121,7 @@ class TilesOfTensors(Tiles):
     def product(self, given: Prepared, depth: Depth | None, here: Place) -> Stmt:
         """A block over all of K: whole steps, then the partial one."""
         if depth is None:
-            return self.kernel(given, given.a, here, index(0), index(self.spec.k // STEP), given.clear)
+            return self.kernel(given, given.a, here, index(0), index(self.spec.k // self.step), given.clear)
         clear = given.clear * prim.Cast("int32", prim.EQ(depth.whole, index(0)))
         whole = self.kernel(given, given.a, here, index(0), depth.whole, given.clear)
         last = self.kernel(given, depth.a, here, depth.whole, index(1), clear)

@@ -66,10 +66,10 @@ def helper(name: str) -> Function:
 def _native(name: str, features: CpuFeatures) -> Function | None:
     """The function called `name` by an instruction that not all machines have; None for others."""
     _, kind, *rest = name.split(".")
-    if kind != "cvt":
+    if kind not in _NATIVE:
         return None
-    source, target, lanes = rest
-    return conversions.native(name, source, target, int(lanes), features)
+    first, second, lanes = rest
+    return _NATIVE[kind](name, first, second, int(lanes), features)
 
 
 def _conversion(name: str, source: str, target: str, lanes: str) -> Function:
@@ -241,6 +241,11 @@ def _atomic(name: str, op: str, dtype: str) -> Function:
 
     return write(name, op, dtype)
 
+
+_NATIVE: dict[str, Callable[[str, str, str, int, CpuFeatures], Function | None]] = {
+    "cvt": conversions.native,
+    "math": math.native,
+}
 
 _WRITERS: dict[str, Callable[..., Function]] = {
     "cvt": _conversion,

@@ -13,9 +13,9 @@ Largest error measured over the ranges of `tests/targets/cpu/test_math.py` (whic
 | sqrt, rsqrt | 0.5, 1.5 | machine instructions |
 | floor, ceil, trunc, nearbyint, round | exact | machine instructions; nearbyint takes halves to even, round away from zero |
 
-The rest, and all of float64 (except what the machine has), calls libm once per lane, by names of the closed list that the
-runtime provides. Coefficients are near-minimax fits in float64 (weighted least squares on Chebyshev nodes), rounded to
-float32.
+With AVX-512 an instruction multiplies by 2^n, to the same bits. The rest, and all of float64 (except what the machine has), calls
+libm once per lane, by names of the closed list that the runtime provides. Coefficients are near-minimax fits in float64
+(weighted least squares on Chebyshev nodes), rounded to float32.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from .conversions import llvm_scalar
+from .features import CpuFeatures
 from .llvm_text import Function, Value, split, vector
 
 _EXP = (0.5, 0.16666512191295624, 0.0416661873459816, 0.008369598537683487, 0.0013951717410236597)
@@ -52,7 +53,20 @@ _LOG_ERFC = (
 _SIN = (-0.1666666716337204, 0.008333329111337662, -0.00019839256128761917, 2.7175644845556235e-06)
 _COS = (0.04166664555668831, -0.0013887305976822972, 2.4431203200947493e-05)
 
+#: The rounding of an instruction: what the processor is set to.
+_AS_SET = 4
+
 _MAGIC = 1.5 * 2.0**23  # adding it rounds to an integer, which is then in the low bits
+
+
+class Scaling(Function):
+    """A function whose processor multiplies a vector by powers of 2: `vscalefps` instead of nine instructions."""
+
+    def scaled(self, p: Value, whole: Value) -> Value:
+        lanes = split(p.type)[1]
+        every = self.const(f"i{max(8, lanes)}", -1)
+        more = [self.const("i32", _AS_SET)] if lanes == 16 else []
+        return self.call(f"llvm.x86.avx512.mask.scalef.ps.{32 * lanes}", p.type, p, whole, p, every, *more)
 
 
 def _parts(value: float, count: int) -> tuple[float, ...]:
@@ -78,8 +92,11 @@ def _clamp(x: Value, low: float, high: float) -> Value:
     return x.compare("olt", low).select(low, x)
 
 
-def _scale(p: Value, n: Value) -> Value:
-    """p * 2**n for integers -252 <= n <= 254: in two steps, so that denormal results and overflow come out right."""
+def _scale(f: Function, p: Value, whole: Value, n: Value) -> Value:
+    """p * 2**n for integers -252 <= n <= 254, `whole` as floats: by an instruction, or in two steps, so that denormal results and
+    overflow come out right."""
+    if isinstance(f, Scaling):
+        return f.scaled(p, whole)
     half = n.ashr(1)
     rest = n - half
     return p * ((half + 127) << 23).as_float() * ((rest + 127) << 23).as_float()
@@ -98,8 +115,8 @@ def _or_zero(x: Value, low: float, high: float, power: Callable[[Value], Value])
     Lanes below compute with 0: results that underflow take the processor many times as long, and masked scores of -inf
     come by the tile.
     """
-    gone = x.compare("olt", low)
-    return gone.select(0.0, power(gone.select(0.0, x.compare("ogt", high).select(high, x))))
+    there = x.compare("uge", low)
+    return there.select(power(there.select(x.compare("ogt", high).select(high, x), 0.0)), 0.0)
 
 
 def _exp(f: Function, x: Value) -> Value:
@@ -110,7 +127,7 @@ def _exp_within(f: Function, x: Value) -> Value:
     whole, n = _nearest(f, x, 1 / math.log(2))
     high, low = _parts(math.log(2), 2)
     r = f.fma(whole, -low, f.fma(whole, -high, x))
-    return _scale(f.fma(r * r, _polynomial(f, r, _EXP), r) + 1.0, n)
+    return _scale(f, f.fma(r * r, _polynomial(f, r, _EXP), r) + 1.0, whole, n)
 
 
 def _exp2(f: Function, x: Value) -> Value:
@@ -120,7 +137,7 @@ def _exp2(f: Function, x: Value) -> Value:
 def _exp2_within(f: Function, x: Value) -> Value:
     whole, n = _nearest(f, x, 1.0)
     r = x - whole
-    return _scale(f.fma(r, _polynomial(f, r, _EXP2), 1.0), n)
+    return _scale(f, f.fma(r, _polynomial(f, r, _EXP2), 1.0), whole, n)
 
 
 def _exp10(f: Function, x: Value) -> Value:
@@ -131,7 +148,7 @@ def _exp10_within(f: Function, x: Value) -> Value:
     whole, n = _nearest(f, x, math.log2(10))
     high, low = _parts(math.log10(2), 2)
     r = f.fma(whole, -low, f.fma(whole, -high, x))
-    return _scale(f.fma(r, _polynomial(f, r, _EXP10), 1.0), n)
+    return _scale(f, f.fma(r, _polynomial(f, r, _EXP10), 1.0), whole, n)
 
 
 def _split_exponent(x: Value) -> tuple[Value, Value]:
@@ -300,6 +317,9 @@ _VECTOR_F32: dict[str, Callable[[Function, Value], Value]] = {
     "erf": _erf,
 }
 
+#: Those that contain a power of 2, and are inlined.
+_POWERS = frozenset(["exp", "exp2", "exp10", "tanh", "sigmoid", "erf"])
+
 # Functions that LLVM turns into instructions for both widths.
 _MACHINE = {name: name for name in ("fabs", "sqrt", "floor", "ceil", "trunc", "nearbyint", "round", "copysign", "fma")}
 _MACHINE["rint"] = "nearbyint"
@@ -313,7 +333,13 @@ _LIBM_TWO = "atan2 pow fmod hypot".split()
 FUNCTIONS = frozenset([*_MACHINE, *_VECTOR_F32, *_LIBM_ONE, *_LIBM_TWO, "sigmoid", "rsqrt", "ldexp"])
 
 
-def write(name: str, function: str, dtype: str, lanes: int) -> Function:
+def native(name: str, function: str, dtype: str, lanes: int, features: CpuFeatures) -> Function | None:
+    """The same as `write`, by an instruction that not all machines have; None where there is none."""
+    powers = dtype == "float32" and function in _POWERS and lanes in (4, 8, 16)
+    return write(name, function, dtype, lanes, Scaling) if powers and features.scales else None
+
+
+def write(name: str, function: str, dtype: str, lanes: int, writer: type[Function] = Function) -> Function:
     """The helper `tl.math.<function>.<dtype>.<lanes>`; `dtype` is float32 or float64."""
     single = dtype == "float32"
     type_ = vector(llvm_scalar(dtype), lanes)
@@ -322,7 +348,7 @@ def write(name: str, function: str, dtype: str, lanes: int) -> Function:
     count = {"fma": 3}.get(function, 2 if function in (*_LIBM_TWO, "copysign", "ldexp", "floormod", "floordiv") else 1)
     machine = function in _MACHINE or function == "rsqrt"
     inline = machine or (single and function in _VECTOR_F32)
-    f = Function(name, type_, [(f"x{i}", type_) for i in range(count)], inline=inline)
+    f = writer(name, type_, [(f"x{i}", type_) for i in range(count)], inline=inline)
     f.ret(_body(f, function, single))
     return f
 

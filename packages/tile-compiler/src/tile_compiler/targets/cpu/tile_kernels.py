@@ -197,17 +197,18 @@ def _edge(name: str, which: str) -> Function:
     return f
 
 
-def _last_step(name: str, numbers: str) -> Function:
-    """`void name(ptr a, ptr copy, i64 rows, i64 pitch, i64 elements)`: the first elements, 0 to 32 of two bytes, of so many rows,
-    `pitch` bytes apart, as rows of 64 bytes, completed by zeros. Nothing else is read."""
+def _last_step(name: str, bits: str) -> Function:
+    """`void name(ptr a, ptr copy, i64 rows, i64 pitch, i64 elements)`: the first elements, of so many bits each and no more than
+    64 bytes, of so many rows, `pitch` bytes apart, as rows of 64 bytes, completed by zeros. Nothing else is read."""
     f = Function(name, "void", [("a", "ptr"), ("copy", "ptr"), *((x, "i64") for x in ("rows", "pitch", "elements"))],
                  inline=False, arg_attrs="noalias nocapture")  # fmt: skip
     a, copy, rows, pitch, elements = f.args
+    size, row = int(bits) // 8, 4 * TILE
     f.block("entry")
-    mask = some_lanes(f, 2 * TILE, elements)
+    mask = some_lanes(f, row // size, elements)
     with f.count("row", "entry", rows) as i:
-        read = load_masked(f, f"<{2 * TILE} x i16>", f.at(a, i * pitch), 2, mask)
-        f.store(read, f.at(copy, i * (4 * TILE)), 64)
+        read = load_masked(f, f"<{row // size} x i{bits}>", f.at(a, i * pitch), size, mask)
+        f.store(read, f.at(copy, i * row), row)
     f.ret()
     return f
 
