@@ -24,7 +24,9 @@ of_level = configs.tile
 @pytest.fixture(autouse=True)
 def _on_every_level(monkeypatch):
     """Their kernels are right on any, and their rules are the same."""
-    monkeypatch.setattr(configs, "tile", lambda target, *of: of_level(PAIRS if target.kind == "cpu" else target, *of))
+    monkeypatch.setattr(
+        configs, "tile", lambda target, *of, **more: of_level(PAIRS if target.kind == "cpu" else target, *of, **more)
+    )
 
 
 def operands(m, n, k, turned="", dtype=torch.bfloat16):
@@ -194,7 +196,6 @@ def test_tiles_of_a_block():
         (2048, 2048, 128, (256, 256, 128)),
         (100, 2048, 64, (128, 256, 64)),
         (8, 4096, 4096, None),
-        (128, 128, 128, None),
     ],
 )
 def test_tiles(m, n, k, tile):
@@ -206,6 +207,27 @@ def test_tiles(m, n, k, tile):
             arguments = dict(found["halves"].arguments)
             assert tuple(arguments[name] for name in ("block_m", "block_n", "block_k")) == tile
             assert set(found.values()) <= set(shipped(PAIRS))
+
+
+def test_small_products_and_few_rows_of_several_matrices():
+    found = [configs.tile(PAIRS, "bfloat16", 16, 64, 64, (turned, False)) for turned in (False, True)]
+    assert found == [configs.Tile(64, 256, 64, at_once=True), None]
+    of_batches = [configs.tile(PAIRS, "bfloat16", 3, 64, 200, batch=batch) for batch in (1, 2)]
+    assert of_batches == [None, configs.Tile(8, 64, 256, at_once=True)]
+
+
+@pytest.mark.cpu("its kernels")
+@pytest.mark.parametrize("turned", ["", "b"])
+@pytest.mark.parametrize(("batch", "m", "n", "k"), [(5, 1, 90, 130), (3, 4, 64, 64), (4, 8, 300, 33), (2, 70, 40, 129)])
+def test_several_matrices_of_few_rows(ran, close, batch, m, n, k, turned):
+    """As many on both sides, and one b for all that a's strides keep apart."""
+    for dtype in (torch.bfloat16, torch.float32, torch.float16):
+        a = torch.randn(m, batch, k).to(dtype).transpose(0, 1)
+        b = torch.randn(batch, n, k).to(dtype).mT if turned else torch.randn(batch, k, n).to(dtype)
+        for right in (b, b[0]):
+            for _ in range(3):
+                found = ran(tile_ops.matmul, a, right)
+            close(found, reference.matmul(a, right), reference.TOLERANCES[str(dtype).removeprefix("torch.")])
 
 
 def test_levels():

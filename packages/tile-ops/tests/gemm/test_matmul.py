@@ -296,7 +296,6 @@ V3, V4, AMX = (Target("cpu", f"x86-64-{level}") for level in ("v3", "v4", "v4+bf
         (V4, 9, 60000, 70, False, (16, 512, 128), "float32"),
         (V4, 20, 20000, 70, False, (32, 512, 128), "float32"),
         (V4, 16, 600, 2000, True, (16, 64, 512), "float32"),
-        (V4, 16, 6000, 600, True, (16, 64, 128), "float32"),
         (V4, 100, 16000, 70, True, (128, 128, 128), "float16"),
         (V4, 100, 6000, 220, True, (128, 128, 256), "float16"),
         (V3, 8, 200, 300, True, (8, 64, 256), "float32"),
@@ -309,7 +308,6 @@ V3, V4, AMX = (Target("cpu", f"x86-64-{level}") for level in ("v3", "v4", "v4+bf
         (V3, 115, 9000, 31, True, (128, 128, 64), "float32"),
         (AMX, 20, 20000, 70, False, (32, 512, 128), "float32"),
         (AMX, 36, 20000, 70, False, (64, 512, 128), "float16"),
-        (AMX, 36, 600, 70, False, (16, 512, 128), "bfloat16"),
     ],
 )
 def test_tiles_of_a_cpu(target, m, n, k, turned, tile, dtype):
@@ -394,7 +392,7 @@ def test_few_rows_by_a_small_transposed_matrix(arch, m, n, k, turned):
             batch, m, n, k, "float32", "float32", transpose_a, True, "each", "each", None, None, False
         )
         spec = plan(problem, target).kernels[0][1]
-        assert (spec.function == "multiply") == (turned and batch == 1 and not transpose_a)
+        assert (spec.function == "multiply") == (batch == 2 or (turned and not transpose_a))
         assert spec in set(shipped(target)) or transpose_a
 
 

@@ -7,9 +7,15 @@ import re
 import pytest
 import torch
 
+import tile_compiler
 import tile_ops
+import tilelang
 from tile_ops.errors import WrongDtype, WrongShape
 from tile_ops.grouped_gemm import reference
+from tile_ops.grouped_gemm.configs import plan, shipped
+from tile_ops.grouped_gemm.kernels import product
+from tile_ops.grouped_gemm.problem import GroupedProblem
+from tile_ops.kernel import Target
 
 
 def operands(tokens, groups, n, k, dtype=torch.float32):
@@ -51,16 +57,50 @@ def test_sizes(ran, close, sizes):
 
 @pytest.mark.cpu("its tiles")
 @pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("average", [1, 5, 12, 30, 60, 130])
-def test_tiles_of_a_cpu_are_as_high_as_a_group_on_average(ran, close, average, transposed):
-    """Groups of less, as much and more than a tile; columns and steps that divide no tile."""
-    x, weights = operands(4 * average, 4, 270, 520)
+def test_groups_of_any_size_on_a_cpu(ran, close, average, dtype, transposed):
+    """Of less, as much and more than a tile; columns and steps that divide no tile; no row of another group counts."""
+    x, weights = (part.to(dtype) for part in operands(4 * average, 4, 270, 520))
     weights = weights.mT.contiguous().mT if transposed else weights
     sizes = torch.tensor([average, 0, 2 * average, average - 1])
-    spec = tile_ops.explain(tile_ops.grouped_matmul, x, weights, sizes).kernels[1].spec
-    assert average <= dict(spec.arguments)["block_m"] <= max(4, 2 * average - 1) or average > 128
+    x[-1] = torch.nan  # behind the last group
     found = ran(tile_ops.grouped_matmul, x, weights, sizes)
-    close(found, reference.grouped_matmul(x, weights, sizes), reference.TOLERANCES["float32"])
+    exact = reference.grouped_matmul(x, weights, sizes)
+    close(found, exact, reference.TOLERANCES[str(dtype).removeprefix("torch.")])
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("average", [1, 5, 12, 30, 60, 130])
+def test_copied_tiles_of_a_cpu_are_as_high_as_a_group_on_average(average, transposed):
+    problem = GroupedProblem(4 * average, 4, 520, 270, "float32", "float32", "int64", transposed)
+    spec = dict(plan(problem, Target("cpu", "x86-64-v3")).kernels)["product"]
+    assert "copies" not in dict(spec.arguments)
+    assert average <= dict(spec.arguments)["block_m"] <= max(4, 2 * average - 1) or average > 128
+
+
+@pytest.mark.parametrize(
+    ("level", "dtype", "transposed", "heights"),
+    [
+        ("", "float32", False, {1: 4, 8: 4, 9: 32, 5000: 32}),
+        ("", "float32", True, {4: 4, 5: 8, 5000: 8}),
+        ("+bf16+vnni", "bfloat16", False, {9: 32, 128: 32, 129: 64}),
+        ("+bf16+vnni", "bfloat16", True, {4: 4, 128: 8, 129: 64}),
+        ("+bf16+vnni+amx", "float32", False, {256: 32}),
+        ("+bf16+vnni+amx", "bfloat16", True, {16: 16, 17: 128}),
+    ],
+)
+def test_weights_are_read_where_they_lie(level, dtype, transposed, heights):
+    target = Target("cpu", f"x86-64-v4{level}")
+    for average, height in heights.items():
+        problem = GroupedProblem(8 * average, 8, 512, 512, dtype, dtype, "int32", transposed)
+        kernels = dict(plan(problem, target).kernels)
+        arguments = dict(kernels["product"].arguments)
+        assert arguments["block_m"] == height
+        assert set(kernels.values()) <= set(shipped(target))
+        text = tile_compiler.lower(product(**arguments), tilelang.target.Target("cpu", target.arch)).trace.text()
+        assert "weights_tile" not in text
+        assert ("X_tile" in text) == (arguments["copies"] == "rows")
 
 
 def test_more_groups_than_are_read_at_once(ran, close):

@@ -119,7 +119,7 @@ def plan(problem: GemmProblem, target: Target) -> Plan:
     if (tile := few) is not None:
         of_types = (problem.dtype, problem.out_dtype, few_rows.bias(problem) or problem.out_dtype)
         why = f"{problem.m} rows: b is read once, where it lies"
-        direct = in_place.kernel_of_few(target, tile, *of_types)
+        direct = in_place.kernel_of_few(target, tile, *of_types, (problem.batch_a, problem.batch_b))
         return Plan.of({"direct": direct}, why, "measured: ROWS in gemm_in_place/configs.py")
     if (tile := _tile_in_place(problem, target)) is not None:
         turned, batches = (problem.transpose_a, problem.transpose_b), (problem.batch_a, problem.batch_b)
@@ -158,11 +158,11 @@ def _on_cpu(problem: GemmProblem, target: Target) -> Plan:
 
 
 def _few_in_place(problem: GemmProblem, target: Target) -> in_place.Tile | None:
-    plain = problem.batch == 1 and not (problem.transpose_a or problem.scales or problem.gradient)
+    plain = not (problem.transpose_a or problem.scales or problem.gradient)
     known = problem.dtype in ("float16", "bfloat16", "float32", "int8")
     if target.kind != "cpu" or not (plain and known and problem.transpose_b):
         return None
-    return in_place.few(target, problem.dtype, problem.m, problem.n, problem.k)
+    return in_place.few(target, problem.dtype, problem.m, problem.n, problem.k, problem.batch)
 
 
 def _halves(problem: GemmProblem, target: Target) -> halves.Tile | None:
@@ -188,7 +188,7 @@ def _tile_in_place(problem: GemmProblem, target: Target) -> in_place.Tile | None
     if alone and (found := in_place.small(target, m, n, k)) is not None:
         return found
     by_panels = _panels(problem, target) is not None
-    return in_place.tile(target, m, n, k, problem.transpose_b, by_panels)
+    return in_place.tile(target, m, n, k, problem.transpose_b, by_panels, problem.batch)
 
 
 def _few_rows(problem: GemmProblem, target: Target) -> dict[str, KernelSpec]:

@@ -94,10 +94,19 @@ FEW, FEW_WIDTH, FEW_VECTORS = range(33, 257), 512, 5
 LANES = 16
 #: Multiplications from which on: 34x256x512 T runs at 0.89 of the speed by the tiles above, 64x256x256 T level.
 LEAST_WORK_OF_FEW = 10**7
-#: Multiplications from which on: 128x128x128 1.68 by copied tiles, 1.47 so; 16x512x512 1.10 and 1.75.
+#: Small products: without tile registers as others, as whole calls on an EPYC 64x64x64 3.0 (by copied tiles 2.6), 128x128x128
+#: 1.79 (1.56), 100x77x130 2.0 (1.34), 9x100x100 3.3 (2.5), 32 of 64x64x64 1.44 (0.87), 8 of 128x64x128 1.36 (0.98), 64 of 9x64x64
+#: 1.86 (0.74). In them those of fewer multiplications by tiles of their own: Xeon with AMX, as whole calls, 128x128x128 2.0
+#: (1.57), 64x64x64 3.3 (2.5), 16x512x128 2.6 (1.5), 32 of 64x64x64 1.20 (0.44), 8 of 128x64x128 1.02 (0.52), 64 of 16x128x64 1.81
+#: (0.82), by 64 rows 1.05, 64 of 4x64x64 0.75 (0.42), 64 of 1x128x512 0.88 (0.82). Of a transposed A copied tiles stay: EPYC
+#: 128x128x128 1.58, 1.48 so, 16x512x128 1.70, 1.13.
 LEAST_WORK = 1 << 22
-#: Rows from which on: fewer read B through registers.
+SMALL_IN_REGISTERS = Tile(16, 64, 256), Tile(64, 64, 256)
+#: Rows from which on: fewer of one matrix read B through registers.
 LEAST_ROWS = 9
+#: Rows of a tile for fewer of several matrices: 64 of 4x64x64 2.5 (by copied tiles 0.73), 16 of 8x256x256 1.55 (0.83), by tiles
+#: of 32 and 64 rows 2.2, 1.2.
+FEW_HEIGHT = 8
 #: Rows of a block that turns A, and elements between the rows that it makes, which would share lines of a cache.
 TURNED_ROWS, PAD = 64, 32
 
@@ -117,15 +126,20 @@ def tile(
         return _bytes_in_registers(target, m, transposes)
     if target.kind != "cpu" or dtype != "bfloat16" or not target.has("bf16"):
         return None
-    if m < LEAST_ROWS or m * n * k < LEAST_WORK:
+    small = m * n * k < LEAST_WORK
+    if m < (LEAST_ROWS if batch == 1 else 1) or (small and transposes[0]):
         return None
     by_b_turned = transposes == (False, True) and m * n * k >= LEAST_WORK_OF_FEW and _busy(n, threads, batch)
     if target.has("amx"):
-        return _in_registers(m, n, k, transposes, by_b_turned)
+        if not small:
+            return _in_registers(m, n, k, transposes, by_b_turned)
+        few, many = SMALL_IN_REGISTERS
+        return few if m <= few.block_m else many
     if by_b_turned and m in FEW and k > DEPTH:
         return Tile(_even_rows(m), FEW_WIDTH, DEPTH, transposed=True)
     depth = next((depth for depth in SHALLOW_DEPTHS if k <= depth), DEPTH)
     heights, width = (HEIGHTS, WIDTH) if depth == DEPTH else (SHALLOW_HEIGHTS, SHALLOW_WIDTH)
+    heights = (FEW_HEIGHT, *heights)
     return Tile(next((rows for rows in heights if m <= rows), heights[-1]), width, depth, at_once=True)
 
 
@@ -222,10 +236,10 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
     for turned, rows in product((False, True), (*(some.block_m for some in BYTES_IN_REGISTERS), 1 << 20)):
         if (chosen := tile(target, "int8", rows, WIDTH, DEPTH, (False, turned))) is not None:
             yield from kernels(chosen, "int8", "int32", "int32", (False, turned)).values()
-    heights = (*HEIGHTS, HEIGHTS[-1] + 1, *FEW)
+    heights = (FEW_HEIGHT, *HEIGHTS, HEIGHTS[-1] + 1, *FEW)
     depths = (*SHALLOW_DEPTHS, DEPTH, 2 * DEPTH, DEEP_IN_REGISTERS.block_k + 1)
     widths = (WIDTH, TURNING.columns, 1 << 20)
     for transposes in ((False, False), (False, True), (True, False)):
-        found = (tile(target, "bfloat16", m, n, k, transposes) for m, n, k in product(heights, widths, depths))
+        found = (tile(target, "bfloat16", m, n, k, transposes, batch=2) for m, n, k in product(heights, widths, depths))
         for chosen, out_dtype in product(dict.fromkeys(filter(None, found)), ("bfloat16", "float32")):
             yield from kernels(chosen, "bfloat16", out_dtype, out_dtype, transposes).values()

@@ -54,9 +54,9 @@ def multiply(transpose_a, transpose_b, batch_a, batch_b, block_m, block_n, block
     return multiply
 
 
-def multiply_few(dtype, tile_dtype, out_dtype, bias, block_m, block_n, block_k):
+def multiply_few(dtype, tile_dtype, out_dtype, bias, batch_a, batch_b, block_m, block_n, block_k):
     """Few rows by a transposed B, which is read from memory once, line by line: of A, which all rows of B meet, a tile is copied,
-    as `tile_dtype`. One matrix each.
+    as `tile_dtype`.
 
     Sums in float32 in the order of k, by `block_k` at a time; of int8 in int32, with neither bias nor activation. `bias`: the
     type of the vector.
@@ -73,19 +73,20 @@ def multiply_few(dtype, tile_dtype, out_dtype, bias, block_m, block_n, block_k):
         repeat: T.int32,
         activation: T.int32,
     ):
-        with T.Kernel(T.ceildiv(n, block_n), T.ceildiv(m, block_m), threads=128) as (bn, bm):
+        with T.Kernel(T.ceildiv(n, block_n), T.ceildiv(m, block_m), batch, threads=128) as (bn, bm, z):
             row, column = bm * block_m, bn * block_n
-            T.assume(B.shape[0] > 0)  # a matrix that may not be there is copied
+            of_a, of_b = _matrix(A, batch_a, z, repeat), _matrix(B, batch_b, z, repeat)
+            T.assume((of_b >= 0) & (of_b < B.shape[0]))  # a matrix that may not be there is copied
             rows = T.alloc_shared((block_m, block_k), tile_dtype)
             total = T.alloc_fragment((block_m, block_n), sums)
             T.clear(total)
             for step in T.serial(T.ceildiv(k, block_k)):
                 at = step * block_k
-                T.copy(A[0, row, at], rows)
-                T.gemm(rows, B[0, column : column + block_n, at : at + block_k], total, transpose_B=True)
+                T.copy(A[of_a, row, at], rows)
+                T.gemm(rows, B[of_b, column : column + block_n, at : at + block_k], total, transpose_B=True)
             if sums != "int32":
                 _add(total, added, column)
                 _activate(total, activation)
-            T.copy(total, C[0, row, column])
+            T.copy(total, C[z, row, column])
 
     return multiply_few

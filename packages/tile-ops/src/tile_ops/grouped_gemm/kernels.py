@@ -38,9 +38,10 @@ def schedule(dtype, block_m, chunk=64):
     return schedule
 
 
-def product(dtype, out_dtype, transpose_weights, block_m, block_n, block_k, stages, threads, panel):
+def product(dtype, out_dtype, transpose_weights, block_m, block_n, block_k, stages, threads, panel, copies="both"):
     """One block for each slot and `block_n` columns, `panel` slots side by side (0: one after the other), so that slots of
-    a group find its weights in the L2 cache; rows of group -1 become 0."""
+    a group find its weights in the L2 cache; rows of group -1 become 0. `copies`: "both" operands, X's "rows" alone, or
+    "none"."""
     tokens, n, k = T.dynamic("tokens"), T.dynamic("n"), T.dynamic("k")
     groups, plane, pitch = T.dynamic("groups"), T.dynamic("plane"), T.dynamic("pitch")
     shape = (groups, n, k) if transpose_weights else (groups, k, n)
@@ -53,21 +54,36 @@ def product(dtype, out_dtype, transpose_weights, block_m, block_n, block_k, stag
         Y: T.Tensor((tokens, n), out_dtype),
     ):
         with T.Kernel(T.ceildiv(n, block_n), slots.shape[0], threads=threads) as (bn, slot):
-            X_tile = T.alloc_shared((block_m, block_k), dtype)
-            W_tile = T.alloc_shared((block_n, block_k) if transpose_weights else (block_k, block_n), dtype)
+            if copies != "none":
+                X_tile = T.alloc_shared((block_m, block_k), dtype)
+            if copies == "both":
+                W_tile = T.alloc_shared((block_n, block_k) if transpose_weights else (block_k, block_n), dtype)
+            columns = slice(bn * block_n, bn * block_n + block_n)
             acc = T.alloc_fragment((block_m, block_n), "float32")
 
             T.use_swizzle(max(panel, 1), enable=panel > 0)
             T.clear(acc)
             group, first, end = slots[slot, 0], slots[slot, 1], slots[slot, 2]
             if group >= 0:
+                if copies != "both":
+                    T.assume((group < weights.shape[0]) & (first >= 0))
                 for step in T.Pipelined(T.ceildiv(k, block_k), num_stages=stages):
-                    T.copy(X[first, step * block_k], X_tile)
-                    if transpose_weights:
-                        T.copy(weights[group, bn * block_n, step * block_k], W_tile)
+                    at = slice(step * block_k, step * block_k + block_k)
+                    if copies != "none":
+                        T.copy(X[first, step * block_k], X_tile)
+                    if copies != "both":  # rows behind the slot's are of others, and stay in the block
+                        T.gemm(
+                            X_tile if copies == "rows" else X[first : first + block_m, at],
+                            weights[group, columns, at] if transpose_weights else weights[group, at, columns],
+                            acc,
+                            transpose_B=transpose_weights,
+                        )
                     else:
-                        T.copy(weights[group, step * block_k, bn * block_n], W_tile)
-                    T.gemm(X_tile, W_tile, acc, transpose_B=transpose_weights)
+                        if transpose_weights:
+                            T.copy(weights[group, bn * block_n, step * block_k], W_tile)
+                        else:
+                            T.copy(weights[group, step * block_k, bn * block_n], W_tile)
+                        T.gemm(X_tile, W_tile, acc, transpose_B=transpose_weights)
             for i, j in T.Parallel(block_m, block_n):
                 if first + i < end:
                     Y[first + i, bn * block_n + j] = acc[i, j]
