@@ -84,6 +84,17 @@ def test_scales_follow_sums(ran, close, shapes, biased):
     assert all(found in (["multiply", "scaled"], ["matmul"]) for found in kernels)
 
 
+@pytest.mark.cpu("its kernels")
+def test_scales_and_a_bias_that_are_copied(ran, close):
+    """Rows of a in two dimensions, whose scales lie the other way round, and every second element of a vector."""
+    a, b = operands(12, 300, 260, True)
+    a = a.reshape(3, 4, 260)
+    for _ in range(4):
+        options = {"scale_a": torch.rand(4, 3).T, "scale_b": torch.rand(600)[::2], "bias": torch.randn(600)[::2]}
+        found = ran(tile_ops.matmul, a, b, out_dtype=torch.float32, **options)
+        close(found, reference.matmul(a, b, **options), reference.TOLERANCES["float32"])
+
+
 @pytest.mark.cpu("its registers")
 @pytest.mark.parametrize("m", [2, 40])
 def test_scales_follow_sums_in_tile_registers(in_registers, ran, close, m):

@@ -237,7 +237,10 @@ def _run(
     slopes_of = None if grad is None else grad.reshape(whole.shape).contiguous()
     _multiply(call, left, right, added, whole, of_a, of_b, slopes_of, repeat)
     if again and "scaled" in call:
-        kept["prepared"] = PreparedScaled.of(call, left, right, (of_a, of_b), _added(call, bias, whole), whole, repeat)
+        copied = added is not bias or _copied(scale_a, of_a) or _copied(scale_b, of_b)
+        added = _added(call, bias, whole)
+        known = None if copied else PreparedScaled.of(call, left, right, (of_a, of_b), added, whole, repeat)
+        kept["prepared"] = known
     elif again:
         kind = PreparedStrips if any(role in call for role in strips.ROLES) else Prepared
         known = None if added is not bias else kind.of(call, left, right, _added(call, bias, whole), whole, repeat)
@@ -316,6 +319,11 @@ def _scales(scale: torch.Tensor | None, scales: str | None, extent: int) -> torc
     if scales == "rows":
         return scale.reshape(-1).expand(extent)
     return scale.reshape(math.prod(scale.shape[:-1]), scale.shape[-1]).contiguous()
+
+
+def _copied(given: torch.Tensor | None, taken: torch.Tensor | None) -> bool:
+    """Whether the kernels take other memory than is given."""
+    return given is not None and taken is not None and given.data_ptr() != taken.data_ptr()
 
 
 def _written_alone(out: torch.Tensor, *operands: torch.Tensor | None) -> bool:

@@ -1,5 +1,6 @@
 """A product on a CPU by blocks that make some rows of C by many columns, tile after tile, of operands where they lie:
-of halves (`tile_ops.gemm_halves`), of float32 by panels (`tile_ops.gemm_panels`)."""
+of halves, and of bytes in tile registers (`tile_ops.gemm_halves`), of float32 and other bytes by panels
+(`tile_ops.gemm_panels`)."""
 
 from __future__ import annotations
 

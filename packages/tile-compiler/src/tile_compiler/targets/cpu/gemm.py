@@ -17,8 +17,8 @@
 Of operands of one type and no groups, tiles of tensors are read in place, and written (`in_place`), as far as they are inside;
 a transposed B is turned into panels from there, one that many rows meet (`PACKED_ROWS`) is packed by the first of them. Of
 bfloat16 in pairs or in tile registers A and B may lie in tensors, beside a C on chip; in pairs C, too, of bfloat16 as well: its
-sums are rounded as they are stored. The lines of C that a kernel will need, and those that the next round of the loop around
-reads of A and B, are fetched while it multiplies.
+sums are rounded as they are stored. Of bytes in quads B and C may, beside an A on chip, and in tile registers A and B. The lines
+of C that a kernel will need, and those that the next round of the loop around reads of A and B, are fetched while it multiplies.
 
 C of another type than the accumulator is converted before and rounded after, once per call. The kernels for the first two
 are in `tile_kernels.py` (the loops around them in `gemm_tiles.py` and `gemm_tiles_in_place.py`), the others in
