@@ -14,8 +14,9 @@ from tile_ops.gemm.problem import GemmProblem
 from tile_ops.kernel import Target
 
 QUADS, AMX, AVX2 = (Target("cpu", f"x86-64-v{level}") for level in ("4+bf16+vnni", "4+bf16+vnni+amx", "3"))
-SHAPES = [(1, 700, 300), (3, 700, 300), (4, 257, 513), (7, 300, 260), (9, 130, 513), (16, 300, 1025), (37, 300, 513)]
-SHAPES += [(130, 257, 160), (300, 130, 1500), (600, 300, 65), (20, 1, 70), (9, 40, 1)]
+SHAPES = [(1, 700, 300), (4, 257, 513), (7, 300, 260), (37, 300, 513), (130, 257, 160)]
+MORE = [(3, 700, 300), (9, 130, 513), (16, 300, 1025), (300, 130, 1500), (600, 300, 65), (20, 1, 70), (9, 40, 1)]
+SHAPES += [pytest.param(*shape, marks=pytest.mark.full) for shape in MORE]
 
 
 def operands(m, n, k, turned):
@@ -65,7 +66,7 @@ def test_several_matrices(ran, turned):
 
 @pytest.mark.cpu("its kernels")
 @pytest.mark.parametrize("biased", [False, True])
-@pytest.mark.parametrize("shapes", [((), ()), ((), (300,)), ((7, 1), (300,))])
+@pytest.mark.parametrize("shapes", [((), (300,)), ((7, 1), (300,))])
 def test_scales_follow_sums(ran, close, shapes, biased):
     """Calls that come again find other scales, of one number and of rows."""
     a, b = operands(7, 300, 260, True)

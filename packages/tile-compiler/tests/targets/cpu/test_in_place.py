@@ -255,11 +255,11 @@ def of_rows_on_chip(types: tuple[str, str], turn_b: bool, clear: str, tile: tupl
     return main
 
 
-@pytest.mark.parametrize("clear", ["step", "never"])
-@pytest.mark.parametrize("tile", [(20, 40, 48), (17, 32, 130)])
+@pytest.mark.parametrize("clear", ["step", pytest.param("never", marks=pytest.mark.full)])
+@pytest.mark.parametrize("tile", [(20, 40, 48), pytest.param((17, 32, 130), marks=pytest.mark.full)])
 @pytest.mark.parametrize("turn_b", [False, True])
 @pytest.mark.parametrize("types", [("int8", "int8"), ("uint8", "uint8"), ("int8", "uint8"), ("uint8", "int8")])
-@pytest.mark.parametrize("level", ["x86-64-v3", PAIRS])
+@pytest.mark.parametrize("level", [pytest.param("x86-64-v3", marks=pytest.mark.full), PAIRS])
 def test_quads_of_bytes_in_tensors(level, types, turn_b, tile, clear):
     """Where an instruction multiplies quads, B is packed from where it lies, with flipped signs if these are A's, and C added to
     where it lies."""
