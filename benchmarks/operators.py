@@ -61,9 +61,10 @@ def cases(device: str, quick: bool = False) -> Iterator[Case]:
     families: tuple[Callable[[str], Iterator[Case]], ...] = (dequant_matmul, dequant_integers)
     families += (flash_attention, matmul, rms_norm)
     if device == "cuda":
+        from float32 import alone
         from linear_attention import linear_gradients
 
-        families += (attention_backward, chunk_scan, chunk_state, mla_decode, norm_gradients, linear_gradients)
+        families += (attention_backward, chunk_scan, chunk_state, mla_decode, norm_gradients, linear_gradients, alone)
     for family in families:
         yield from islice(family(device), 1 if quick else None)
 

@@ -8,7 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 # NVIDIA H200 SXM datasheet, dense.
-PEAK_TFLOPS = {"float16": 989.0, "bfloat16": 989.0, "tf32": 494.0, "int8": 1979.0, "float8_e4m3fn": 1979.0}
+PEAK_TFLOPS = {
+    "float16": 989.0,
+    "bfloat16": 989.0,
+    "tf32": 494.0,
+    "float32": 67.0,
+    "int8": 1979.0,
+    "float8_e4m3fn": 1979.0,
+}
 PEAK_GBS = 4800.0
 BYTES = {"float16": 2, "bfloat16": 2, "tf32": 4, "int8": 1, "float8_e4m3fn": 1, "float32": 4, "int32": 4}
 

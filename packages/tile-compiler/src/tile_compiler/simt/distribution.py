@@ -16,6 +16,8 @@ from tilelang.layout import Const, Fragment, IndexExpr, Placeholder, placeholder
 from tilelang.layout.evaluation import linear_index
 from tilelang.layout.fit import expr_of_values
 
+SMALL = 256  # elements of a tile that every thread may hold, iterations that each may repeat
+
 
 @dataclass(frozen=True)
 class Linear:

@@ -17,7 +17,7 @@ from tile_compiler.rewrite import map_kernels
 from tile_compiler.simt.accesses import collect
 from tile_compiler.simt.annotations import settled
 from tile_compiler.simt.context import SimtContext
-from tile_compiler.simt.distribution import Distribution, linear, replicated
+from tile_compiler.simt.distribution import SMALL, Distribution, linear, replicated
 from tile_compiler.simt.errors import LayoutConflict
 from tile_compiler.simt.kernel_layouts import KernelLayouts
 from tile_compiler.simt.layout.equations import Level, Rule, Solution, Unknown
@@ -32,8 +32,6 @@ from tilelang import ops
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of
 from tilelang.layout import make_linear_layout
-
-SMALL = 256  # elements of a tile that every thread may hold
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Take swizzled addresses apart into what a thread computes once and what is constant in an unrolled loop."""
+"""Take swizzled addresses apart into what a thread computes once and what the loops of an operator add to it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tile_compiler.simt.terms import Ints, from_tir, names
 from tilelang.ir import tile_ir
 from tilelang.layout import placeholders
 
-LARGEST = 1 << 16  # iterations of unrolled loops around one access that are looked at
+LARGEST = 1 << 16  # iterations of loops around one access that are looked at
 
 
 def split_addresses(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
@@ -32,7 +32,7 @@ def split_addresses(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
     With swizzle(p) = p ^ (p >> shift & mask), which is linear over XOR: swizzle(p + x) = swizzle(p) ^ swizzle(x) where p
     and x have no bit in common, and swizzle(p + h) = swizzle(p) + h where h is a multiple of the period, the power of
     two above all bits that the swizzle reads. Both are checked over all threads and iterations; a place that cannot be
-    taken apart so stays as it is.
+    taken apart so stays as it is. Loops that are not unrolled count too, where their number of iterations is known.
     """
 
     def rule(kernel: tile_ir.Kernel) -> tile_ir.Kernel:
@@ -96,7 +96,7 @@ class Swizzled:
 
 @dataclass(frozen=True)
 class _Parts:
-    """A place as a sum: of the thread, of the unrolled loops below the period, multiples of the period."""
+    """A place as a sum: of the thread, of the loops below the period, multiples of the period."""
 
     thread: list[Any]
     below: list[Any]
@@ -106,7 +106,7 @@ class _Parts:
 class _Split(Rewriter):
     def __init__(self, threads: dict[Any, Ints]) -> None:
         self.threads = threads
-        self.unrolled: dict[Any, int] = {}
+        self.iterations: dict[Any, int] = {}
         self.binds: list[tir.Bind] | None = None
         self.known: list[tuple[Swizzled, Any]] = []
 
@@ -121,11 +121,11 @@ class _Split(Rewriter):
 
     def loop(self, node: tir.For) -> Any:
         low, size = tile_ir.static(node.min), tile_ir.static(node.extent)
-        if node.kind != tir.ForKind.UNROLLED or low != 0 or size is None:
+        if self.binds is None or low != 0 or size is None:
             return super().loop(node)
-        self.unrolled[node.loop_var] = size
+        self.iterations[node.loop_var] = size
         done = super().loop(node)
-        del self.unrolled[node.loop_var]
+        del self.iterations[node.loop_var]
         return done
 
     def expr(self, node: Any) -> Any:
@@ -153,7 +153,7 @@ class _Split(Rewriter):
         at = self._thread_part(buffer, own)
         if parts.below:
             below = _sum(parts.below)
-            touches = int(np.bitwise_or.reduce(self._unrolled_values(below).ravel())) & (found.mask << found.shift)
+            touches = int(np.bitwise_or.reduce(self._values(below).ravel())) & (found.mask << found.shift)
             at = self._joined(at, own, found.of(below) if touches else below)
         return at + _sum(parts.multiples) if parts.multiples else at
 
@@ -162,7 +162,7 @@ class _Split(Rewriter):
         places = _evaluated(own.place, self.threads)
         assert places is not None
         taken = int(np.bitwise_or.reduce(np.atleast_1d(places ^ ((places >> own.shift) & own.mask))))
-        bits = int(np.bitwise_or.reduce(self._unrolled_values(below).ravel()))
+        bits = int(np.bitwise_or.reduce(self._values(below).ravel()))
         if not bits & taken:
             return at + below
         if not bits & ~taken:
@@ -198,7 +198,7 @@ class _Split(Rewriter):
         if int(thread.min()) < 0:
             return False
         for term in parts.below:
-            values = self._unrolled_values(term)
+            values = self._values(term)
             bits = int(np.bitwise_or.reduce(values.ravel()))
             if values.min() < 0 or values.max() >= period or bits & taken:
                 return False
@@ -212,15 +212,15 @@ class _Split(Rewriter):
                 return True
         if _evaluated(term, self._corners()) is None:
             return False
-        return not (self._unrolled_values(term) % period).any()
+        return not (self._values(term) % period).any()
 
     def _corners(self) -> dict[Any, Ints]:
-        return {var: np.zeros(1, np.int64) for var in self.unrolled}
+        return {var: np.zeros(1, np.int64) for var in self.iterations}
 
-    def _unrolled_values(self, value: Any) -> Ints:
-        """An expression of the unrolled loops' variables over all of their iterations."""
+    def _values(self, value: Any) -> Ints:
+        """An expression of the loops' variables over all of their iterations."""
         used = set(tile_ir.walk(tir.Evaluate(value), ir.Var))
-        extents = {var: size for var, size in self.unrolled.items() if var in used}
+        extents = {var: size for var, size in self.iterations.items() if var in used}
         if np.prod(list(extents.values()), initial=1) > LARGEST:
             return np.array([-1])
         grid = np.indices(list(extents.values())) if extents else np.zeros((0, 1), np.int64)

@@ -114,8 +114,15 @@ PACKED_QUERIES = (16, 32)
 #: two apart has too few places in the first cache. 2 to 4 % with AVX2 (cpu.md); not measured elsewhere.
 PAD = 16
 
-#: float32 takes no tensor core: tiles that fit every GPU's shared memory.
-FLOAT32 = Tiles(256, 32, 32, 0, 128)
+#: float32 takes no tensor core: each thread multiplies alone, in rectangles that larger tiles make larger. Of sm_90a measured on
+#: an H100, kernels, TFLOP/s of 2x16 heads of 64, 80, 96, 128, 256 and 2048 tokens beside torch's: 37 (33), 33 (30), 38 (37), 41
+#: (44), 30 (42); causal 36 (25), -, 35 (31), 38 (38); by 32 x 32 27, -, -, 19, 25 (docs/performance/cuda.md, "Each thread
+#: alone"). By rule elsewhere: one stage, within 99 KiB, on AMD 64.
+FLOAT32: dict[str, tuple[Tiles, ...]] = {
+    "sm_90a": (Tiles(64, 64, 64, 2, 128), Tiles(128, 128, 64, 1, 256), Tiles(256, 64, 32, 1, 256)),
+    "cuda": (Tiles(64, 64, 64, 0, 128), Tiles(128, 64, 32, 0, 128), Tiles(256, 32, 32, 0, 128)),
+    "hip": (Tiles(256, 32, 32, 0, 128),),
+}
 
 
 def plan(problem: AttentionProblem, target: Target) -> Plan:
@@ -216,10 +223,9 @@ def plan_packed(problem: PackedProblem, target: Target) -> Plan:
 
 def choose(dim: int, dim_v: int, dtype: str, target: Target) -> tuple[Tiles, str]:
     """The table's row for the head dimensions of keys and values, and the row's name."""
-    if dtype == "float32" and target.kind != "cpu":
-        return FLOAT32, "rule: FLOAT32 in attention/configs.py"
-    key = target.arch if target.arch in TABLE else target.kind
-    tiles = next(row for row in TABLE[key] if dim <= row.up_to and dim_v <= (row.values or row.up_to))
+    table = FLOAT32 if dtype == "float32" and target.kind != "cpu" else TABLE
+    key = target.arch if target.arch in table else target.kind
+    tiles = next(row for row in table[key] if dim <= row.up_to and dim_v <= (row.values or row.up_to))
     return tiles, f"table: {key}, head dimension up to {tiles.up_to}, attention/configs.py"
 
 

@@ -50,6 +50,13 @@ TILES = {
     ("sm_90a", "64x80"): _hopper(64, 80),
     ("sm_90a", "small"): _hopper(64, 64),
     ("sm_90a", "64x32"): _hopper(64, 32),
+    # Where each thread multiplies alone: float32 that is not rounded to tf32.
+    ("sm_90a", "alone 128x256"): Tiles(128, 256, 128, 4, 256, 8),
+    ("sm_90a", "alone 64x256"): Tiles(64, 256, 128, 4, 256, 8),
+    ("sm_90a", "alone 128x128"): Tiles(128, 128, 128, 3, 128, 8),
+    ("sm_90a", "alone 128x64"): Tiles(128, 64, 128, 4, 128, 8),
+    ("sm_90a", "alone 64x64"): Tiles(64, 64, 128, 4, 128, 8),
+    ("sm_90a", "alone 32x128"): Tiles(32, 128, 128, 4, 128, 8),
     ("cuda", "large"): Tiles(128, 128, 64, 3, 128, 8),
     ("cuda", "small"): Tiles(64, 64, 64, 3, 128, 0),
     ("hip", "large"): Tiles(128, 128, 64, 2, 256, 8),
@@ -85,6 +92,28 @@ RATES = {
     ("hip", "small"): Rates(0.08, 5.0, 304),
     ("hip", "thin"): Rates(0.09, 5.0, 304),
 }
+#: Of sm_90a where each thread multiplies alone, by (a transposed, b transposed), measured on an H100 as kernels: eight shapes
+#: by eleven tiles (docs/performance/cuda.md, "Each thread alone"). Of small tiles several share a multiprocessor, which is busy
+#: with one, too: as if one after the other.
+ALONE: dict[tuple[bool, bool], dict[str, Rates]] = {
+    (False, False): {
+        "alone 128x256": Rates(5.30, 7.5, 132, 3e6),
+        "alone 128x128": Rates(2.94, 7.0, 132, 3e6),
+        "alone 64x64": Rates(0.76, 3.0, 132, 3e6),
+    },
+    (False, True): {
+        "alone 128x256": Rates(5.72, 8.0, 132, 3e6),
+        "alone 64x256": Rates(2.80, 5.0, 132, 3e6),
+        "alone 128x128": Rates(3.06, 5.0, 132, 3e6),
+        "alone 64x64": Rates(0.75, 3.0, 132, 3e6),
+    },
+    (True, False): {
+        "alone 128x256": Rates(5.48, 7.7, 132, 3e6),
+        "alone 128x64": Rates(1.41, 4.0, 132, 3e6),
+        "alone 32x128": Rates(0.75, 3.0, 132, 3e6),
+    },
+}
+ALONE[True, True] = ALONE[True, False]
 #: Waves from which on blocks stay: the loads of a tile begin under the stores of the one before. Measured, of the time of
 #: a block for each tile: 0.89 to 0.98 for large ones from 1.8 waves on, 0.95 to 0.985 for 256 x 160.
 STAYING = 1
@@ -220,8 +249,8 @@ def _panel_kernels(problem: GemmProblem, chosen: panels.Tile) -> dict[str, Kerne
 
 def _by_model(problem: GemmProblem, target: Target) -> Plan:
     """The tiles, and for plain products of one matrix their parts along k, that take least time by the model."""
-    known = {size: rates for (arch, size), rates in RATES.items() if arch == _row(target)}
-    large = _suits(problem, target, "large")
+    known = _rates(problem, target)
+    large = "large" in known and _suits(problem, target, "large")
     long = large and _count(problem, _tiles(target, "large")) >= LONG * known["large"].slots
     found: dict[str, Division] = {}
     cut: dict[str, Division] = {}  # of blocks that stay
@@ -285,12 +314,24 @@ def _row(target: Target) -> str:
     return target.arch if (target.arch, "large") in TILES else target.kind
 
 
+def _rates(problem: GemmProblem, target: Target) -> dict[str, Rates]:
+    """The tiles that there are for such a product."""
+    if _alone(problem, target):
+        return ALONE[problem.transpose_a, problem.transpose_b]
+    return {size: rates for (arch, size), rates in RATES.items() if arch == _row(target)}
+
+
+def _alone(problem: GemmProblem, target: Target) -> bool:
+    """Whether no matrix instruction of a chip with tiles for that takes the operands."""
+    return target.arch == "sm_90a" and problem.dtype == "float32" and not problem.tf32
+
+
 def _suits(problem: GemmProblem, target: Target, size: str) -> bool:
     """Whether a GPU's tile is for these types, and rows of B's are whole units of bulk copies: 128 bytes, of a B that is read
     row by row any number."""
     if problem.gradient and size not in _slopes(problem, target):
         return False
-    if size in ("large", "small", "thin") or problem.gradient:
+    if size in ("large", "small", "thin") or size.startswith("alone") or problem.gradient:
         return True
     itemsize = ITEMSIZE[problem.dtype]
     return itemsize <= 2 and (problem.transpose_b or _tiles(target, size).block_n * itemsize % 128 == 0)
@@ -301,7 +342,7 @@ def _slopes(problem: GemmProblem, target: Target) -> tuple[str, ...]:
     4 bytes are too many, and where no matrix instruction makes the sums, each row of a thread has an address too."""
     if target.kind != "cuda" or ITEMSIZE[problem.out_dtype] <= 2:
         return SLOPES_BY_ROWS if target.arch == "sm_90a" and not problem.transpose_b else SLOPES
-    return SLOPES[1:] if problem.tf32 else ("small",)
+    return SLOPES[1:] if problem.tf32 else ("small", "alone 64x64", "alone 32x128")
 
 
 def _stays(problem: GemmProblem, target: Target, size: str) -> bool:
@@ -358,7 +399,7 @@ def _shipped(problem: GemmProblem, target: Target) -> Iterator[KernelSpec]:
         yield from _few_rows(replace(problem, m=m, n=n, k=k), target).values()
     for tiles in all_tiles_of_a_cpu(target, problem.transpose_b) if target.kind == "cpu" else ():
         yield _spec(problem, target, tiles)
-    for size in _sizes(target):
+    for size in _rates(problem, target):
         tiles = _tiles(target, size)
         if _suits(problem, target, size):
             yield _spec(problem, target, tiles)
@@ -375,13 +416,9 @@ def _shipped_slopes(problem: GemmProblem, target: Target) -> Iterator[KernelSpec
     """Those for gradients of activations."""
     for tiles in all_tiles_of_a_cpu(target, problem.transpose_b, gradient=True) if target.kind == "cpu" else ():
         yield _spec(problem, target, tiles)
-    for size in _sizes(target):
+    for size in _rates(problem, target):
         if _suits(problem, target, size):
             yield _spec(problem, target, _tiles(target, size))
-
-
-def _sizes(target: Target) -> list[str]:
-    return [size for name, size in RATES if name == _row(target)]
 
 
 def _tiles(target: Target, size: str) -> Tiles:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
+import numpy as np
 from tvm import tirx as tir
 
 from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.simt.context import SimtContext
-from tile_compiler.simt.distribution import Distribution, linear
+from tile_compiler.simt.distribution import Distribution, linear, of_fragment
 from tile_compiler.simt.layout.equations import Level, Rule, Unknown, Value
 from tile_compiler.simt.operators.choose_instruction import Choice, choose_instruction
 from tile_compiler.simt.operators.copy import move
@@ -21,7 +23,7 @@ from tile_compiler.simt.operators.wgmma.shared_matrix import operand_layout
 from tile_compiler.simt.operators.wgmma.tiling import WarpgroupTiling
 from tile_compiler.tileops.site import element_type
 from tilelang.ir import tile_ir
-from tilelang.layout import Layout, make_swizzled_layout
+from tilelang.layout import Fragment, Layout, make_swizzled_layout, placeholders
 from tilelang.ops import Gemm
 
 
@@ -73,7 +75,10 @@ class GemmRule(Rule):
     """strict: C, and A and B in registers, as the instruction wants them; shared operands swizzled.
 
     Warpgroups give way to waves where a shared operand has a layout that no descriptor describes (a user's, that of a
-    view, or of memory that a function of the user gets). Without an instruction C is free and shared operands stay row-major.
+    view, or of memory that a function of the user gets).
+
+    free: without an instruction, C in rectangles of a thread each (`rectangles`), and shared operands stored along k
+    swizzled, as neighbouring threads read neighbouring rows of them.
     """
 
     op: Gemm
@@ -111,9 +116,16 @@ class GemmRule(Rule):
                     if shape is None:
                         raise UnsupportedOnTarget(f"{region.source.name} has no constant shape", at=self.span)
                     yield unknown, self._operand_layout(region, shape, k_last)
-        elif level == Level.FREE and self.c not in known:
-            vector = 4 if self.op.n % 4 == 0 and self.op.m * self.op.n >= 4 * self.threads else 1
-            yield self.c, linear((self.op.m, self.op.n), self.threads, vector)
+        elif level == Level.FREE and self.choice.tiles is None:
+            if self.c not in known:
+                fragments = [value for unknown, value in known.items() if unknown.key is not None]  # no loops
+                yield self.c, rectangles(self.op, self.threads, fragments)
+            for region, unknown, k_last in (
+                (self.op.a, self.a, not self.op.transpose_a),
+                (self.op.b, self.b, self.op.transpose_b),
+            ):
+                if k_last and is_shared(region.source) and unknown not in known:
+                    yield unknown, make_swizzled_layout(unknown.shape, dtype=element_type(region), allow_pad=False)
 
     def _operand_layout(self, region: Any, shape: tuple[int, ...], k_last: bool) -> Layout:
         tiles, dtype = self.choice.tiles, element_type(region)
@@ -140,6 +152,44 @@ class GemmRule(Rule):
                 name = self.choice.tiles.label if self.choice.tiles else "the product"
                 return unknown, f"{demand.describe()} for {name}"
         return None
+
+
+def rectangles(op: Gemm, threads: int, others: Iterable[Value] = ()) -> Distribution:
+    """C where each thread works alone: rows and columns for each thread, as close to a square as the tile has them, so that
+    an element of A or B serves many products; but first with the rows of each thread that it has of `others`, so that what
+    belongs to a row (a maximum, a sum) is where both tiles want it.
+
+    Memory decides which rows and columns. Where an operand has k last, neighbours of a thread are rows (columns) that lie
+    apart: the vectors along k that neighbouring threads read are in different banks by a swizzle. Else they come in fours,
+    one vector, or in twos where the tile asks for that. Threads that share rows are of one wave, for reductions along a row.
+    Coalesced where the tile has no such rectangles.
+    """
+    m, n = op.m, op.n
+    held = [
+        v for v in others if isinstance(v, Distribution) and len(v.shape) == 2 and v.shape[0] == m and v.replicas == 1
+    ]
+    widths = [(1,) if k_last else (4, 2, 1) for k_last in (not op.transpose_a, op.transpose_b)]
+    found = []
+    for across, of_rows, of_columns in product((1, 2, 4, 8, 16, 32), *widths):
+        down = threads // across
+        if threads % across or m % (down * of_rows) or n % (across * of_columns):
+            continue
+        rows, columns = m // down, n // across
+        loads = rows / (of_rows if op.transpose_a else 4) + columns / (4 if op.transpose_b else of_columns)
+        owners = np.arange(m)[:, None] // of_rows % down
+        alike = sum(bool((v.thread_of[0] // across == owners).all()) for v in held)
+        found.append((-alike, rows + columns + loads, -across, of_rows, of_columns))
+    if not found:
+        vector = 4 if n % 4 == 0 and m * n >= 4 * threads else 1
+        return linear((m, n), threads, vector)
+    *_, across, of_rows, of_columns = min(found)
+    across = -across
+    down, columns = threads // across, n // across
+    i, j = placeholders(2)
+    thread = i // of_rows % down * across + j // of_columns % across
+    row = i // (down * of_rows) * of_rows + i % of_rows
+    column = j // (across * of_columns) * of_columns + j % of_columns
+    return of_fragment(Fragment.from_exprs((m, n), thread, row * columns + column, 1, threads), threads)
 
 
 def gemm_rule(op: Gemm, span: Any, unknown: Any, threads: int, ctx: SimtContext) -> GemmRule:

@@ -12,6 +12,7 @@ import numpy as np
 
 from tile_compiler.simt.accesses import FragmentAccess, NestAccesses
 from tile_compiler.simt.distribution import (
+    SMALL,
     Distribution,
     linear,
     permutation,
@@ -155,9 +156,17 @@ class NestRule(Rule):
         return self._best(choices, known) or coalesced
 
     def _best(self, choices: list[Distribution], known: Mapping[Unknown, Value]) -> Distribution | None:
-        """The first that all fragments allow, preferably without registers that are indexed at run time."""
-        found = next((c for c in choices if self._suits(c, known)), None)
-        return found or next((c for c in choices if self._suits(c, known, indexed=True)), None)
+        """The first that all fragments allow, preferably without registers that are indexed at run time; but rather with them
+        than with many iterations that each thread repeats."""
+        shared_out = [c for c in choices if c.replicas == 1 or c.steps <= SMALL]
+        found = (
+            c
+            for some in (shared_out, choices)
+            for indexed in (False, True)
+            for c in some
+            if self._suits(c, known, indexed)
+        )
+        return next(found, None)
 
     def _suits(self, loop: Distribution, known: Mapping[Unknown, Value], indexed: bool = False) -> bool:
         return all(self._clash(n, loop, known, indexed) is None for n in range(len(self.accesses.fragments)))
