@@ -10,6 +10,7 @@ import torch
 
 from tile_ops.dtypes import SHIPPED_DTYPES
 from tile_ops.kernel import KernelSpec, Target
+from tile_ops.kernel.spec import Scalar
 from tile_ops.operator import Plan
 
 from .problem import UNLIMITED, AttentionProblem, PackedProblem
@@ -244,6 +245,15 @@ def forward(call: AttentionProblem, tiles: Tiles, target: Target, function: str 
     return _spec(function, call, tiles, target.kind, **more)
 
 
+def _options(call: AttentionProblem, kind: str) -> dict[str, Scalar] | None:
+    """Blocks that stay by the compiler's choice are as fast in float32 (37.2 and 37.2, 40.8 and 40.6 TFLOP/s of an H100), and
+    compile for ten times as long, as their walk over tiles is checked."""
+    if kind == "cpu":
+        return None
+    leaving: dict[str, Scalar] = {"tl.disable_staying_blocks": True} if call.dtype == "float32" else {}
+    return {"tl.enable_fast_math": True, **leaving}
+
+
 def staying(call: AttentionProblem, tiles: Tiles, row: Staying) -> KernelSpec:
     return _spec("forward_staying", call, tiles, "cuda", lag=row.lag, blocks=row.blocks)
 
@@ -252,7 +262,7 @@ def _spec(function: str, call: AttentionProblem, tiles: Tiles, kind: str, **more
     return KernelSpec.of(
         "attention",
         function,
-        {"tl.enable_fast_math": True} if kind != "cpu" else None,
+        _options(call, kind),
         dtype=call.dtype,
         dim=call.dim,
         dim_v=call.dim_v,

@@ -93,24 +93,24 @@ RATES = {
     ("hip", "thin"): Rates(0.09, 5.0, 304),
 }
 #: Of sm_90a where each thread multiplies alone, by (a transposed, b transposed), measured on an H100 as kernels: eight shapes
-#: by eleven tiles (docs/performance/cuda.md, "Each thread alone"). Of small tiles several share a multiprocessor, which is busy
-#: with one, too: as if one after the other.
+#: by eleven tiles (docs/performance/cuda.md, "Each thread alone"). Of small tiles two share a multiprocessor; a third brings
+#: little.
 ALONE: dict[tuple[bool, bool], dict[str, Rates]] = {
     (False, False): {
         "alone 128x256": Rates(5.30, 7.5, 132, 3e6),
         "alone 128x128": Rates(2.94, 7.0, 132, 3e6),
-        "alone 64x64": Rates(0.76, 3.0, 132, 3e6),
+        "alone 64x64": Rates(1.63, 5.0, 264, 3e6),
     },
     (False, True): {
         "alone 128x256": Rates(5.72, 8.0, 132, 3e6),
         "alone 64x256": Rates(2.80, 5.0, 132, 3e6),
         "alone 128x128": Rates(3.06, 5.0, 132, 3e6),
-        "alone 64x64": Rates(0.75, 3.0, 132, 3e6),
+        "alone 64x64": Rates(1.61, 5.0, 264, 3e6),
     },
     (True, False): {
         "alone 128x256": Rates(5.48, 7.7, 132, 3e6),
-        "alone 128x64": Rates(1.41, 4.0, 132, 3e6),
-        "alone 32x128": Rates(0.75, 3.0, 132, 3e6),
+        "alone 128x64": Rates(2.85, 5.0, 264, 3e6),
+        "alone 32x128": Rates(1.53, 4.0, 264, 3e6),
     },
 }
 ALONE[True, True] = ALONE[True, False]

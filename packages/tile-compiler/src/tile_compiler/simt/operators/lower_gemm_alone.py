@@ -31,6 +31,9 @@ VECTOR_BITS = 128
 NEIGHBOURS = 4  # elements of a vector at most
 UNROLLED = 1024  # products of a thread between two branches: 16 KB of instructions
 
+#: Adds to a register of C the product of what (array, place) of A and of B hold: one element, or `dot.k` of them.
+Add = Callable[[Any, tuple[Any, Any], tuple[Any, Any]], Any]
+
 
 def multiply_add(op: Gemm, low: Lowering) -> Any:
     """Each thread: `for k: for its elements (i, j): sum += A[i, k] * B[k, j]`."""
@@ -170,10 +173,6 @@ class _Operand:
         at = (place, k) if self.k_last else (k, place)
         region = self.region.region
         return [*(r.min for r in region[:-2]), *(r.min + x for r, x in zip(region[-2:], at))]
-
-
-#: Adds to a register of C the product of what (array, place) of A and of B hold: one element, or `dot.k` of them.
-Add = Callable[[Any, tuple[Any, Any], tuple[Any, Any]], Any]
 
 
 class _Products:
