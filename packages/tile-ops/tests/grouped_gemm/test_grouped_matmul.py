@@ -11,7 +11,8 @@ import tile_compiler
 import tile_ops
 import tilelang
 from tile_ops.errors import WrongDtype, WrongShape
-from tile_ops.grouped_gemm import reference
+from tile_ops.grouped_gemm import configs, reference
+from tile_ops.grouped_gemm.api import GROUPED_MATMUL
 from tile_ops.grouped_gemm.configs import plan, shipped
 from tile_ops.grouped_gemm.kernels import product
 from tile_ops.grouped_gemm.problem import GroupedProblem
@@ -51,7 +52,9 @@ def test_large_tiles_of_hopper(run_as, ran, close):
 def test_sizes(ran, close, sizes):
     x, weights = operands(200, len(sizes), 40, 24)
     sizes = torch.tensor(sizes, dtype=torch.int32)
-    found = ran(tile_ops.grouped_matmul, x, weights, sizes)
+    # Where a CPU multiplies each group by itself, none is nothing to do.
+    call = ran if sizes.any() else lambda function, *args: function(*args)
+    found = call(tile_ops.grouped_matmul, x, weights, sizes)
     close(found, reference.grouped_matmul(x, weights, sizes), reference.TOLERANCES["float32"])
 
 
@@ -93,7 +96,7 @@ def test_copied_tiles_of_a_cpu_are_as_high_as_a_group_on_average(average, transp
 def test_weights_are_read_where_they_lie(level, dtype, transposed, heights):
     target = Target("cpu", f"x86-64-v4{level}")
     for average, height in heights.items():
-        problem = GroupedProblem(8 * average, 8, 512, 512, dtype, dtype, "int32", transposed)
+        problem = GroupedProblem(8 * average, 8, 64, 80, dtype, dtype, "int32", transposed)
         kernels = dict(plan(problem, target).kernels)
         arguments = dict(kernels["product"].arguments)
         assert arguments["block_m"] == height
@@ -101,6 +104,34 @@ def test_weights_are_read_where_they_lie(level, dtype, transposed, heights):
         text = tile_compiler.lower(product(**arguments), tilelang.target.Target("cpu", target.arch)).trace.text()
         assert "weights_tile" not in text
         assert ("X_tile" in text) == (arguments["copies"] == "rows")
+
+
+@pytest.mark.cpu("its products")
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, pytest.param(torch.float16, marks=pytest.mark.full)])
+@pytest.mark.parametrize("out_dtype", [None, pytest.param(torch.float32, marks=pytest.mark.full)])
+def test_groups_with_much_to_do_are_products_of_their_own(ran, close, monkeypatch, dtype, transposed, out_dtype):
+    """By the kernels for the average number of rows, whatever a group has: no row, one, most of them; twice, as others come."""
+    monkeypatch.setattr(configs, "WORK", 2**20)
+    GROUPED_MATMUL.plan.cache_clear()
+    x, weights = (part.to(dtype) for part in operands(40 * 5, 5, 278, 520))  # of no other test: plans are kept
+    weights = weights.mT.contiguous().mT if transposed else weights
+    for sizes in ([150, 0, 1, 7, 40], [3, 30, 0, 100, 11]):
+        sizes = torch.tensor(sizes)
+        found = ran(tile_ops.grouped_matmul, x, weights, sizes, out_dtype=out_dtype)
+        tolerance = reference.TOLERANCES[str(dtype).removeprefix("torch.")]
+        close(found, reference.grouped_matmul(x, weights, sizes).to(found.dtype), tolerance)
+    roles = [kernel.role for kernel in tile_ops.explain(tile_ops.grouped_matmul, x, weights, sizes).kernels]
+    assert "schedule" not in roles
+
+
+@pytest.mark.cpu("its products")
+def test_a_row_has_nothing_to_do_with_its_groups_size():
+    """Equal bits for equal rows, tokens and weights, in a group of 90 rows and of 10."""
+    x, weights = operands(100, 2, 1024, 768)
+    weights[1] = weights[0]
+    first, second = (tile_ops.grouped_matmul(x, weights, torch.tensor(sizes)) for sizes in ([90, 10], [10, 90]))
+    assert torch.equal(first, second)
 
 
 def test_more_groups_than_are_read_at_once(ran, close):

@@ -228,14 +228,14 @@ def _run(
     added = None if bias is None else bias.contiguous()
     if call.target.kind == "cuda" and pays(problem) and not has_whole_rows(left, right, whole):
         rows = Padded.of(problem, left, right, added, whole)
-        _multiply(call, rows.a, rows.b, rows.bias, rows.c)
+        multiply(call, rows.a, rows.b, rows.bias, rows.c)
         if rows.c is not whole:
             whole.copy_(rows.c[:, : problem.m, : problem.n])
         return out
     of_a = _scales(scale_a, problem.scales, problem.m)
     of_b = _scales(scale_b, problem.scales, problem.n)
     slopes_of = None if grad is None else grad.reshape(whole.shape).contiguous()
-    _multiply(call, left, right, added, whole, of_a, of_b, slopes_of, repeat)
+    multiply(call, left, right, added, whole, of_a, of_b, slopes_of, repeat)
     if again and "scaled" in call:
         copied = added is not bias or _copied(scale_a, of_a) or _copied(scale_b, of_b)
         added = _added(call, bias, whole)
@@ -248,7 +248,7 @@ def _run(
     return out
 
 
-def _multiply(
+def multiply(
     call: Call[GemmProblem],
     a: torch.Tensor,
     b: torch.Tensor,

@@ -6,12 +6,14 @@ import torch
 
 from tile_ops.again import offer
 from tile_ops.autocast import floats
+from tile_ops.gemm.api import MATMUL, multiply
 from tile_ops.gemm.operands import in_place
+from tile_ops.gemm.problem import GemmProblem
 from tile_ops.kernel import target_of
-from tile_ops.operator import Operator
+from tile_ops.operator import Call, Operator
 from tile_ops.registration import operation
 
-from .configs import plan
+from .configs import of_one, plan
 from .problem import GroupedProblem
 
 GROUPED_MATMUL = Operator(
@@ -36,7 +38,7 @@ def grouped_matmul(
 
     Weights are read in place, also transposed ones: weights.mT of (groups, n, k). Products are summed in float32 and
     rounded once. Equal calls give equal bits; a row's result depends on that row and its group's weight alone, as long as
-    the number of tokens chooses the same tiles. x and weights have gradients. Raises WrongShape, WrongDtype, WrongDevice.
+    the number of tokens chooses the same kernels. x and weights have gradients. Raises WrongShape, WrongDtype, WrongDevice.
 
     Source: Gale et al., MegaBlocks, 2022: products of groups of any size.
     """
@@ -54,6 +56,8 @@ def grouped_operation(
         return out
     if not problem.groups or not problem.k:
         return out.zero_()
+    if "schedule" not in call:
+        return _each_group(call, x, weights, group_sizes, out)
     # Each group, and the rows behind the last, fill all of their tiles but one.
     count = problem.tokens // call.numbers["block_m"] + problem.groups + 1
     slots = torch.empty((count, 3), dtype=torch.int32, device=x.device)
@@ -64,6 +68,23 @@ def grouped_operation(
         offer(out, temporary=(slots,))
     else:
         call["product"](rows, matrices, slots, out)
+    return out
+
+
+def _each_group(
+    call: Call[GroupedProblem], x: torch.Tensor, weights: torch.Tensor, group_sizes: torch.Tensor, out: torch.Tensor
+) -> torch.Tensor:
+    """On a CPU: the product of each group as `matmul` makes it, all by the kernels for the average number of rows."""
+    product: Call[GemmProblem] = call.kept.get("product") or Call(MATMUL, of_one(call.problem), call.target)
+    call.kept["product"] = product
+    rows, matrices = x if x.stride(1) == 1 else x.contiguous(), in_place(weights)[0]
+    first = 0
+    for group, size in enumerate(group_sizes.tolist()):
+        end = min(first + max(size, 0), call.problem.tokens)
+        if end > first:
+            multiply(product, rows[None, first:end], matrices[group : group + 1], None, out[None, first:end])
+        first = end
+    out[first:].zero_()
     return out
 
 

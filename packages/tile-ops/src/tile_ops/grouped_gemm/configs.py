@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
+from tile_ops.gemm import configs as gemm
+from tile_ops.gemm.problem import GemmProblem
 from tile_ops.gemm.tiles import ITEMSIZE, Tiles
 from tile_ops.kernel import KernelSpec, Target
 from tile_ops.kernel.spec import Scalar
@@ -28,12 +30,25 @@ MANY = 64
 CPU_HEIGHTS = (4, 8, 16, 32, 64, 128)
 
 
+#: Rows and multiplications that a group has on average on a CPU, from which on each is a product as `matmul` makes it, by the
+#: kernels for so many rows. As calls on one thread, of the speed of torch's products one after the other (by the best list of
+#: tiles): EPYC with AVX-512, 512x1024x1024 of 8 experts, and with sizes at random, bfloat16 1.20, 1.18 (1.05, 1.08), T 1.17, 1.11
+#: (1.11, 1.15), float32 2.16, 2.12 (2.03, 1.85), T 1.84, 1.88 (1.90, 1.91); 2048x512x512 of 4 bfloat16 1.00, 1.06 (0.94, 1.00),
+#: float32 2.16, 2.19 (2.20, 2.19), T 2.17, 2.14 (2.11, 2.01). Xeon with AMX 1.05, 1.07 (0.89, 0.86), T 1.10, 1.01 (0.83, 0.79),
+#: float32 0.95, 1.20 (0.85, 0.71), T 1.03, 0.97 (0.78, 0.72); 0.91 (0.96, 0.88), T 0.98, 0.94 (0.99, 0.92), float32 T 1.03
+#: (0.87). Of less a list is better, as a group costs 10 us: 4096x512x512 of 64 float32 T 1.89 (2.17), 320x256x256 of 8 1.49
+#: (2.32), 320x64x64 0.56 (2.23); with 4 rows float32 T 2.16, Xeon 1.11 (3.20, 2.23), bfloat16 T 1.49, 1.18 (2.31, 1.54).
+EACH, WORK = 33, 2**25
+#: More rows than any group has.
+MOST = 2**31
+
+
 @dataclass(frozen=True)
 class InPlace:
-    """Tiles of a CPU's product that reads weights where they lie, for groups of up to `rows` rows on average (None: more);
-    `copies` as the kernel has it."""
+    """Tiles of a CPU's product that reads weights where they lie, for groups of so many `rows` on average; `copies` as the
+    kernel has it."""
 
-    rows: int | None
+    rows: range
     block_m: int
     block_n: int
     block_k: int
@@ -43,33 +58,47 @@ class InPlace:
         return Tiles(self.block_m, self.block_n, self.block_k * itemsize, 0, 128, 0)
 
 
-#: By instructions, type and whether weights are transposed. As calls on one thread, of the speed of torch's products one after
-#: the other (by copied tiles): EPYC with AVX-512 512x1024x1024 of 8 experts float32 1.90 (1.46), T 1.97 (1.31), bfloat16 1.23
-#: (0.99), T 1.23 (0.73); 64x512x2048 of 16 1.81 (1.13), T 2.70 (1.32), bfloat16 - (1.30), T 1.91 (0.57); 2048x512x512 of 4 2.15
-#: (1.86), T 2.10 (1.83), bfloat16 1.04 (0.90), T 0.97 (0.89). Xeon with AMX, one run, float32 T 0.83 (0.67), 1.95 (1.05), 0.96
-#: (0.84), row-major 2048x512x512 0.97 (0.84), 512x1024x1024 no better than 0.73; bfloat16 1.02 (0.78 to 1.09), T 1.07 (0.88);
-#: 1.19 (0.91), T 1.38 (0.61); 0.92 (0.65), T 0.88 (0.62).
+#: By instructions, type and whether weights are transposed. As above, by copied tiles in brackets: EPYC with AVX-512 64x512x2048
+#: of 16 experts float32 1.81 (1.13), T 2.70 (1.32), bfloat16 - (1.30), T 1.91 (0.57). Xeon with AMX float32 T 1.95 (1.05),
+#: bfloat16 1.19 (0.91), T 1.38 (0.61).
 IN_PLACE: dict[tuple[str, str, bool], tuple[InPlace, ...]] = {
-    ("avx512", "float32", False): (InPlace(8, 4, 64, 512, "rows"), InPlace(None, 32, 64, 256, "none")),
-    ("avx512", "float32", True): (InPlace(4, 4, 64, 512, "rows"), InPlace(None, 8, 256, 512, "rows")),
-    ("bf16", "bfloat16", False): (InPlace(128, 32, 64, 256, "none"), InPlace(None, 64, 128, 512, "none")),
-    ("bf16", "bfloat16", True): (
-        InPlace(4, 4, 64, 1024, "rows"),
-        InPlace(128, 8, 256, 1024, "rows"),
-        InPlace(None, 64, 128, 512, "none"),
+    ("avx512", "float32", False): (
+        InPlace(range(1, 9), 4, 64, 512, "rows"),
+        InPlace(range(9, MOST), 32, 64, 256, "none"),
     ),
-    ("amx", "float32", False): (InPlace(None, 32, 64, 256, "none"),),
-    ("amx", "float32", True): (InPlace(None, 8, 256, 512, "rows"),),
-    ("amx", "bfloat16", False): (InPlace(16, 16, 64, 1024, "none"), InPlace(None, 128, 128, 1024, "none")),
-    ("amx", "bfloat16", True): (InPlace(16, 16, 64, 1024, "none"), InPlace(None, 128, 128, 1024, "none")),
+    ("avx512", "float32", True): (
+        InPlace(range(1, 5), 4, 64, 512, "rows"),
+        InPlace(range(5, MOST), 8, 256, 512, "rows"),
+    ),
+    ("bf16", "bfloat16", False): (
+        InPlace(range(9, 129), 32, 64, 256, "none"),
+        InPlace(range(129, MOST), 64, 128, 512, "none"),
+    ),
+    ("bf16", "bfloat16", True): (
+        InPlace(range(1, 5), 4, 64, 1024, "rows"),
+        InPlace(range(5, 129), 8, 256, 1024, "rows"),
+        InPlace(range(129, MOST), 64, 128, 512, "none"),
+    ),
+    ("amx", "float32", False): (InPlace(range(256, MOST), 32, 64, 256, "none"),),
+    ("amx", "float32", True): (InPlace(range(1, MOST), 8, 256, 512, "rows"),),
+    ("amx", "bfloat16", False): (
+        InPlace(range(1, 17), 16, 64, 1024, "none"),
+        InPlace(range(17, MOST), 128, 128, 1024, "none"),
+    ),
+    ("amx", "bfloat16", True): (
+        InPlace(range(1, 17), 16, 64, 1024, "none"),
+        InPlace(range(17, MOST), 128, 128, 1024, "none"),
+    ),
 }
-#: Rows on average from which on they are better, where it is not 1.
-LEAST = {("bf16", "bfloat16", False): 9, ("amx", "float32", False): 256}
 
 
 def plan(problem: GroupedProblem, target: Target) -> Plan:
-    """A list of tiles made on the device, then one block for each. Tiles are large where groups have many rows."""
-    average = -(-problem.tokens // max(1, problem.groups))
+    """A list of tiles made on the device, then one block for each; tiles are large where groups have many rows. On a CPU groups
+    with much to do are products of their own."""
+    average = problem.average
+    if target.kind == "cpu" and average >= EACH and average * problem.n * problem.k >= WORK:
+        product = gemm.plan(of_one(problem), target)
+        return replace(product, why=f"each group by itself, {average} rows on average: {product.why}")
     chosen = _in_place(target, problem.dtype, average, problem.transpose_weights)
     if chosen is None:
         size, source = _size(target, average), "table: TILES in grouped_gemm/configs.py"
@@ -85,6 +114,26 @@ def plan(problem: GroupedProblem, target: Target) -> Plan:
     return Plan.of(kernels, why, source, block_m=tiles.block_m)
 
 
+def of_one(problem: GroupedProblem) -> GemmProblem:
+    """The product of a group of the average number of rows."""
+    return GemmProblem(
+        batch=1,
+        m=problem.average,
+        n=problem.n,
+        k=problem.k,
+        dtype=problem.dtype,
+        out_dtype=problem.out_dtype,
+        transpose_a=False,
+        transpose_b=problem.transpose_weights,
+        batch_a="each",
+        batch_b="each",
+        bias=None,
+        activation=None,
+        tf32=False,
+        threads=problem.threads,
+    )
+
+
 def shipped(target: Target) -> Iterator[KernelSpec]:
     """Half precision, on a CPU float32 too, weights stored either way."""
     dtypes = ("float16", "bfloat16", *(("float32",) if target.kind == "cpu" else ()))
@@ -97,11 +146,11 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
 
 
 def _averages(target: Target) -> tuple[int, ...]:
-    """Numbers of rows that meet every answer."""
+    """Numbers of rows that meet every answer by a list of tiles."""
     if target.kind != "cpu":
         return 1, MANY
-    limits = {tile.rows for tiles in IN_PLACE.values() for tile in tiles if tile.rows is not None}
-    return tuple(sorted({*CPU_HEIGHTS, *limits, *(rows + 1 for rows in limits), *LEAST.values()}))
+    limits = {tile.rows[0] for tiles in IN_PLACE.values() for tile in tiles}
+    return tuple(sorted({*CPU_HEIGHTS, CPU_HEIGHTS[-1] + 1, *limits, *(rows - 1 for rows in limits if rows > 1)}))
 
 
 def _in_place(target: Target, dtype: str, average: int, transposed: bool) -> InPlace | None:
@@ -109,10 +158,7 @@ def _in_place(target: Target, dtype: str, average: int, transposed: bool) -> InP
     if target.kind != "cpu" or target.arch == "x86-64-v3":
         return None
     level = "amx" if target.has("amx") else "bf16" if dtype == "bfloat16" and target.has("bf16") else "avx512"
-    key = level, dtype, transposed
-    if average < LEAST.get(key, 1):
-        return None
-    return next((tile for tile in IN_PLACE.get(key, ()) if tile.rows is None or average <= tile.rows), None)
+    return next((tile for tile in IN_PLACE.get((level, dtype, transposed), ()) if average in tile.rows), None)
 
 
 def _size(target: Target, average: int) -> str:

@@ -9,6 +9,7 @@ import torch
 from tile_ops.dtypes import name_of
 from tile_ops.errors import WrongDtype, WrongShape
 from tile_ops.gemm.operands import in_place
+from tile_ops.kernel import threads_of
 
 DTYPES = ("float16", "bfloat16", "float32")
 SIZES = ("int32", "int64")
@@ -16,7 +17,7 @@ SIZES = ("int32", "int64")
 
 @dataclass(frozen=True)
 class GroupedProblem:
-    """(tokens, k) @ (groups, k, n); `sizes` is the type of the groups' sizes."""
+    """(tokens, k) @ (groups, k, n); `sizes` is the type of the groups' sizes. `threads` share the work on a CPU."""
 
     tokens: int
     groups: int
@@ -26,6 +27,12 @@ class GroupedProblem:
     out_dtype: str
     sizes: str
     transpose_weights: bool
+    threads: int = 1
+
+    @property
+    def average(self) -> int:
+        """Rows of a group."""
+        return -(-self.tokens // max(1, self.groups))
 
     @classmethod
     def of(
@@ -57,4 +64,4 @@ class GroupedProblem:
             raise WrongDtype(f"grouped_matmul: group_sizes is {group_sizes.dtype}; expected int32 or int64")
         transposed = in_place(weights)[1]
         (tokens, k), (groups, _, n) = x.shape, weights.shape
-        return cls(tokens, groups, n, k, dtype, result, name_of(group_sizes.dtype), transposed)
+        return cls(tokens, groups, n, k, dtype, result, name_of(group_sizes.dtype), transposed, threads_of(x))
