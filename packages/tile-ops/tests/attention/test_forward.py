@@ -15,6 +15,7 @@ from tile_ops.attention.configs import plan, shipped
 from tile_ops.attention.problem import AttentionProblem
 from tile_ops.errors import WrongDtype, WrongShape, WrongValue
 from tile_ops.kernel import Target
+from tile_ops.prebuild import Job, make
 from tilelang.kernel import compiled
 from tilelang.options import make_options
 
@@ -235,6 +236,16 @@ def test_a_causal_window_reaches_left_alone(agrees):
     agrees(q, k, v, causal=True, window=(5, 9))
     wide = tile_ops.flash_attention(q, k, v, causal=True, window=(5, 9))
     assert torch.equal(wide, tile_ops.flash_attention(q, k, v, window=(5, 0)))
+
+
+@pytest.mark.parametrize("dim", [64, 128, 256])
+def test_tiles_of_float32_fit_cards_with_little_shared_memory(dim):
+    """Made, not run: 99 KiB for a block."""
+    target = Target("cuda", "sm_86")
+    problem = AttentionProblem.of(*[torch.empty(1, 64, 2, dim, device="meta")] * 3)
+    ((_, spec),) = plan(problem, target).kernels
+    made = make(Job(spec, target.kind, target.arch))
+    assert (made.refusals, made.failure, made.slow, made.archs) == ((), "", (), ("sm_86",))
 
 
 def test_a_dimension_that_no_vector_divides(agrees):

@@ -121,7 +121,7 @@ PAD = 16
 #: alone"). By rule elsewhere: one stage, within 99 KiB, on AMD 64.
 FLOAT32: dict[str, tuple[Tiles, ...]] = {
     "sm_90a": (Tiles(64, 64, 64, 2, 128), Tiles(128, 128, 64, 1, 256), Tiles(256, 64, 32, 1, 256)),
-    "cuda": (Tiles(64, 64, 64, 0, 128), Tiles(128, 64, 32, 0, 128), Tiles(256, 32, 32, 0, 128)),
+    "cuda": (Tiles(64, 64, 64, 0, 128), Tiles(128, 64, 32, 0, 128), Tiles(256, 32, 16, 0, 128)),
     "hip": (Tiles(256, 32, 32, 0, 128),),
 }
 
