@@ -110,13 +110,17 @@ def _shaped(m: int, n: int, trans: tuple[bool, bool]) -> Gemm:
     class Shaped:
         transpose_a, transpose_b = trans
 
-    Shaped.m, Shaped.n = m, n  # type: ignore[attr-defined]
+    Shaped.m, Shaped.n, Shaped.k = m, n, 32  # type: ignore[attr-defined]
     return Shaped()  # type: ignore[return-value]
 
 
-def test_two_products_have_rows_in_the_same_threads(rng: Any, proved: Any) -> None:
-    """Scores of 64 x 32 alone would have four rows for a thread, their product with values of 128 columns eight."""
-    rows, keys, dim, values = 64, 32, 32, 128
+@pytest.mark.parametrize(("keys", "values", "across"), [(32, 128, 16), (64, 40, 8), (64, 80, 16)])
+def test_two_products_have_rows_in_the_same_threads(
+    rng: Any, proved: Any, keys: int, values: int, across: int
+) -> None:
+    """Scores of 64 x 32 alone would have four rows for a thread, their product with values of 128 columns eight; those of
+    64 x 64 would have 16 threads to a row, and 40 columns are no multiple of that."""
+    rows, dim = 64, 32
 
     @T.prim_func
     def attention(
@@ -160,7 +164,7 @@ def test_two_products_have_rows_in_the_same_threads(rng: Any, proved: Any) -> No
     assert not [text for _, text in ctx.report.notes if "every thread holds it" in text]
     for one, other in zip(held(ctx, "scores").thread_of[0], held(ctx, "out").thread_of[0]):
         assert set(one) == set(other)
-    assert held(ctx, "largest").steps == held(ctx, "scores").steps // (keys // 8) == rows // 16
+    assert held(ctx, "largest").steps == held(ctx, "scores").steps // (keys // across) == rows * across // 128
 
 
 def test_a_large_loop_is_not_repeated_by_every_thread(rng: Any, proved: Any) -> None:

@@ -94,6 +94,8 @@ class _Inference(RangeRewriter):
         self._declare()
         self.body(self.kernel.body)
         rules = [r for r in self.found.rules if r is not None]
+        for rule in rules:
+            rule.meet(rules)
         defaults: list[Rule] = [
             _Default("the default", None, u, self.teams.get(b, self.threads))
             for b, u in self.found.buffers.items()

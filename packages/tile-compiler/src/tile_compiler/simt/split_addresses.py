@@ -183,7 +183,9 @@ class _Split(Rewriter):
             elif self._is_multiple(term, found.period):
                 parts.multiples.append(term)
             elif _evaluated(term, self._corners()) is not None:
-                parts.below.append(term)
+                below, multiple = self._at_period(term, found.period)
+                parts.below.append(below)
+                parts.multiples.extend([] if multiple is None else [multiple])
             else:
                 return None
         if not parts.thread or not (parts.below or parts.multiples) or not self._apart(parts, found.period):
@@ -204,6 +206,13 @@ class _Split(Rewriter):
                 return False
             taken |= bits
         return True
+
+    def _at_period(self, term: Any, period: int) -> tuple[Any, Any | None]:
+        """A term of the loops as one below the period and, where it goes beyond, a multiple of it."""
+        values = self._values(term)
+        if values.min() < 0 or values.max() < period:
+            return term, None
+        return term & int32(period - 1), term & int32(-period)
 
     def _is_multiple(self, term: Any, period: int) -> bool:
         if isinstance(term, ir.prim.Mul):

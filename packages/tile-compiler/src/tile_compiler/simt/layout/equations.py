@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +40,9 @@ class Rule:
 
     text: str
     span: Any
+
+    def meet(self, others: Sequence[Rule]) -> None:
+        """All rules of the kernel, once they are known and before any is asked."""
 
     def propose(self, level: Level, known: Mapping[Unknown, Value]) -> Iterator[tuple[Unknown, Value]]:
         return iter(())

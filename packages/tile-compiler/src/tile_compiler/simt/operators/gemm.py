@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
@@ -88,6 +88,15 @@ class GemmRule(Rule):
     threads: int
     choice: Choice
     ctx: SimtContext
+    beside: list[Gemm] = field(default_factory=list)  # other products without an instruction, of as many rows
+
+    def meet(self, others: Sequence[Rule]) -> None:
+        self.beside = [
+            other.op
+            for other in others
+            if isinstance(other, GemmRule) and other is not self and other.choice.tiles is None
+            if (other.op.m, other.threads) == (self.op.m, self.threads)
+        ]
 
     def unknowns(self) -> tuple[Unknown, ...]:
         return (self.a, self.b, self.c)
@@ -119,7 +128,7 @@ class GemmRule(Rule):
         elif level == Level.FREE and self.choice.tiles is None:
             if self.c not in known:
                 fragments = [value for unknown, value in known.items() if unknown.key is not None]  # no loops
-                yield self.c, rectangles(self.op, self.threads, fragments)
+                yield self.c, rectangles(self.op, self.threads, fragments, self.beside)
             for region, unknown, k_last in (
                 (self.op.a, self.a, not self.op.transpose_a),
                 (self.op.b, self.b, self.op.transpose_b),
@@ -154,10 +163,55 @@ class GemmRule(Rule):
         return None
 
 
-def rectangles(op: Gemm, threads: int, others: Iterable[Value] = ()) -> Distribution:
+@dataclass(frozen=True)
+class _Rectangles:
+    """How a thread's rows and columns lie: `of_rows` neighbours of `rows`, `of_columns` neighbours of `columns`; `across`
+    threads share the rows."""
+
+    across: int
+    of_rows: int
+    of_columns: int
+    rows: int
+    columns: int
+
+    @staticmethod
+    def of(op: Gemm, threads: int) -> list[_Rectangles]:
+        """All that the shape of C has. Neighbours where an operand's memory has them, which is where k is not last."""
+        widths = [(1,) if k_last else (4, 2, 1) for k_last in (not op.transpose_a, op.transpose_b)]
+        found = []
+        for across, of_rows, of_columns in product((1, 2, 4, 8, 16, 32), *widths):
+            down = threads // across
+            if threads % across == 0 and op.m % (down * of_rows) == 0 and op.n % (across * of_columns) == 0:
+                found.append(_Rectangles(across, of_rows, of_columns, op.m // down, op.n // across))
+        return found
+
+    @property
+    def of_a_row(self) -> tuple[int, int]:
+        """What says which threads have a row."""
+        return self.across, self.of_rows
+
+    def cost(self, op: Gemm) -> float:
+        """Elements read for a step of k, and the loads for them."""
+        loads = self.rows / (self.of_rows if op.transpose_a else 4) + self.columns / (
+            4 if op.transpose_b else self.of_columns
+        )
+        return self.rows + self.columns + loads
+
+    def distribution(self, op: Gemm, threads: int) -> Distribution:
+        down = threads // self.across
+        i, j = placeholders(2)
+        thread = i // self.of_rows % down * self.across + j // self.of_columns % self.across
+        row = i // (down * self.of_rows) * self.of_rows + i % self.of_rows
+        column = j // (self.across * self.of_columns) * self.of_columns + j % self.of_columns
+        register = row * self.columns + column
+        return of_fragment(Fragment.from_exprs((op.m, op.n), thread, register, 1, threads), threads)
+
+
+def rectangles(op: Gemm, threads: int, others: Iterable[Value] = (), beside: Sequence[Gemm] = ()) -> Distribution:
     """C where each thread works alone: rows and columns for each thread, as close to a square as the tile has them, so that
     an element of A or B serves many products; but first with the rows of each thread that it has of `others`, so that what
-    belongs to a row (a maximum, a sum) is where both tiles want it.
+    belongs to a row (a maximum, a sum) is where both tiles want it. `beside` are the kernel's other products with as many
+    rows: they get the same rows where all of them can have the same, those that are cheapest for all.
 
     Memory decides which rows and columns. Where an operand has k last, neighbours of a thread are rows (columns) that lie
     apart: the vectors along k that neighbouring threads read are in different banks by a swizzle. Else they come in fours,
@@ -165,31 +219,33 @@ def rectangles(op: Gemm, threads: int, others: Iterable[Value] = ()) -> Distribu
     Coalesced where the tile has no such rectangles.
     """
     m, n = op.m, op.n
-    held = [
-        v for v in others if isinstance(v, Distribution) and len(v.shape) == 2 and v.shape[0] == m and v.replicas == 1
-    ]
-    widths = [(1,) if k_last else (4, 2, 1) for k_last in (not op.transpose_a, op.transpose_b)]
-    found = []
-    for across, of_rows, of_columns in product((1, 2, 4, 8, 16, 32), *widths):
-        down = threads // across
-        if threads % across or m % (down * of_rows) or n % (across * of_columns):
-            continue
-        rows, columns = m // down, n // across
-        loads = rows / (of_rows if op.transpose_a else 4) + columns / (4 if op.transpose_b else of_columns)
-        owners = np.arange(m)[:, None] // of_rows % down
-        alike = sum(bool((v.thread_of[0] // across == owners).all()) for v in held)
-        found.append((-alike, rows + columns + loads, -across, of_rows, of_columns))
+    found = _Rectangles.of(op, threads)
     if not found:
         vector = 4 if n % 4 == 0 and m * n >= 4 * threads else 1
         return linear((m, n), threads, vector)
-    *_, across, of_rows, of_columns = min(found)
-    across = -across
-    down, columns = threads // across, n // across
-    i, j = placeholders(2)
-    thread = i // of_rows % down * across + j // of_columns % across
-    row = i // (down * of_rows) * of_rows + i % of_rows
-    column = j // (across * of_columns) * of_columns + j % of_columns
-    return of_fragment(Fragment.from_exprs((m, n), thread, row * columns + column, 1, threads), threads)
+    theirs = [_cheapest(other, threads) for other in beside]
+    common = [f for f in found if all(f.of_a_row in costs for costs in theirs)]
+    if not common:
+        common, theirs = found, []
+    held = [
+        v for v in others if isinstance(v, Distribution) and len(v.shape) == 2 and v.shape[0] == m and v.replicas == 1
+    ]
+
+    def rank(one: _Rectangles) -> tuple[float, ...]:
+        owners = np.arange(m)[:, None] // one.of_rows % (threads // one.across)
+        alike = sum(bool((v.thread_of[0] // one.across == owners).all()) for v in held)
+        cost = one.cost(op) * op.k + sum(costs[one.of_a_row] for costs in theirs)
+        return -alike, cost, -one.across, one.of_rows, one.of_columns
+
+    return min(common, key=rank).distribution(op, threads)
+
+
+def _cheapest(op: Gemm, threads: int) -> dict[tuple[int, int], float]:
+    """What a product costs at least, by which threads have its rows."""
+    costs: dict[tuple[int, int], float] = {}
+    for one in _Rectangles.of(op, threads):
+        costs[one.of_a_row] = min(one.cost(op) * op.k, costs.get(one.of_a_row, np.inf))
+    return costs
 
 
 def gemm_rule(op: Gemm, span: Any, unknown: Any, threads: int, ctx: SimtContext) -> GemmRule:
