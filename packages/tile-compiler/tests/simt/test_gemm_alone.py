@@ -115,9 +115,7 @@ def _shaped(m: int, n: int, trans: tuple[bool, bool]) -> Gemm:
 
 
 @pytest.mark.parametrize(("keys", "values", "across"), [(32, 128, 16), (64, 40, 8), (64, 80, 16)])
-def test_two_products_have_rows_in_the_same_threads(
-    rng: Any, proved: Any, keys: int, values: int, across: int
-) -> None:
+def test_two_products_have_rows_in_the_same_threads(rng: Any, proved: Any, keys: int, values: int, across: int) -> None:
     """Scores of 64 x 32 alone would have four rows for a thread, their product with values of 128 columns eight; those of
     64 x 64 would have 16 threads to a row, and 40 columns are no multiple of that."""
     rows, dim = 64, 32

@@ -82,7 +82,7 @@ def test_scales_follow_sums(ran, close, shapes, biased):
         close(found, reference.matmul(a, b, **options), reference.TOLERANCES["float32"])
         call = tile_ops.explain(tile_ops.matmul, a, b, out_dtype=torch.float32, **options)
         kernels.append([kernel.spec.function for kernel in call.kernels])
-    assert all(found in (["multiply", "scaled"], ["matmul"]) for found in kernels)
+    assert all(found in (["multiply_few", "scaled"], ["multiply", "scaled"], ["matmul"]) for found in kernels)
 
 
 @pytest.mark.cpu("its kernels")
@@ -128,8 +128,10 @@ def test_kernels_of_sums_are_those_without_scales(target):
         (QUADS, 1, True, "gemm_in_place", (1, 256, 2048)),
         (QUADS, 3, True, "gemm_in_place", (4, 256, 2048)),
         (QUADS, 1, False, "gemm_panels", (16, 256, 256)),
-        (QUADS, 8, True, "gemm_panels", (16, 32, 1024)),
-        (QUADS, 11, True, "gemm_panels", (32, 128, 512)),
+        (QUADS, 8, True, "gemm_in_place", (8, 256, 2048)),
+        (QUADS, 32, True, "gemm_in_place", (16, 256, 2048)),
+        (QUADS, 33, True, "gemm_panels", (64, 128, 512)),
+        (QUADS, 11, False, "gemm_panels", (32, 128, 512)),
         (QUADS, 16, False, "gemm_panels", (16, 256, 256)),
         (QUADS, 33, False, "gemm_panels", (64, 128, 512)),
         (QUADS, 5000, True, "gemm_panels", (512, 256, 1024)),

@@ -10,7 +10,7 @@ from tile_compiler.targets.cpu.codegen import build_object
 from tile_compiler.targets.cpu.features import V3, V4_AMX, V4_BF16_VNNI, CpuFeatures
 from tile_compiler.targets.cpu.gemm import GemmSpec, Operand, balanced, choose_instruction, emit_gemm, register_tile
 from tile_compiler.targets.cpu.gemm_dots import MOST_BYTES_BESIDE_TILES, dots_of
-from tile_compiler.targets.cpu.instructions.multiply_accumulate import FMA_F32, VPMADDWD
+from tile_compiler.targets.cpu.instructions.multiply_accumulate import FMA_F32, VPMADDWD, of_bytes
 from tile_compiler.targets.cpu.instructions.tile_multiply import TileMultiply
 from tile_compiler.targets.cpu.lowered import LoweredLaunch
 from tilelang.interpreter import numerics
@@ -138,7 +138,11 @@ def test_few_rows_by_a_transposed_matrix(types, bits, run, scratch, monkeypatch)
     "types", [t for t in TYPES if t[2] == "int32" and t[0] != "int32"], ids=lambda t: "-".join(t[:3])
 )
 def test_few_rows_of_bytes_by_a_transposed_matrix(types, run, scratch, features):
-    """Widened as they are loaded, on every level, beside tile registers one or two rows; integers of 16 bits are not."""
+    """Where a level has no quads of them widened as they are loaded, beside tile registers one or two rows; integers of 16 bits
+    are not."""
+    assert dots_of(spec_of((1, 16, 64), types, V4_BF16_VNNI), VPMADDWD) is (
+        None if types[0] == "int16" else of_bytes(types[0] == "uint8", V4_BF16_VNNI)
+    )
     for shape in ((1, 16, 64), (1, 37, 150), (3, 4, 131), (5, 3, 166), (8, 9, 256)):
         chosen = choose_instruction(*types[:3], features)
         tiles = isinstance(chosen, TileMultiply) and shape[0] > MOST_BYTES_BESIDE_TILES
@@ -160,12 +164,12 @@ def test_few_rows_of_bfloat16_by_a_transposed_matrix(run, scratch, features):
     assert dots_of(spec_of((8, 16, 512), TYPES[3]), choose_instruction(*TYPES[3][:3], V4_AMX)) is None
 
 
-def spec_of(shape, types) -> GemmSpec:
+def spec_of(shape, types, features=V3) -> GemmSpec:
     """The product of a matrix by a transposed one."""
     m, n, k = shape
     a, b, c = (tir.decl_buffer(extents, t, "m") for extents, t in zip(((m, k), (n, k), (m, n)), types))
     operands = (Operand(a, (ZERO, ZERO), 0, 1), Operand(b, (ZERO, ZERO), 1, 0), Operand(c, (ZERO, ZERO), 0, 1))
-    return GemmSpec(*shape, *operands, V3, lambda dtype, shape: None)
+    return GemmSpec(*shape, *operands, features, lambda dtype, shape: None)
 
 
 @pytest.mark.parametrize("types", TYPES[:5] + TYPES[9:10] + TYPES[16:17], ids=IDS[:5] + IDS[9:10] + IDS[16:17])

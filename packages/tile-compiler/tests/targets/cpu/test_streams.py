@@ -79,12 +79,16 @@ def test_nothing_else_is_read(dtype, tile_dtype, clear, arch):
 @pytest.mark.parametrize("types", [("int8", "int8"), ("uint8", "uint8"), ("int8", "uint8"), ("uint8", "int8")])
 @pytest.mark.parametrize("arch", ["", "x86-64-v3"])
 def test_few_rows_of_bytes(types, arch):
-    """By pairs of 16 bits on every level, up to eight rows."""
-    for level in ("x86-64-v3", "x86-64-v4", "x86-64-v4+bf16+vnni", "x86-64-v4+bf16+vnni+amx"):
-        assert functions(few_rows(types[1], types[0], False, 8, "int32"), level) == {"streams.i16"}
-        assert "streams.i16" not in functions(few_rows(types[1], types[0], False, 9, "int32"), level)
-    kernel = tilelang.compile(few_rows(types[1], types[0], True, 7, "int32"), target=Target("cpu", arch))
-    for m, n, k in ((7, 40, 96), (1, 1, 1), (7, 41, 97), (3, 75, 200), (5, 3, 31), (6, 82, 128)):
+    """In quads where a level multiplies those, any few rows; else by pairs of 16 bits, up to eight."""
+    quads = "streams.u8s8" if types[0] == "uint8" else "streams.s8u8"
+    levels = {"x86-64-v3": "streams.i16", "x86-64-v4": "streams.i16", "x86-64-v4+bf16+vnni": quads}
+    for level, expected in {**levels, "x86-64-v4+bf16+vnni+amx": quads}.items():
+        assert functions(few_rows(types[1], types[0], False, 8, "int32"), level) == {expected}
+        many = functions(few_rows(types[1], types[0], False, 9, "int32"), level)
+        assert (many == {quads}) == (level == "x86-64-v4+bf16+vnni")
+        assert "streams.i16" not in many
+    kernel = tilelang.compile(few_rows(types[1], types[0], True, 20, "int32"), target=Target("cpu", arch))
+    for m, n, k in ((7, 40, 96), (1, 1, 1), (7, 41, 97), (3, 75, 200), (5, 3, 31), (20, 82, 128), (13, 20, 63)):
         generator = torch.Generator().manual_seed(m)
         # Of the tile's type, which converts what it copies, numbers that both have.
         a = torch.randint(0, 128, (m, k), generator=generator).to(getattr(torch, types[1]))
@@ -93,6 +97,22 @@ def test_few_rows_of_bytes(types, arch):
         c = torch.randint(-9, 9, (m, n), generator=generator, dtype=torch.int32)
         kernel(a, b, c)
         assert torch.equal(c, (a.double() @ b.double().T).int())
+
+
+@pytest.mark.parametrize("clear", [False, True])
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_the_least_and_the_largest_bytes(dtype, clear):
+    """Whose products fill the quads' sums most, on both sides; beside what C had."""
+    kernel = tilelang.compile(few_rows(dtype, dtype, clear, 6, "int32"), target="cpu")
+    least, most = (0, 255) if dtype == "uint8" else (-128, 127)
+    generator = torch.Generator().manual_seed(1)
+    a, b = (torch.randint(0, 2, (n, 777), generator=generator) * (most - least) + least for n in (6, 33))
+    a[0], a[1], b[0], b[1] = least, most, least, most
+    a, b = (x.to(getattr(torch, dtype)) for x in (a, b))
+    c = torch.randint(-9, 9, (6, 33), generator=generator, dtype=torch.int32)
+    expected = a.double() @ b.double().T + (0 if clear else c.double())
+    kernel(a, b, c)
+    assert torch.equal(c, expected.int())
 
 
 @pytest.mark.parametrize(("dtype", "tile_dtype"), TYPES)

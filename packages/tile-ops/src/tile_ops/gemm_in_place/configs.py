@@ -63,9 +63,12 @@ ROWS_OF_AVX2, HALVES_OF_AVX2 = (2, 8, 16, 32), (2, 8)
 #: 3.96, 5.20, 10.0, 21.1; 4 rows 3.06 and 3.63. float16 1.37, 1.53, 4.17, 10.1, 16.0, 24.4 and 1.63, 1.69, 2.90, 5.10, 11.9,
 #: 24.1. bfloat16 1.33, 1.36, 4.20 and 1.50, 1.50, 3.34, then tile registers: 32 rows 5.56, 14.5 so.
 BF16_OF_AMX = (8,)
-#: Of bytes, whose rows of B are widened to 16 bits: 4096 x 4096, EPYC with AVX-512, of the speed of `torch._int_mm` 1 row 1.0 (by
-#: copied tiles 0.3), 2 rows 9, 4 rows 6; 8 rows by panels 4.1, so 3.7.
+#: Of bytes, whose rows of B are widened to 16 bits, and as many rows.
 ROWS_OF_BYTES = (1, 2, 4)
+#: Where quads of bytes are multiplied as they lie, and up to which rows then. EPYC with AVX-512, ms, by pairs or panels before
+#: and so: 4096 x 4096 1 row 0.26, 0.20; 8 rows 0.80, 0.41; 16 1.01, 0.68; 32 1.55, 1.29; 64 2.71, 3.14; 1024 x 1024 8 rows
+#: 0.037, 0.023; 32 0.097, 0.087; 64 0.163, 0.173.
+ROWS_OF_QUADS, MOST_ROWS_OF_QUADS = (1, 2, 4, 8, 16), 32
 #: Rows from which on products are made so, by level and type, and up to which.
 LEAST_ROWS_OF_FEW = {("amx", "float32"): 5, ("amx", "float16"): 3, ("amx", "bfloat16"): 3, ("", "float32"): 2}
 MOST_ROWS, MOST_HALVES_OF_AVX2 = 64, 32
@@ -102,6 +105,8 @@ def few(target: Target, dtype: str, m: int, n: int, k: int, batch: int = 1) -> T
 
 def _rows(target: Target, dtype: str) -> tuple[tuple[int, ...], int]:
     """Those of tiles, and the most."""
+    if dtype == "int8" and target.has("vnni") and not _has_amx(target):
+        return ROWS_OF_QUADS, MOST_ROWS_OF_QUADS
     if dtype == "int8":
         return ROWS_OF_BYTES, ROWS_OF_BYTES[-1]
     if target.arch == "x86-64-v3":
@@ -219,7 +224,7 @@ def _shipped_few(target: Target) -> Iterator[KernelSpec]:
     types += [("int8", "int32"), *((dtype, "float32") for dtype in ("float16", "bfloat16"))]
     widths = (BLOCKS * WIDTHS[0], 1 << 20)
     found: dict[KernelSpec, None] = {}
-    for (dtype, out_dtype), rows, n, k in product(types, (*ROWS_OF_BYTES, *ROWS), widths, (1 << 7, 1 << 20)):
+    for (dtype, out_dtype), rows, n, k in product(types, sorted({*ROWS_OF_QUADS, *ROWS}), widths, (1 << 7, 1 << 20)):
         if (chosen := few(target, dtype, rows, n, k)) is not None:
             found[kernel_of_few(target, chosen, dtype, out_dtype, out_dtype)] = None
     return iter(found)

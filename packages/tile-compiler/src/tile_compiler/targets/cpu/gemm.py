@@ -68,11 +68,10 @@ from .instructions.multiply_accumulate import (
     FMA_F64,
     MAC_I32,
     MAC_I64,
+    QUADS,
     VDPBF16PS,
-    VPDPBUSD,
-    VPDPBUSD_SWAPPED,
-    VPMADDWD,
     MultiplyAccumulate,
+    of_bytes,
 )
 from .instructions.tile_multiply import TDPBF16PS, TDPBSSD, TDPBSUD, TDPBUSD, TDPBUUD, TileMultiply
 
@@ -108,10 +107,7 @@ def choose_instruction(a: str, b: str, c: str, features: CpuFeatures) -> Multipl
     if bytes_only and TDPBSSD.available(features):
         with_a = (TDPBUUD, TDPBUSD) if unsigned(a) else (TDPBSUD, TDPBSSD)
         return with_a[0] if unsigned(b) else with_a[1]
-    if bytes_only and VPDPBUSD.available(features):
-        # vpdpbusd multiplies unsigned by signed; equal signs are handled by flipping the sign bit of B (see Vectors).
-        return VPDPBUSD if unsigned(a) else VPDPBUSD_SWAPPED
-    return VPMADDWD if bytes_only else MAC_I32
+    return of_bytes(unsigned(a), features) if bytes_only else MAC_I32
 
 
 def in_place(problem: InTensors, features: CpuFeatures) -> tuple[bool, bool, bool]:
@@ -127,7 +123,7 @@ def in_place(problem: InTensors, features: CpuFeatures) -> tuple[bool, bool, boo
         held = held and (of_c or c == "bfloat16")
         return held, held, held and not problem.on_chip[0]
     held = held and of_c
-    if op in (VPDPBUSD, VPDPBUSD_SWAPPED):  # sums of A's rows want whole groups
+    if op in QUADS:  # sums of A's rows want whole groups
         of_b = b in ("int8", "uint8")
         return False, of_b and problem.on_chip[0], of_c and problem.on_chip[0]
     if suits(op, problem.depth):
@@ -417,25 +413,6 @@ class Vectors(Emitter):
             m_leaves, m_leaves and not a.in_tensor, ends is not None, self.odd, rounds(self.op, c), block.packs, tuple(ahead),
         )  # fmt: skip
         return tir.Evaluate(tir.call_extern("void", shape.name, *args))
-
-    @property
-    def flips(self) -> bool:
-        """vpdpbusd needs one unsigned and one signed operand."""
-        if self.op not in (VPDPBUSD, VPDPBUSD_SWAPPED):
-            return False
-        return unsigned(self.spec.a.dtype) == unsigned(self.spec.b.dtype)
-
-    def correction(self, a: Operand) -> tuple[list[Stmt], Any]:
-        """With B' = B xor 128: signed A: A * B = A * (B' - 128); unsigned A: A * B = A * (B' + 128)."""
-        if not self.flips:
-            return [], None
-        spec, zero = self.spec, index(0)
-        sums = spec.scratch("int32", (spec.m,))
-        kind, sign = ("uint8", "n") if unsigned(a.dtype) else ("int8", "m")
-        name = f"tl.row_sums.{kind}.{a.row_stride}_128.{sign}"
-        target = tir.address_of(tir.BufferLoad(sums, [zero]))
-        size = self.depth * index(self.op.group), at_most(spec.m, self.limits[0])
-        return [tir.Evaluate(tir.call_extern("void", name, a.address(zero, zero), target, *size))], sums
 
 
 def balanced(total: int, most: int) -> list[tuple[int, int]]:

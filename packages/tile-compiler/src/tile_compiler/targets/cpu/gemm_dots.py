@@ -4,13 +4,15 @@
 
 Packing B for the kernels of `gemm_kernels.py` costs as much as some ten rows of products; here B is read once, and the lanes
 of an accumulator are summed at the end (`sums_of_lanes`: a tree of shuffles that leaves the sums of neighbours side by side).
-Integers of 8 bits are widened as they are loaded and multiplied in pairs, on every level: one row has no use for more.
+Integers of 8 bits are multiplied in quads where a level has that, B with its sign bits flipped as it is loaded; else they are
+widened as they are loaded and multiplied in pairs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tvm import tirx as tir
 
@@ -18,7 +20,16 @@ from tilelang.ir import tile_ir
 
 from .features import CpuFeatures
 from .gemm_operands import Emitter, GemmSpec, Operand, Stmt, holds, index, unsigned
-from .instructions.multiply_accumulate import ALL, FMA_F32, FMA_F64, VDPBF16PS, VPMADDWD, MultiplyAccumulate
+from .instructions.multiply_accumulate import (
+    ALL,
+    FMA_F32,
+    FMA_F64,
+    QUADS,
+    VDPBF16PS,
+    VPMADDWD,
+    MultiplyAccumulate,
+    of_bytes,
+)
 from .instructions.tile_multiply import TileMultiply
 from .llvm_text import Function, Value, bits_of, split, vector
 from .masks import first_lanes, load_masked
@@ -44,9 +55,10 @@ def dots_of(spec: GemmSpec, op: MultiplyAccumulate | TileMultiply) -> MultiplyAc
     most = MOST_BYTES_BESIDE_TILES if isinstance(op, TileMultiply) else FEW_ROWS
     bytes_only = _is_byte(spec.a) and _is_byte(spec.b) and holds(spec.c.dtype, VPMADDWD.acc)
     if bytes_only:
-        op = VPMADDWD
+        op = of_bytes(unsigned(spec.a.dtype), spec.features)
     along_k = spec.b.col_stride != 1 and spec.b.row_stride == 1
-    if op not in (FMA_F32, FMA_F64, VPMADDWD, VDPBF16PS) or not along_k or (op is VPMADDWD and not bytes_only):
+    known = op in (FMA_F32, FMA_F64, VDPBF16PS) or bytes_only
+    if not known or not along_k:
         return None
     assert isinstance(op, MultiplyAccumulate)
     rows = spec.a.col_stride == 1 or not (op.group > 1 or holds(spec.a.dtype, op.a))
@@ -88,26 +100,39 @@ class Dots(Emitter):
                 b, turned = self._padded_copy(turned, op.b, spec.n)
         c_before, c, c_after = self.prepare_c()
         clear = self.clear
-        stmts = [*before, *b, *c_before]
+        summed, sums = self.correction(a, index(spec.k))
+        stmts = [*before, *b, *c_before, *summed]
         rows, columns = block_of(spec.features, spec.m)
         for row in range(0, spec.m, rows):
             for first, cols in ((0, columns), (spec.n // columns * columns, spec.n % columns)):
                 count = (spec.n - first) // cols if cols else 0
                 if count:
                     high = min(rows, spec.m - row)
-                    stmts.append(self.call(a, turned, c, (row, high), (first, cols, count), clear))
+                    stmts.append(self.call(a, turned, c, (row, high), (first, cols, count), (clear, sums)))
         return tile_ir.sequence([*stmts, *c_after])
 
     def call(
-        self, a: Operand, b: Operand, c: Operand, rows: tuple[int, int], columns: tuple[int, int, int], clear: Stmt
+        self,
+        a: Operand,
+        b: Operand,
+        c: Operand,
+        rows: tuple[int, int],
+        columns: tuple[int, int, int],
+        begin: tuple[Stmt, Any],
     ) -> Stmt:
-        (row, high), (first, cols, count) = rows, columns
-        of_a, of_b = Element.of(a.dtype, self.op), Element.of(b.dtype, self.op)
+        (row, high), (first, cols, count), (clear, sums) = rows, columns, begin
+        of_a, of_b = Element.of(a.dtype, self.op, self.op.a), Element.of(b.dtype, self.op, self.op.b)
         strides = a.row_stride * of_a.size, b.row_stride * of_b.size, c.row_stride * self.op.unit_bytes
         shape = DotShape(self.op.name, of_a.name, of_b.name, high, cols, self.lanes, self.spec.k, *strides)
         zero = index(0)
         places = (a.address(index(row), zero), b.address(index(first), zero), c.address(index(row), index(first)))
-        return tir.Evaluate(tir.call_extern("void", shape.name, *places, tir.const(count, "int64"), clear))
+        args = (*places, *starts(sums, row), tir.const(count, "int64"), clear)
+        return tir.Evaluate(tir.call_extern("void", shape.name, *args))
+
+
+def starts(sums: Any, row: int) -> list[Any]:
+    """The argument for what rows of C start at, from `row` on; none where that is zero."""
+    return [] if sums is None else [tir.address_of(tir.BufferLoad(sums, [index(row)]))]
 
 
 @dataclass(frozen=True)
@@ -119,7 +144,10 @@ class Element:
     widened: str = ""
 
     @staticmethod
-    def of(dtype: str, op: MultiplyAccumulate) -> Element:
+    def of(dtype: str, op: MultiplyAccumulate, wanted: str) -> Element:
+        """Of an operand that holds `dtype` and is `wanted` by the instruction."""
+        if op in QUADS:
+            return ELEMENTS["byte" if unsigned(dtype) == unsigned(wanted) else "flipped"]
         if op is VPMADDWD and dtype == op.a:
             return ELEMENTS["s16"]
         if op is VPMADDWD:
@@ -127,6 +155,11 @@ class Element:
         if op is VDPBF16PS:
             return ELEMENTS["bf16"]
         return {"float16": ELEMENTS["f16"], "bfloat16": ELEMENTS["wide_bf16"]}.get(dtype, ELEMENTS[op.name])
+
+    @property
+    def flips(self) -> bool:
+        """Whether it is multiplied as if 128 were added or taken away."""
+        return self.widened == "flip"
 
     @property
     def size(self) -> int:
@@ -140,12 +173,16 @@ class Element:
             return (found.convert("zext", "i32") << 16).as_float()
         if self.widened == "fpext":
             return found.convert("bitcast", "half").convert("fpext", "float")
+        if self.flips:
+            return found ^ SIGN
         if not self.widened:
             return found
         pairs = vector("i32", lanes // VPMADDWD.group)
         return f.emit(pairs, f"bitcast {found.convert(self.widened, 'i16').typed()} to {pairs}")
 
 
+#: The sign bit of a byte.
+SIGN = 0x80
 #: Halves are loaded as integers, which masks know on every level.
 ELEMENTS = {
     e.name: e
@@ -158,6 +195,8 @@ ELEMENTS = {
         Element("u8", "i8", "zext"),
         Element("s8", "i8", "sext"),
         Element("s16", "i16"),
+        Element("byte", "i8"),
+        Element("flipped", "i8", "flip"),
     )
 }
 
@@ -197,10 +236,17 @@ def accumulated(
     }
 
 
-def store_sums(f: Function, op: MultiplyAccumulate, sums: Sums, c: Value, c_row: int, clear: Value) -> None:
-    """The lanes' sums, in rows of C `c_row` bytes apart, in place of what is there or added to it; ends in the block `stored`."""
+def store_sums(
+    f: Function, op: MultiplyAccumulate, sums: Sums, c: Value, c_row: int, clear: Value, start: Sequence[Value]
+) -> None:
+    """The lanes' sums, from what each row starts at (a pointer, or none: zero), in rows of C `c_row` bytes apart, in place of
+    what is there or added to it; ends in the block `stored`."""
     count = {i: [lanes for (row, _), lanes in sorted(sums.items()) if row == i] for i, _ in sums}
     totals = {i: sums_of_lanes(f, lanes) for i, lanes in count.items()}
+    for pointer in start:
+        for i, total in totals.items():
+            first = f.load("i32", f.at(pointer, 4 * i), 4)
+            totals[i] = total + f.splat(first, split(total.type)[1])
     f.line(f"br i1 {clear.text}, label %write, label %update")
     for label in ("write", "update"):
         f.block(label)
@@ -212,13 +258,15 @@ def store_sums(f: Function, op: MultiplyAccumulate, sums: Sums, c: Value, c_row:
 
 
 def _dots(name: str, instruction: str, a_element: str, b_element: str, numbers: str) -> Function:
-    """`void name(a, b, c, i64 count, i32 clear)`: C[:, j] (+)= A B[j]^T for `count` >= 1 blocks of `cols` columns."""
+    """`void name(a, b, c, [start], i64 count, i32 clear)`: C[:, j] (+)= A B[j]^T for `count` >= 1 blocks of `cols` columns;
+    `start`: int32 of each row."""
     shape = DotShape(instruction, a_element, b_element, *(int(n) for n in numbers.split("_")))
     op, of_a, of_b = ALL[instruction], ELEMENTS[a_element], ELEMENTS[b_element]
     wide = vector(op.acc_type, shape.lanes)
-    arguments = [("a", "ptr"), ("b", "ptr"), ("c", "ptr"), ("count", "i64"), ("clear", "i32")]
+    pointers = [(pointer, "ptr") for pointer in ("a", "b", "c", *(["start"] if of_b.flips else []))]
+    arguments = [*pointers, ("count", "i64"), ("clear", "i32")]
     f = Function(name, "void", arguments, inline=False, arg_attrs="noalias nocapture")
-    a, _, _, count, clear = f.args
+    a, _, _, *start, count, clear = f.args
     together = shape.lanes * op.group  # elements along K in a vector
     steps, tail = divmod(shape.k, together)
     tiles = [(i, j) for i in range(shape.rows) for j in range(shape.cols)]
@@ -255,7 +303,7 @@ def _dots(name: str, instruction: str, a_element: str, b_element: str, numbers: 
     if tail:
         end = steps * together
         sums = products(f.at(a, end * of_a.size), f.at(b_now, end * of_b.size), sums, first_lanes(f, together, tail))
-    store_sums(f, op, sums, c_now, shape.c_row, fresh)
+    store_sums(f, op, sums, c_now, shape.c_row, fresh, start)
     f.block("stored")
     f.line(f"%b.next = getelementptr inbounds i8, ptr %b.now, i64 {shape.cols * shape.b_row}")
     f.line(f"%c.next = getelementptr inbounds i8, ptr %c.now, i64 {shape.cols * op.unit_bytes}")

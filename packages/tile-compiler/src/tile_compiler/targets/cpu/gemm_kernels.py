@@ -33,7 +33,7 @@ class KernelShape:
     """What one kernel function is specialised for. Strides in bytes; `k` counts groups of the instruction.
 
     `cols` valid columns of `nv * lanes`: the rest of the last vector is masked in C (and in B unless `b_padded`).
-    `correction`: the accumulators of row i start at `correction[i]` (int32), see `gemm.py` on int8. `c_row` 0: C lies in a
+    `correction`: the accumulators of row i start at `correction[i]` (int32), see `Emitter.correction`. `c_row` 0: C lies in a
     tensor, the stride is an argument, and so with `a_row`, `a_k` and `b_k`. `some_rows`, `some_columns`: how many there are is an
     argument; the others are neither read nor written, of an A that has `all_of_a` rows not written. `odd`: whether half a pair of
     A follows the groups is an argument. `rounded`: C is bfloat16. `packs`: B lies in a tensor, the distance of its rows is an

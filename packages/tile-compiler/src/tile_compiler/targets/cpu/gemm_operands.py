@@ -19,7 +19,7 @@ from tilelang.ir.dtypes import dtype_of as dtype_facts
 
 from .features import CpuFeatures
 from .flatten import storage_bytes
-from .instructions.multiply_accumulate import MultiplyAccumulate
+from .instructions.multiply_accumulate import QUADS, MultiplyAccumulate
 from .instructions.tile_multiply import TileMultiply
 
 Stmt = Any
@@ -164,14 +164,26 @@ class Emitter:
         """The loops around the kernels."""
         raise NotImplementedError
 
-    def correction(self, a: Operand) -> tuple[list[Stmt], Any]:
-        """Statements, and `Prepared.sums`."""
-        return [], None
-
     @property
     def flips(self) -> bool:
-        """Whether the sign bits of B are flipped when it is packed."""
-        return False
+        """Whether the sign bits of B are flipped when it is packed or loaded: vpdpbusd needs one unsigned and one signed
+        operand."""
+        return self.op in QUADS and unsigned(self.spec.a.dtype) == unsigned(self.spec.b.dtype)
+
+    def correction(self, a: Operand, elements: Any = None) -> tuple[list[Stmt], Any]:
+        """Statements, and `Prepared.sums`: what each row of C starts at, of so many elements along K (None: of whole groups).
+
+        With B' = B xor 128: signed A: A * B = A * (B' - 128); unsigned A: A * B = A * (B' + 128).
+        """
+        if not self.flips:
+            return [], None
+        spec, zero = self.spec, index(0)
+        sums = spec.scratch("int32", (spec.m,))
+        kind, sign = ("uint8", "n") if unsigned(a.dtype) else ("int8", "m")
+        name = f"tl.row_sums.{kind}.{a.row_stride}_128.{sign}"
+        target = tir.address_of(tir.BufferLoad(sums, [zero]))
+        size = self.depth * index(self.op.group) if elements is None else elements, at_most(spec.m, self.limits[0])
+        return [tir.Evaluate(tir.call_extern("void", name, a.address(zero, zero), target, *size))], sums
 
     @property
     def groups(self) -> int:

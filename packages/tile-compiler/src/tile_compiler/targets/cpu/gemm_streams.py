@@ -17,15 +17,15 @@ from tvm import tirx as tir
 from tilelang.ir import tile_ir
 
 from .features import CpuFeatures
-from .gemm_dots import ELEMENTS, FEW_ROWS, Element, Sums, accumulated, block_of, store_sums
-from .gemm_operands import Emitter, GemmSpec, Operand, Stmt, index
-from .instructions.multiply_accumulate import ALL, FMA_F32, VDPBF16PS, VPMADDWD, MultiplyAccumulate
+from .gemm_dots import ELEMENTS, FEW_ROWS, Element, Sums, accumulated, block_of, starts, store_sums
+from .gemm_operands import Emitter, GemmSpec, Operand, Stmt, index, unsigned
+from .instructions.multiply_accumulate import ALL, FMA_F32, QUADS, VDPBF16PS, MultiplyAccumulate, of_bytes
 from .instructions.tile_multiply import TDPBF16PS, TileMultiply
 from .llvm_text import Function, Value, vector
 
 #: Rows up to which products are made so, and where tile registers multiply as well.
 MOST_ROWS, MOST_BESIDE_TILES = 64, 8
-#: Types of which up to FEW_ROWS rows are products of pairs of 16 bits, as those widened are; for more rows there are quads.
+#: Types of which up to FEW_ROWS rows are made so where there are no quads of them, or tile registers as well.
 BYTES = {"int8", "uint8"}
 
 
@@ -38,8 +38,8 @@ def streams(
         return None
     if op is TDPBF16PS and VDPBF16PS.available(features) and m <= MOST_BESIDE_TILES:
         return VDPBF16PS
-    if {a, b} <= BYTES and m <= FEW_ROWS:
-        return VPMADDWD
+    if {a, b} <= BYTES and (op in QUADS or m <= FEW_ROWS):
+        return of_bytes(unsigned(a), features)
     widened = op is FMA_F32 and a == "float32" and b in ("float32", "float16", "bfloat16")
     return op if isinstance(op, MultiplyAccumulate) and (op is VDPBF16PS or widened) else None
 
@@ -57,15 +57,16 @@ class Streams(Emitter):
         spec = self.spec
         before, a = self.prepare_a()
         c_before, c, c_after = self.prepare_c()
+        summed, sums = self.correction(a, within(spec.limits[2], spec.k))
         high, columns = block_of(spec.features, spec.m)
         there = within(spec.limits[1], spec.n)
         whole = tir.floordiv(there, index(columns))
 
         def blocks(first: Any, cols: int) -> Stmt:
-            starts = range(0, spec.m, high)
+            blocks = range(0, spec.m, high)
             calls = []
-            for part, row in enumerate(starts):
-                call = self.call(a, c, (row, min(high, spec.m - row)), first, cols, (part, len(starts)))
+            for part, row in enumerate(blocks):
+                call = self.call(a, c, (row, min(high, spec.m - row)), first, cols, (part, len(blocks)), sums)
                 limit = spec.limits[0]
                 calls.append(call if limit is None else tir.IfThenElse(limit > index(row), call, None))
             return tile_ir.sequence(calls)
@@ -74,20 +75,20 @@ class Streams(Emitter):
             counted(whole, lambda t: blocks(t * columns, columns)),
             counted(there - whole * columns, lambda t: blocks(whole * columns + t, 1)),
         ]
-        return tile_ir.sequence([*before, *c_before, *loops, *c_after])
+        return tile_ir.sequence([*before, *c_before, *summed, *loops, *c_after])
 
     def call(
-        self, a: Operand, c: Operand, rows: tuple[int, int], first: Any, cols: int, share: tuple[int, int]
+        self, a: Operand, c: Operand, rows: tuple[int, int], first: Any, cols: int, share: tuple[int, int], sums: Any
     ) -> Stmt:
         spec, (row, high) = self.spec, rows
-        of_a, of_b = Element.of(a.dtype, self.op), Element.of(spec.b.dtype, self.op)
+        of_a, of_b = Element.of(a.dtype, self.op, self.op.a), Element.of(spec.b.dtype, self.op, self.op.b)
         strides = a.row_stride * of_a.size, c.row_stride * self.op.unit_bytes
         fetched = fetched_rows(cols, *share)
         shape = StreamShape(self.op.name, of_a.name, of_b.name, high, cols, self.lanes, *strides, *fetched)
         zero = index(0)
         places = a.address(index(row), zero), spec.b.address(zero, first), c.address(index(row), first)
         pitch = spec.b.any_stride(spec.b.col_dim) * index(of_b.size)
-        args = (*places, within(spec.limits[2], spec.k), pitch, self.clear)
+        args = (*places, *starts(sums, row), within(spec.limits[2], spec.k), pitch, self.clear)
         return tir.Evaluate(tir.call_extern("void", shape.name, *args))
 
 
@@ -130,13 +131,15 @@ class StreamShape:
 
 
 def _streams(name: str, instruction: str, a_element: str, b_element: str, numbers: str) -> Function:
-    """`void name(a, b, c, i64 k, i64 b_row, i32 clear)`: C (+)= A B^T over k >= 0 elements, B's rows `b_row` bytes apart."""
+    """`void name(a, b, c, [start], i64 k, i64 b_row, i32 clear)`: C (+)= A B^T over k >= 0 elements, B's rows `b_row` bytes
+    apart; `start`: int32 of each row."""
     shape = StreamShape(instruction, a_element, b_element, *(int(n) for n in numbers.split("_")))
     op, of_a, of_b = ALL[instruction], ELEMENTS[a_element], ELEMENTS[b_element]
     wide, together = vector(op.acc_type, shape.lanes), shape.lanes * op.group
-    arguments = [("a", "ptr"), ("b", "ptr"), ("c", "ptr"), ("k", "i64"), ("b_row", "i64"), ("clear", "i32")]
+    pointers = [(pointer, "ptr") for pointer in ("a", "b", "c", *(["start"] if of_b.flips else []))]
+    arguments = [*pointers, ("k", "i64"), ("b_row", "i64"), ("clear", "i32")]
     f = Function(name, "void", arguments, inline=False, arg_attrs="noalias nocapture")
-    a, b, c, k, b_row, clear = f.args
+    a, b, c, *start, k, b_row, clear = f.args
     tiles = [(i, j) for i in range(shape.rows) for j in range(shape.cols)]
 
     def products(step: Value, sums: Sums, mask: Value | None) -> Sums:
@@ -176,7 +179,8 @@ def _streams(name: str, instruction: str, a_element: str, b_element: str, number
     f.block("sums")
     for i, j in tiles:
         f.line(f"%all{i}_{j} = phi {wide} [ %whole{i}_{j}, %end ], [ %rest{i}_{j}, %tail ]")
-    store_sums(f, op, {(i, j): f.raw(wide, f"%all{i}_{j}") for i, j in tiles}, c, shape.c_row, clear.compare("ne", 0))
+    done, fresh = {(i, j): f.raw(wide, f"%all{i}_{j}") for i, j in tiles}, clear.compare("ne", 0)
+    store_sums(f, op, done, c, shape.c_row, fresh, start)
     f.block("stored")
     f.ret()
     return f

@@ -157,4 +157,16 @@ VPDPBUSD_SWAPPED = MultiplyAccumulate(
     extra="avx512vnni",
 )
 
+#: Of bytes, one operand unsigned and one signed.
+QUADS = (VPDPBUSD, VPDPBUSD_SWAPPED)
+
+
+def of_bytes(unsigned: bool, features: CpuFeatures) -> MultiplyAccumulate:
+    """The instruction for bytes by the sign of A: the one that multiplies quads of them as they are, a B of the same sign with
+    its sign bits flipped (`flips` in ../gemm_operands.py); else pairs of those widened."""
+    if not VPDPBUSD.available(features):
+        return VPMADDWD
+    return VPDPBUSD if unsigned else VPDPBUSD_SWAPPED
+
+
 ALL = {i.name: i for i in (FMA_F32, FMA_F64, MAC_I32, MAC_I64, VPMADDWD, VDPBF16PS, VPDPBUSD, VPDPBUSD_SWAPPED)}
