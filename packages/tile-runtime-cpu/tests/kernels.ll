@@ -63,6 +63,35 @@ done:
   ret i32 0
 }
 
+; out[b] = where the pointers lie, on the stack of the thread that runs block b; as slow
+define i32 @who(ptr %args, ptr %dims, i64 %begin, i64 %end) {
+entry:
+  %out = load ptr, ptr %args
+  br label %loop
+loop:
+  %b = phi i64 [ %begin, %entry ], [ %b1, %next ]
+  br label %spin
+spin:
+  %i = phi i64 [ 0, %loop ], [ %i1, %spin ]
+  %v = phi double [ 1.0, %loop ], [ %v1, %spin ]
+  %v1 = fdiv double 3.0, %v
+  %i1 = add i64 %i, 1
+  %again = icmp slt i64 %i1, 500
+  br i1 %again, label %spin, label %next
+next:
+  %k = fptosi double %v1 to i64
+  %stack = ptrtoint ptr %args to i64
+  %none = sub i64 %k, 1
+  %s = add i64 %stack, %none
+  %p = getelementptr i64, ptr %out, i64 %b
+  store i64 %s, ptr %p
+  %b1 = add i64 %b, 1
+  %more = icmp slt i64 %b1, %end
+  br i1 %more, label %loop, label %done
+done:
+  ret i32 0
+}
+
 ; Fills its scratch (dims[0] bytes, in the slot after one pointer) with a byte that depends on the block, and checks it;
 ; out[b] = its last byte. Result 1 if the scratch is not aligned to 64, 2 if another thread wrote to it.
 define i32 @scratch(ptr %args, ptr %dims, i64 %begin, i64 %end) {

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -75,6 +76,87 @@ def test_work_is_shared(artifact: Maker, monkeypatch: pytest.MonkeyPatch) -> Non
     assert set(out) == {501}  # the chain ends at 1, after 500 steps
 
 
+def workers() -> list[threading.Thread]:
+    return [t for t in threading.enumerate() if t.name.startswith("tile-worker")]
+
+
+def test_no_more_threads_take_part_than_are_asked_for(artifact: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three workers that are awake all the time."""
+    wanted = 4
+    asked = ctypes.CFUNCTYPE(ctypes.c_int32)(lambda: wanted)
+    monkeypatch.setattr(pool, "torch_threads", lambda: ctypes.cast(asked, ctypes.c_void_p).value)
+    monkeypatch.setattr(pool, "SPIN_US", 10_000_000)
+    start(monkeypatch, 4, 0)
+    kernel = DEVICE.load(artifact("who", OUT, grid=["dim", "n"], **N))
+    out = np.zeros(4000, np.int64)
+
+    def took_part() -> int:
+        kernel(out)
+        return len(set(out))
+
+    deadline = time.monotonic() + 60
+    while took_part() < 3:  # with few processors their turns come late
+        assert time.monotonic() < deadline
+    for wanted, most in ((2, 2), (1, 1), (3, 3), (1, 1), (0, 1)):
+        assert max(took_part() for _ in range(20)) <= most
+
+
+TORCH = """
+import sys, threading, time
+import torch, numpy as np
+from tile_runtime.artifact import Artifact
+from tile_runtime_cpu.plugin import DEVICE
+kernel = DEVICE.load(Artifact.load(sys.argv[1]))
+out = np.zeros(20000, np.int64)
+def helped():
+    kernel(out)
+    (worker,) = [t for t in threading.enumerate() if t.name.startswith("tile-worker")][:1]
+    clock = time.pthread_getcpuclockid(worker.ident)
+    time.sleep(0.02)
+    before = time.clock_gettime(clock)
+    for _ in range(50):
+        kernel(out)
+    return time.clock_gettime(clock) - before
+torch.set_num_threads(1)
+assert helped() < 1e-3, helped()
+torch.set_num_threads(2)
+deadline = time.monotonic() + 60
+while helped() < 1e-2:
+    assert time.monotonic() < deadline
+print("good")
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor has no workers")
+def test_torch_tells_how_many_threads_there_are(artifact: Maker, tmp_path: Path) -> None:
+    artifact("slow", OUT, grid=["dim", "n"], **N).save(tmp_path / "slow.tile")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = {k: v for k, v in environment.items() if k not in ("TILELANG_NUM_THREADS", "OMP_NUM_THREADS")}
+    command = [sys.executable, "-c", TORCH, str(tmp_path / "slow.tile")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.returncode) == ("good\n", 0), done.stderr
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is no other processor to keep off")
+def test_workers_that_are_awake_keep_off_the_callers_processor(
+    artifact: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A caller that had moved to its worker's processor shared it: launches of 4.5 ms took 8.7."""
+    monkeypatch.setattr(pool, "SPIN_US", 10_000_000)  # nobody sleeps
+    start(monkeypatch, 2, 0)
+    kernel = DEVICE.load(artifact("slow", OUT, grid=["dim", "n"], **N))
+    out = np.zeros(64, np.int64)
+    allowed = os.sched_getaffinity(0)
+    try:
+        for cpu in sorted(allowed)[:2] * 2:
+            os.sched_setaffinity(0, {cpu})
+            kernel(out)
+            (worker,) = workers()
+            assert cpu not in os.sched_getaffinity(worker.native_id or 0)
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
 @pytest.mark.parametrize("inline_us", [0, 20])
 @pytest.mark.parametrize("shared", [1, 64, 1000, 65_536, 65_537, 1 << 20])
 def test_scratch_is_aligned_and_private(
@@ -146,13 +228,13 @@ def test_stop_ends_the_threads_and_the_next_launch_starts_them(
     artifact: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start(monkeypatch, 4)
-    workers = [t for t in threading.enumerate() if t.name.startswith("tile-worker")]
-    assert len(workers) == 3
+    before = workers()
+    assert len(before) == 3
     POOL.stop()
-    assert not any(t.is_alive() for t in workers)
+    assert not any(t.is_alive() for t in before)
     kernel = DEVICE.load(artifact("nothing", [], grid=8))
     kernel()
-    assert len([t for t in threading.enumerate() if t.name.startswith("tile-worker")]) == 3
+    assert len(workers()) == 3
 
 
 FORK = """

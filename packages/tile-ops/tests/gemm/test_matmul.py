@@ -78,10 +78,12 @@ def test_a_result_that_shares_memory_with_an_operand(ran, close):
 
 
 def test_a_result_in_any_order_of_matrices(ran, close):
-    a, b = operands((3, 5, 4, 16), (16, 8))
-    out = torch.empty(5, 3, 4, 8).transpose(0, 1)
-    tile_ops.matmul(a, b, out=out)
-    close(out, reference.matmul(a, b), reference.TOLERANCES["float32"])
+    for shape in ((3, 5, 4, 16), (3, 4, 16)):
+        a, b = operands(shape, (16, 8))
+        out = torch.empty(shape[1], shape[0], *shape[2:-1], 8).transpose(0, 1)
+        tile_ops.matmul(a, b, out=out)
+        close(out, reference.matmul(a, b), reference.TOLERANCES["float32"])
+    a = operands((3, 5, 4, 16), ())[0]
     with pytest.raises(WrongStride, match="its rows must be contiguous and apart"):
         tile_ops.matmul(a[0], b, out=torch.empty(200).as_strided((5, 4, 8), (8, 8, 1)))
 
@@ -149,6 +151,17 @@ def test_strided_operands(ran, close, view):
     close(ran(tile_ops.matmul, a, b), reference.matmul(a, b), reference.TOLERANCES["float32"])
     c = operands((17, a.shape[0]), (1, 1))[0]
     close(ran(tile_ops.matmul, c, a), reference.matmul(c, a), reference.TOLERANCES["float32"])
+
+
+@pytest.mark.cpu("its caches")
+@pytest.mark.parametrize(("rows", "columns", "m"), [(16, 768, 64), (16, 64, 16), (40, 768, 40)])
+def test_strided_matrices_of_few_rows_meet_a_large_one_as_the_rows_of_one(ran, close, rows, columns, m):
+    x, b = operands((rows, 4, 768), (768, columns))
+    a = x.transpose(0, 1)
+    assert GemmProblem.of(a, b).m == m
+    expected = reference.matmul(a, b, activation="relu")
+    for out in (None, torch.empty(4, rows, columns), torch.empty(rows, 4, columns).transpose(0, 1)):
+        close(ran(tile_ops.matmul, a, b, activation="relu", out=out), expected, reference.TOLERANCES["float32"])
 
 
 def test_out_keeps_what_lies_beside_it(ran, close):

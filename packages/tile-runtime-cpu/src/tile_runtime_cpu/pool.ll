@@ -12,6 +12,7 @@
 ;   200 i64 end       its number of blocks
 ;   208 i64 chunk     blocks claimed at a time
 ;   216 i32 result    first result of a block that is not 0
+;   220 i32 most      workers that may take part
 ;   256 i32 busy      1: a caller has the pool; other callers run their job alone
 ;   264 i64 threads   workers + 1; 0: not started
 ;   272 i64 inline    ticks of estimated work below which a job is not shared
@@ -20,6 +21,7 @@
 ;   296 i64 last      when the last launch ended
 ;   304 i32 cpu       the processor that workers keep off, as RDTSCP numbers it; -1: none yet
 ;   308 i32 movable   number of entries in `tids`; 0: leave placing to the system
+;   312 ptr asked     `i32 asked()` tells how many threads the user wants; null: all
 ;   320 allowed       128 bytes: the processors that workers may use (cpu_set_t)
 ;   448 scratch       128 bytes: `allowed` without `cpu`
 ;   576 tids          i32 each: the workers' thread ids
@@ -178,9 +180,9 @@ entry:
   %n.p = getelementptr i8, ptr %job, i64 16
   %n = load i64, ptr %n.p, align 8
   %threads.p = getelementptr i8, ptr %pool, i64 264
-  %threads = load i64, ptr %threads.p, align 8
+  %all = load i64, ptr %threads.p, align 8
   %few = icmp slt i64 %n, 2
-  %single = icmp slt i64 %threads, 2
+  %single = icmp slt i64 %all, 2
   %no.pool = or i1 %few, %single
   br i1 %no.pool, label %unshared, label %estimate
 unshared:
@@ -192,7 +194,7 @@ unshared.end:
 unshared.done:
   ret i64 %ru
 alone:
-  %begin.a = phi i64 [ %begin, %judge ], [ %begin, %burst ], [ %begin, %share ]
+  %begin.a = phi i64 [ %begin, %judge ], [ %begin, %burst ], [ %begin, %wanted ], [ %begin, %claim.pool ]
   %ra = call i64 @run_alone(ptr %job, i64 %begin.a, i64 %n)
   call void @note_end(ptr %pool)
   ret i64 %ra
@@ -239,6 +241,21 @@ burst:
   %busy.times = icmp slt i64 %since, %recently
   br i1 %busy.times, label %share, label %alone
 share:
+  %asked.p = getelementptr i8, ptr %pool, i64 312
+  %asked = load ptr, ptr %asked.p, align 8
+  %free = icmp eq ptr %asked, null
+  br i1 %free, label %wanted, label %ask
+ask:
+  %asked.32 = call i32 %asked()
+  %asked.64 = sext i32 %asked.32 to i64
+  %fewer = icmp slt i64 %asked.64, %all
+  %bounded = select i1 %fewer, i64 %asked.64, i64 %all
+  br label %wanted
+wanted:
+  %threads = phi i64 [ %all, %share ], [ %bounded, %ask ]
+  %together = icmp sgt i64 %threads, 1
+  br i1 %together, label %claim.pool, label %alone
+claim.pool:
   %busy.p = getelementptr i8, ptr %pool, i64 256
   %got = cmpxchg ptr %busy.p, i32 0, i32 1 acquire monotonic
   %mine = extractvalue { i32, i1 } %got, 1
@@ -262,20 +279,31 @@ publish:
   store i64 %chunk, ptr %chunk.p, align 8
   %result.p = getelementptr i8, ptr %pool, i64 216
   store i32 0, ptr %result.p, align 4
+  %others = sub i64 %threads, 1
+  %others.32 = trunc i64 %others to i32
+  %most.p = getelementptr i8, ptr %pool, i64 220
+  store i32 %others.32, ptr %most.p, align 4
   %next.p = getelementptr i8, ptr %pool, i64 64
   store atomic i64 %begin, ptr %next.p monotonic, align 8
+  call void @keep_off(ptr %pool)
   %opened = atomicrmw add ptr %pool, i32 1 seq_cst
   %sleepers = load atomic i32, ptr %sleepers.p seq_cst, align 4
   %asleep = icmp sgt i32 %sleepers, 0
   br i1 %asleep, label %wake.up, label %join
 wake.up:
-  call void @keep_off(ptr %pool)
-  %others = sub i64 %threads, 1
   %left.1 = sub i64 %left, 1
   %helpers0 = sdiv i64 %left.1, %chunk
   %enough = icmp slt i64 %helpers0, %others
   %helpers1 = select i1 %enough, i64 %helpers0, i64 %others
-  %helpers = trunc i64 %helpers1 to i32
+  ; those that are awake see the job by themselves
+  %asleep.64 = sext i32 %sleepers to i64
+  %workers = sub i64 %all, 1
+  %awake.now = sub i64 %workers, %asleep.64
+  %missing = sub i64 %helpers1, %awake.now
+  %some = icmp sgt i64 %missing, 0
+  br i1 %some, label %wake.some, label %join
+wake.some:
+  %helpers = trunc i64 %missing to i32
   call void @futex_wake(ptr %pool, i32 %helpers)
   br label %join
 join:
@@ -316,7 +344,8 @@ finish:
 ; Keeps the workers off the processor of this thread, if it is another than last time. Needed because Linux under KVM
 ; takes a halted virtual processor for one that the host has taken away, wakes sleepers on the processor of their waker,
 ; and leaves them waiting there while others idle: 3 ms of work then ran in one thread. A worker whose mask lacks the
-; waker's processor wakes where it last ran.
+; waker's processor wakes where it last ran. Workers that are awake are moved, too: a caller that slept until the last
+; of them was done may wake on its processor, and the next job would be shared by two threads of one processor.
 define internal void @keep_off(ptr %pool) noinline {
 entry:
   %count.p = getelementptr i8, ptr %pool, i64 308
@@ -415,14 +444,19 @@ enter:
   %a0 = atomicrmw add ptr %active.p, i32 1 seq_cst
   %now = load atomic i32, ptr %pool seq_cst, align 4
   %open = trunc i32 %now to i1
-  br i1 %open, label %work, label %left
+  br i1 %open, label %room, label %left
+room:
+  %most.p = getelementptr i8, ptr %pool, i64 220
+  %most = load i32, ptr %most.p, align 4
+  %welcome = icmp slt i32 %a0, %most
+  br i1 %welcome, label %work, label %left
 work:
   %job = load ptr, ptr %job.p, align 8
   %end = load i64, ptr %end.p, align 8
   %ran = call i64 @participate(ptr %pool, ptr %job, i64 0, i64 %end, ptr %result.p)
   br label %left
 left:
-  %done.seen = phi i32 [ %seen, %enter ], [ %now, %work ]
+  %done.seen = phi i32 [ %seen, %enter ], [ %now, %room ], [ %now, %work ]
   %a1 = atomicrmw sub ptr %active.p, i32 1 seq_cst
   %last = icmp eq i32 %a1, 1
   br i1 %last, label %tell, label %left.job

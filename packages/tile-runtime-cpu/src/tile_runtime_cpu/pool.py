@@ -14,9 +14,11 @@ import contextlib
 import ctypes
 import os
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from tile_runtime.cache import Cache
@@ -38,7 +40,7 @@ SPIN_US = 50
 #: fn, address of the estimate, blocks, scratch bytes, number of pointers, 0; then pointers and integers.
 JOB_HEADER = struct.Struct("=QQqqqq")
 _POOL_BYTES = 576 + 4 * 4096
-_THREADS, _INLINE, _SPIN, _WAKE, _CPU, _MOVABLE, _ALLOWED, _TIDS = 264, 272, 280, 288, 304, 308, 320, 576
+_THREADS, _INLINE, _SPIN, _WAKE, _CPU, _MOVABLE, _ASKED, _ALLOWED, _TIDS = 264, 272, 280, 288, 304, 308, 312, 320, 576
 NO_MEMORY = -12
 
 Run = Callable[[int, bytes], int]
@@ -46,13 +48,29 @@ _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctyp
 
 
 def thread_count() -> int:
-    """TILELANG_NUM_THREADS, else the number of CPUs this process may use. Raises ValueError if it is not 1 to 4096."""
+    """TILELANG_NUM_THREADS, else the number of CPUs this process may use. Raises ValueError if it is not 1 to 4096.
+
+    Without the variable, where torch is imported, a launch is shared by no more than `torch.get_num_threads()` of them.
+    """
     text = os.environ.get("TILELANG_NUM_THREADS", "")
     if not text:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 4096:
         raise ValueError(f"TILELANG_NUM_THREADS is {text!r}; it must be a number from 1 to 4096")
     return int(text)
+
+
+def torch_threads() -> int:
+    """The address of the function behind `torch.get_num_threads()`, which takes nothing and returns int; 0 without torch, or
+    where TILELANG_NUM_THREADS says how many threads there are."""
+    torch = sys.modules.get("torch")
+    if torch is None or torch.__file__ is None or os.environ.get("TILELANG_NUM_THREADS"):
+        return 0
+    try:
+        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        return ctypes.cast(library._ZN2at15get_num_threadsEv, ctypes.c_void_p).value or 0
+    except (OSError, AttributeError):  # a torch that is built otherwise
+        return 0
 
 
 class Pool:
@@ -89,6 +107,7 @@ class Pool:
             values = {_THREADS: threads, _INLINE: inline, _SPIN: SPIN_US * per_us, _WAKE: WAKE_FACTOR * inline}
             for offset, value in values.items():
                 self._memory.write(offset, struct.pack("=q", int(value)))
+            self._memory.write(_ASKED, struct.pack("=Q", torch_threads()))
             assert self._image is not None
             work = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._image.address("tl_worker"))
             for i in range(threads - 1):

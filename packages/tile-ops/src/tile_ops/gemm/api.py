@@ -162,7 +162,7 @@ def _matmul_out(
     call = MATMUL.call(
         a, b, bias=bias, activation=activation, out_dtype=out_dtype, scale_a=scale_a, scale_b=scale_b, out=out
     )
-    if _written_alone(out, a, b, bias, scale_a, scale_b):
+    if _written_alone(out, call.problem, a, b, bias, scale_a, scale_b):
         _run(call, a, b, bias, scale_a, scale_b, out=out)
         return
     call = MATMUL.call(a, b, bias=bias, activation=activation, out_dtype=out_dtype, scale_a=scale_a, scale_b=scale_b)
@@ -326,11 +326,16 @@ def _copied(given: torch.Tensor | None, taken: torch.Tensor | None) -> bool:
     return given is not None and taken is not None and given.data_ptr() != taken.data_ptr()
 
 
-def _written_alone(out: torch.Tensor, *operands: torch.Tensor | None) -> bool:
-    """Whether kernels can write the result there while they read the operands."""
+def _written_alone(out: torch.Tensor, problem: GemmProblem, *operands: torch.Tensor | None) -> bool:
+    """Whether kernels can write the result there, as the matrices of the problem, while they read the operands."""
     memory = out.untyped_storage().data_ptr()
-    apart = all(x is None or x.untyped_storage().data_ptr() != memory for x in operands)
-    return apart and all(out.stride(i) == out.stride(i + 1) * out.shape[i + 1] for i in range(out.ndim - 3))
+    if any(x is not None and x.untyped_storage().data_ptr() == memory for x in operands):
+        return False
+    try:
+        out.view(problem.batch, problem.m, problem.n)
+    except RuntimeError:
+        return False
+    return True
 
 
 _matmul.register_autocast(_autocast)
