@@ -121,14 +121,15 @@ def test_multiples_of_the_period_are_added(scope: str) -> None:
 
 def test_a_loop_that_goes_beyond_the_period_is_taken_apart() -> None:
     """The 288 places of a tile of 72 columns were computed before the loop around them, and spilled."""
-    tx, j, g = loops("tx", "j", "g")
-    extents = {j: 9, g: 3}
-    func, _ = accesses(tir.floormod(tx, 8) + j * 32 + g * 256, extents, tx, (3, 4))
-    after = split_addresses(func, SimtContext())
-    (store,) = [n for n in tile_ir.walk(after.body) if isinstance(n, tir.BufferStore)]
-    assert tx not in set(tile_ir.walk(store, ir.Var))
-    for got, want in zip(places(after, extents, tx), places(func, extents, tx)):
-        np.testing.assert_array_equal(got, want)
+    for many in (True, False):
+        tx, j, g = loops("tx", "j", "g")
+        extents = {j: 32, g: 9 if many else 2}
+        func, _ = accesses(tir.floormod(tx, 8) + j * 32 + g * 256, extents, tx, (3, 4))
+        after = split_addresses(func, SimtContext())
+        (store,) = [n for n in tile_ir.walk(after.body) if isinstance(n, tir.BufferStore)]
+        assert (tx not in set(tile_ir.walk(store, ir.Var))) == many
+        for got, want in zip(places(after, extents, tx), places(func, extents, tx)):
+            np.testing.assert_array_equal(got, want)
 
 
 def test_the_swizzle_is_recognized_in_either_order() -> None:

@@ -163,6 +163,16 @@ def test_blocks_that_stay_for_parts(monkeypatch, emulated, ran, close, size, m, 
     assert ("tma_store(" in text) == (size == "large")  # the others leave no room for a tile of C
 
 
+@pytest.mark.parametrize("turned", [False, pytest.param(True, marks=pytest.mark.full)])
+def test_parts_of_float32_have_registers_for_operands_that_begin_anywhere(turned):
+    """Made, not run: their loads, beside 128 sums, spilled 64 and 132 bytes."""
+    target = Target("cuda", "sm_90a")
+    problem = GemmProblem(1, 512, 768, 2048, "float32", "float32", False, turned, "each", "each", None, None, False)
+    spec = configs._split_specs(problem, target, "alone 128x128")["parts"]
+    made = prebuild.make(prebuild.Job(spec, target.kind, target.arch))
+    assert (made.refusals, made.failure, made.slow) == ((), "", ())
+
+
 def test_parts_of_the_last_tiles_of_blocks_that_stay():
     """12.1 and 8.3 waves of large tiles; 15.5, and scales, which parts do not take, are left whole."""
     for m, n, k, full in ((5000, 10000, 4096, 12), (4224, 8448, 4096, 8)):

@@ -163,6 +163,11 @@ class GemmRule(Rule):
         return None
 
 
+def multiplies_alone(rules: Iterable[Rule | None]) -> bool:
+    """Whether a kernel has a product without a matrix instruction."""
+    return any(isinstance(rule, GemmRule) and rule.choice.tiles is None for rule in rules)
+
+
 @dataclass(frozen=True)
 class _Rectangles:
     """How a thread's rows and columns lie: `of_rows` neighbours of `rows`, `of_columns` neighbours of `columns`; `across`

@@ -14,10 +14,14 @@ from tilelang.ir import tile_ir
 #: Loads of single elements that an unrolled loop has on their way. Of 64, ptxas keeps the addresses of all in registers, and
 #: beside accumulators of 192 it spills them.
 MOST = 32
+#: The same in kernels that multiply without a matrix instruction: beside 128 sums, what products read and the scalars of a walk
+#: over parts of k, ptxas spills 64 to 132 bytes of 32.
+MOST_BESIDE_PRODUCTS = 16
 
 
-def limit_loads(loop: Any) -> Any:
-    """A loop whose steps load single elements of global memory, unrolled by fewer of its steps.
+def limit_loads(loop: Any, most: int = MOST) -> Any:
+    """A loop whose steps load single elements of global memory, unrolled by fewer of its steps, so that `most` are loaded at
+    once.
 
     before:     for c in unroll(8): for u in unroll(8): part[u] = A[c * 32 + i, j + u]; tile[c, :8] = part[:8]
     after:      for c in unroll(8, by 4): ...
@@ -27,9 +31,9 @@ def limit_loads(loop: Any) -> Any:
     if not isinstance(loop, tir.For) or loop.kind != tir.ForKind.UNROLLED:
         return loop
     count, each = tile_ir.static(loop.extent), _loads(loop.body)
-    if count is None or count * each <= MOST or _has_registers(loop):
+    if count is None or count * each <= most or _has_registers(loop):
         return loop
-    by = max(n for n in range(1, count) if count % n == 0 and (n * each <= MOST or n == 1))
+    by = max(n for n in range(1, count) if count % n == 0 and (n * each <= most or n == 1))
     return remake_loop(loop, annotations={**loop.annotations, UNROLL: by})
 
 

@@ -19,8 +19,9 @@ from tile_compiler.simt.distribution import Distribution
 from tile_compiler.simt.lowering import Lowering
 from tile_compiler.simt.operators.ask_once import asked_once
 from tile_compiler.simt.operators.exchange_lanes import QuadStore
+from tile_compiler.simt.operators.gemm import multiplies_alone
 from tile_compiler.simt.operators.interior import interior
-from tile_compiler.simt.operators.limit_loads import limit_loads
+from tile_compiler.simt.operators.limit_loads import MOST, MOST_BESIDE_PRODUCTS, limit_loads
 from tile_compiler.simt.operators.load_to_lds import straight_to_lds
 from tile_compiler.simt.operators.neighbour_atomics import NestAdditions
 from tile_compiler.simt.operators.nests import (
@@ -137,7 +138,8 @@ class _Nest:
         together = self._together()
         if together is not None:
             return together
-        return limit_loads(unrolled("c", self.loop.steps // self.width, self._group, self.low.span))
+        most = MOST_BESIDE_PRODUCTS if multiplies_alone(self.low.layouts.rules) else MOST
+        return limit_loads(unrolled("c", self.loop.steps // self.width, self._group, self.low.span), most)
 
     def _together(self) -> Any | None:
         """By lanes that work together, if all that the nest does is to store values of registers to memory, where a condition
