@@ -136,6 +136,8 @@ def test_kernels_of_sums_are_those_without_scales(target):
         (QUADS, 33, False, "gemm_panels", (64, 128, 512)),
         (QUADS, 5000, True, "gemm_panels", (512, 256, 1024)),
         (AMX, 2, True, "gemm_in_place", (2, 256, 2048)),
+        (AMX, 8, True, "gemm_in_place", (8, 256, 2048)),
+        (AMX, 9, True, "gemm_halves", (16, 128, 2048)),
         (AMX, 2, False, "gemm_halves", (16, 128, 2048)),
         (AMX, 65, True, "gemm_halves", (128, 128, 1024)),
         (AMX, 257, False, "gemm_halves", (512, 256, 1024)),

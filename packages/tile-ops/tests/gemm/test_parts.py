@@ -163,6 +163,7 @@ def test_blocks_that_stay_for_parts(monkeypatch, emulated, ran, close, size, m, 
     assert ("tma_store(" in text) == (size == "large")  # the others leave no room for a tile of C
 
 
+@pytest.mark.cpu("nothing: they are made by the compiler of the wheels, not run")
 @pytest.mark.parametrize("turned", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_parts_of_float32_have_registers_for_operands_that_begin_anywhere(turned):
     """Made, not run: their loads, beside 128 sums, spilled 64 and 132 bytes."""
