@@ -285,7 +285,15 @@ publish:
   store i32 %others.32, ptr %most.p, align 4
   %next.p = getelementptr i8, ptr %pool, i64 64
   store atomic i64 %begin, ptr %next.p monotonic, align 8
+  %wake.p2 = getelementptr i8, ptr %pool, i64 288
+  %wake2 = load i64, ptr %wake.p2, align 8
+  %long.job = icmp sgt i64 %work, %wake2
+  br i1 %long.job, label %apart, label %open
+apart:
+  ; a system call for each worker if this is another processor than last time: little beside so much work
   call void @keep_off(ptr %pool)
+  br label %open
+open:
   %opened = atomicrmw add ptr %pool, i32 1 seq_cst
   %sleepers = load atomic i32, ptr %sleepers.p seq_cst, align 4
   %asleep = icmp sgt i32 %sleepers, 0
@@ -303,6 +311,7 @@ wake.up:
   %some = icmp sgt i64 %missing, 0
   br i1 %some, label %wake.some, label %join
 wake.some:
+  call void @keep_off(ptr %pool)
   %helpers = trunc i64 %missing to i32
   call void @futex_wake(ptr %pool, i32 %helpers)
   br label %join
@@ -344,8 +353,8 @@ finish:
 ; Keeps the workers off the processor of this thread, if it is another than last time. Needed because Linux under KVM
 ; takes a halted virtual processor for one that the host has taken away, wakes sleepers on the processor of their waker,
 ; and leaves them waiting there while others idle: 3 ms of work then ran in one thread. A worker whose mask lacks the
-; waker's processor wakes where it last ran. Workers that are awake are moved, too: a caller that slept until the last
-; of them was done may wake on its processor, and the next job would be shared by two threads of one processor.
+; waker's processor wakes where it last ran. Workers that are awake are moved for large work, too: a caller that slept
+; until the last of them was done may wake on its processor, and two threads of one processor would share the next job.
 define internal void @keep_off(ptr %pool) noinline {
 entry:
   %count.p = getelementptr i8, ptr %pool, i64 308
