@@ -39,6 +39,16 @@ def test_agrees(ran, m, n, k, turned):
         assert torch.equal(ran(tile_ops.matmul, a, b), reference.matmul(a, b).int())
 
 
+@pytest.mark.cpu("its kernels")
+@pytest.mark.parametrize("m", [64, pytest.param(512, marks=pytest.mark.full)])
+def test_any_number_of_rows(ran, m):
+    """One kernel for up to m rows, by blocks of two heights each; columns end in any vector of the two panels of a line."""
+    for rows in [*range(33, 65)] if m == 64 else [257, 300, 411, 500, 512, 513, 540]:
+        n = 300 + rows % 64
+        a, b = operands(rows, n, 70, False)
+        assert torch.equal(ran(tile_ops.matmul, a, b), reference.matmul(a, b).int()), (rows, n)
+
+
 @pytest.mark.cpu("its registers")
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize(("m", "n", "k"), SHAPES)
@@ -127,14 +137,14 @@ def test_kernels_of_sums_are_those_without_scales(target):
     [
         (QUADS, 1, True, "gemm_in_place", (1, 256, 2048)),
         (QUADS, 3, True, "gemm_in_place", (4, 256, 2048)),
-        (QUADS, 1, False, "gemm_panels", (16, 256, 256)),
+        (QUADS, 1, False, "gemm_panels", (16, 256, 512)),
         (QUADS, 8, True, "gemm_in_place", (8, 256, 2048)),
         (QUADS, 32, True, "gemm_in_place", (16, 256, 2048)),
-        (QUADS, 33, True, "gemm_panels", (64, 128, 512)),
-        (QUADS, 11, False, "gemm_panels", (32, 128, 512)),
-        (QUADS, 16, False, "gemm_panels", (16, 256, 256)),
-        (QUADS, 33, False, "gemm_panels", (64, 128, 512)),
-        (QUADS, 5000, True, "gemm_panels", (512, 256, 1024)),
+        (QUADS, 33, True, "gemm_panels", (64, 1024, 1024)),
+        (QUADS, 16, False, "gemm_panels", (16, 256, 512)),
+        (QUADS, 17, False, "gemm_panels", (32, 256, 512)),
+        (QUADS, 33, False, "gemm_panels", (64, 1024, 1024)),
+        (QUADS, 5000, True, "gemm_panels", (512, 1024, 1024)),
         (AMX, 2, True, "gemm_in_place", (2, 256, 2048)),
         (AMX, 8, True, "gemm_in_place", (8, 256, 2048)),
         (AMX, 9, True, "gemm_halves", (16, 128, 2048)),
@@ -156,6 +166,6 @@ def test_tiles(target, m, turned, family, tile):
 
 def test_rows_of_c_that_begin_with_no_line_take_long_steps():
     for n, depth in ((1024, 512), (1000, 1024)):
-        problem = GemmProblem(1, 200, n, 4096, "int8", "int32", False, False, "each", "each", None, None, False)
+        problem = GemmProblem(1, 20, n, 4096, "int8", "int32", False, False, "each", "each", None, None, False)
         (spec,) = dict(plan(problem, QUADS).kernels).values()
         assert dict(spec.arguments)["block_k"] == depth

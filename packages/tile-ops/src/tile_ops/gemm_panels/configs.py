@@ -51,28 +51,25 @@ STEPS_WITH_AMX = 128
 #: of the speed by copied tiles, with AVX-512 and as AVX2 32 rows 0.98 and 0.95, 48 1.10 and 1.03, 64 1.14 and 1.04, 96 1.13 and
 #: 1.10, by a transposed matrix 72 rows 1.20 and 1.12, 96 1.17 and 1.17.
 LEAST = (33, 64, 32, 2**21)
-#: Panels that a block has at least, where there are so many: it copies its piece of A for them.
-PANELS = 4
+#: Panels that a block has at least, where there are so many, or as many as have so many columns: it copies its piece of A for
+#: them.
+PANELS, COLUMNS = 4, 512
 
 
-#: Of bytes by `vpdpbusd`, whose panels are of flipped signs, so that sums of A's rows are made once for each of them: rows, as
-#: above, columns and steps along k, which are the least of DEEP_BYTES that hold k, or as said. EPYC with AVX-512, kernels in
-#: random order, of `torch._int_mm`'s speed (by copied tiles): 256 rows 128x1024x1024 T 1.03, row-major 1.01 (0.90, 0.87),
-#: 256x4096x4096 T 1.18, 1.03 (1.08, 0.96), by 512 rows 1024x1024x1024 T 0.99, 0.99 (0.86, 0.84), 300x768x768 0.98 (0.61); by 32
-#: columns 128x1024x1024 T 0.95.
+#: Of bytes by `vpdpbusd`, whose panels are of flipped signs, so that sums of A's rows are made once for each of them: rows, the
+#: least that hold m, or the most, columns, and steps along k, which are the least of DEEP_BYTES that hold k, or as said. EPYC
+#: with AVX-512, kernels in random order, of `torch._int_mm`'s speed; T: by a transposed matrix. 16x1024x1024 1.27 (by 1024
+#: columns and steps 1.17), 16x4096x4096 2.24 (1.94), 32x1024x1024 1.18 (1.13), 64x1024x1024 1.06; T 1.10 (by 256 columns and 512
+#: steps 1.07; 1.06), 128x1024x1024 1.03; T 1.06 (by 128 columns and 512 steps 1.00; 1.01), 256x4096x4096 1.09; T 1.20 (1.07;
+#: 1.15), by 512 rows 1024x1024x1024 1.01; T 1.01, 300x768x768 1.01; T 1.01 (by 256 columns 1.00; 0.99; 0.99; 0.98).
 BYTES = (
-    Tile(32, 128, 512, 0),
-    Tile(64, 128, 512, 0),
-    Tile(128, 128, 512, 0),
-    Tile(256, 128, 512, 0),
-    Tile(512, 256, 1024, 0),
+    Tile(16, 256, 512, 0),
+    Tile(32, 256, 512, 0),
+    Tile(64, 1024, 1024, 0),
+    Tile(128, 1024, 1024, 0),
+    Tile(256, 1024, 1024, 0),
+    Tile(512, 1024, 1024, 0),
 )
-#: Few rows of bytes: by a transposed B 16x1024x1024 1.19 (by 32x128x512 0.95), 8x4096x4096 4.1, by a row-major one 16x1024x1024
-#: 1.10, 16x4096x4096 1.64 (by 64 columns and 512 steps 1.12, 1.56; by copied tiles 0.80, 1.32). A tile of 32 rows has the first
-#: 11 in one block: 9x1024x1024 T 1.22 (1.04 by 16 rows).
-FEW_BYTES, FEW_BYTES_TURNED, MOST_OF_FEW, WHOLE_BLOCK = Tile(16, 256, 256, 0), Tile(16, 32, 1024, 0), 16, range(9, 12)
-#: Numbers of rows that meet every answer for bytes.
-ROWS_OF_BYTES = (MOST_OF_FEW, *(tile.block_m for tile in BYTES))
 DEEP_BYTES = (64, 128, 256, 512, 1024)
 #: Rows from which on bytes by a transposed B are so; fewer are scalar products (`gemm_in_place`).
 LEAST_BYTES_TURNED = 5
@@ -112,16 +109,22 @@ def _of_bytes(
         return None
     if transposes[1] and m < LEAST_BYTES_TURNED:
         return None
-    if m <= MOST_OF_FEW and m not in WHOLE_BLOCK:
-        chosen = FEW_BYTES_TURNED if transposes[1] else FEW_BYTES
-    else:
-        chosen = next((tile for tile in BYTES if m <= tile.block_m), BYTES[-1])
-    number = BYTES.index(chosen) if chosen in BYTES else 0
-    while number and -(-m // chosen.block_m) * -(-n // (PANELS * chosen.block_n)) * batch < threads:
+    number = next((i for i, tile in enumerate(BYTES) if m <= tile.block_m), len(BYTES) - 1)
+    while number and _blocks(BYTES[number], m, n, batch) < threads:
         number -= 1  # else threads would be without work
-        chosen = BYTES[number]
-    most = DEEP_BYTES[-1] if n % LINE and chosen in BYTES else chosen.block_k
+    chosen = BYTES[number]
+    most = DEEP_BYTES[-1] if n % LINE else chosen.block_k
     return replace(chosen, block_k=next(depth for depth in DEEP_BYTES if k <= depth or depth == most))
+
+
+def _least_panels(chosen: Tile) -> int:
+    """Of a block."""
+    return min(PANELS, max(1, COLUMNS // chosen.block_n))
+
+
+def _blocks(chosen: Tile, m: int, n: int, batch: int) -> int:
+    """As many as there can be."""
+    return -(-m // chosen.block_m) * -(-n // (_least_panels(chosen) * chosen.block_n)) * batch
 
 
 def _most_steps(target: Target, n: int) -> int:
@@ -154,7 +157,7 @@ def panels_of_a_block(chosen: Tile, m: int, n: int, batch: int, threads: int) ->
     """So many that each of several threads has two blocks, where there are panels enough."""
     panels = -(-n // chosen.block_n)
     blocks = 1 if threads == 1 else 2 * threads
-    groups = min(-(-panels // PANELS), -(-blocks // (batch * -(-m // chosen.block_m))))
+    groups = min(-(-panels // _least_panels(chosen)), -(-blocks // (batch * -(-m // chosen.block_m))))
     return -(-panels // groups)
 
 
@@ -166,7 +169,9 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
         chosen = tile(target, "float32", m, n, k)
         if chosen is not None:
             found[kernel(chosen, transpose_a, transpose_b, "each", "each")] = None
-    for turned, m, n, k in product((False, True), ROWS_OF_BYTES, (1 << 20, (1 << 20) + 1), DEEP_BYTES):
+    for turned, m, n, k in product(
+        (False, True), (tile.block_m for tile in BYTES), (1 << 20, (1 << 20) + 1), DEEP_BYTES
+    ):
         chosen = tile(target, "int8", m, n, k, transposes=(False, turned))
         if chosen is not None:
             found[kernel(chosen, False, turned, "each", "each", "int8")] = None

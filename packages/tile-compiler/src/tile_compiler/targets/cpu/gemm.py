@@ -31,9 +31,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from tvm import tirx as tir
+from tvm.ir import prim
 
 from tile_compiler.context import Ahead, InTensors
 from tilelang.ir import tile_ir
@@ -49,6 +51,7 @@ from .gemm_operands import (
     GemmSpec,
     InterleavedRows,
     Operand,
+    Panels,
     Prepared,
     Stmt,
     at_most,
@@ -89,6 +92,16 @@ NEAR = 2
 #: Blocks of rows of which the last one may be cut: of more, what it computes in vain counts for little, and kernels for other
 #: heights take seconds to compile (512 rows by 96 columns 7.1, 1.7).
 MOST_EVEN = 64
+
+
+#: Bytes of a B that no first cache holds: each of its panels is packed when it is multiplied with. EPYC, 256 rows of bfloat16 by
+#: 4096 x 4096 in uint4, nf4 and int4 1.004, 1.002, 0.991 of torch with all packed before, 1.015, 1.006, 1.003 so; attention,
+#: whose keys the first cache holds, would be up to 3 % slower.
+FIRST_CACHE = 1 << 16
+
+#: Heights of blocks of rows of bytes by panels, whatever rows there are: what a block computes in vain is time (65 rows by 1024 x
+#: 1024 0.84 of torch by blocks of 13, 1.06), and kernels of each height would take twice as long to compile.
+STEPPED_HEIGHTS = (14, 12, 10, 8)
 
 
 def choose_instruction(a: str, b: str, c: str, features: CpuFeatures) -> MultiplyAccumulate | TileMultiply:
@@ -227,16 +240,14 @@ class Vectors(Emitter):
             fetched += self.rows_ahead(given.c, rows, panel, panels)
             return self.kernel(given, panel, cols, rows, fetched, ends)
 
-        if not self.rows_first:
-            return self.over_panels(lambda *at: tile_ir.sequence(self.over_rows(first, lambda *rows: one(*at, *rows))))
+        if self.rows_first:
 
-        def all_panels(*rows: Any) -> Stmt:
-            return tile_ir.sequence(self.over_panels(lambda *at: one(*at, *rows)))
+            def all_panels(*rows: Any) -> Stmt:
+                return tile_ir.sequence(self.over_panels(lambda *at: one(*at, *rows)))
 
-        stmts = self.over_rows(first, all_panels)
-        if self.limits[0] is None or self.row_blocks[0][0] == 1 or blocks > MOST_EVEN or given.c.in_tensor:
-            return stmts
-        return [self.over_even_rows(first, all_panels, tile_ir.sequence(stmts))]
+            return [self.over_all_rows(first, all_panels, given.c)]
+        pack = given.b.pack
+        return self.over_panels(lambda *at: self.over_all_rows(first, lambda *rows: one(*at, *rows), given.c), pack)
 
     def shares(self, c: Operand, blocks: int, panels: int) -> tuple[list[Share], list[Share], int]:
         """What each block fetches of the next tiles, what the first blocks of rows do beside it, and how many those are: of B
@@ -280,32 +291,75 @@ class Vectors(Emitter):
                 start, first = start + high * times, first + times
         return parts
 
+    def over_all_rows(self, leading: int, body: Callable[[Any, Rows], Stmt], c: Operand) -> Stmt:
+        """The same, the last block cut by what is there or, where that matters, by blocks that hold no more."""
+        stmts = tile_ir.sequence(self.over_rows(leading, body))
+        if self.op.group == 1 or self.limits[0] is None or self.row_blocks[0][0] == 1:
+            return stmts
+        if not self.rows_first:
+            return self.over_stepped_rows(leading, body) if c.in_tensor and self.stepped_heights else stmts
+        few = sum(count for _, count in self.row_blocks) <= MOST_EVEN
+        return self.over_even_rows(leading, body, stmts) if few and not c.in_tensor else stmts
+
     def over_even_rows(self, leading: int, body: Callable[[Any, Rows], Stmt], others: Stmt) -> Stmt:
         """The same by blocks of two heights that hold the rows that are there and no more; `others` where these are so few that
         no such blocks do."""
         rows, high = at_most(self.spec.m, self.limits[0]), self.row_blocks[0][0]
-        low, blocks, higher = high - 1, tir.Var("blocks", "int64"), tir.Var("higher", "int64")
+        blocks, higher = tir.Var("blocks", "int64"), tir.Var("higher", "int64")
+        binds = [
+            tir.Bind(blocks, tir.truncdiv(rows + index(high - 1), index(high))),
+            tir.Bind(higher, rows - blocks * (high - 1)),
+        ]
+        even = self.over_two_heights((high, high - 1), (blocks, higher), leading, body, leaves=False)
+        return tile_ir.sequence([*binds, tir.IfThenElse(higher >= index(0), even, others)])
+
+    def over_stepped_rows(self, leading: int, body: Callable[[Any, Rows], Stmt]) -> Stmt:
+        """The same by blocks of two of `STEPPED_HEIGHTS`, next to each other, that hold the rows that are there and one more at
+        most."""
+        rows, heights = at_most(self.spec.m, self.limits[0]), self.stepped_heights
+        blocks, most = tir.Var("blocks", "int64"), heights[0]
+        stmt = self.over_two_heights((heights[-1], 0), (blocks, blocks), leading, body, leaves=True)
+        for high, low in reversed([*pairwise(heights)]):
+            higher = tir.Var("higher", "int64")
+            lacking = tir.truncdiv(rows - blocks * low + index(high - low - 1), index(high - low))
+            two = self.over_two_heights((high, low), (blocks, higher), leading, body, leaves=True)
+            stmt = tir.IfThenElse(rows > blocks * low, tile_ir.sequence([tir.Bind(higher, lacking), two]), stmt)
+        return tile_ir.sequence([tir.Bind(blocks, tir.truncdiv(rows + index(most - 1), index(most))), stmt])
+
+    @property
+    def stepped_heights(self) -> list[int]:
+        most = register_tile(self.op, self.spec.features, self.spec.m, self.spec.n, self.a_in_place)[0]
+        return [height for height in STEPPED_HEIGHTS if height <= most]
+
+    def over_two_heights(
+        self,
+        heights: tuple[int, int],
+        numbers: tuple[Any, Any],
+        leading: int,
+        body: Callable[[Any, Rows], Stmt],
+        leaves: bool,
+    ) -> Stmt:
+        """So many blocks, of which so many are higher; `leaves`: the last row of the last one may not be there."""
+        (high, low), (blocks, higher) = heights, numbers
         lead = tir.min(higher, index(leading))
 
         def part(first: Any, count: Any, start: Any, height: int, leads: bool) -> Stmt:
             t = tir.Var("t", "int64")
-            stmt = body(first + t, Rows(start + t * height, height, leads, False))
+            stmt = body(first + t, Rows(start + t * height, height, leads, leaves and self.spec.leaves[0]))
             return tir.For(t, index(0), count, tir.ForKind.SERIAL, stmt)
 
-        even = [
-            part(index(0), lead, index(0), high, True),
-            part(lead, higher - lead, lead * high, high, False),
-            part(higher, blocks - higher, higher * high, low, False),
-        ]
-        binds = [
-            tir.Bind(blocks, tir.truncdiv(rows + index(low), index(high))),
-            tir.Bind(higher, rows - blocks * low),
-        ]
-        return tile_ir.sequence([*binds, tir.IfThenElse(higher >= index(0), tile_ir.sequence(even), others)])
+        parts = [part(index(0), lead, index(0), high, True)] if leading else []
+        if leading < sum(count for _, count in self.row_blocks):
+            parts.append(part(lead, higher - lead, lead * high, high, False))
+        if low:
+            parts.append(part(higher, blocks - higher, higher * high, low, False))
+        return tile_ir.sequence(parts)
 
-    def over_panels(self, body: Callable[[Any, int, Any], Stmt]) -> list[Stmt]:
+    def over_panels(
+        self, body: Callable[[Any, int, Any], Stmt], pack: Callable[[Any], Stmt] | None = None
+    ) -> list[Stmt]:
         """`body(panel, columns, ends)` for all panels that are there: of the last one as many vectors as begin below the limit;
-        what `leaves` ends there."""
+        what `leaves` ends there. `pack(panel)` comes before it."""
         n_limit, n_leaves = self.limits[1], self.spec.leaves[1]
 
         def held(panel: Any, cols: int) -> Stmt:
@@ -320,8 +374,12 @@ class Vectors(Emitter):
                 stmt = tir.IfThenElse(within, body(panel, some, ends), stmt)
             return stmt
 
+        def packed(panel: Any, cols: int) -> Stmt:
+            stmt = held(panel, cols)
+            return stmt if pack is None else tile_ir.sequence([pack(panel), stmt])
+
         def part(first: int, count: int, cols: int) -> Stmt:
-            return loop_within(count, n_limit, first * self.width, cols, lambda p: held(p + index(first), cols))
+            return loop_within(count, n_limit, first * self.width, cols, lambda p: packed(p + index(first), cols))
 
         return [part(*some) for some in self.panels]
 
@@ -337,10 +395,11 @@ class Vectors(Emitter):
         if self.a_in_place:
             return [], a
         if a.in_tensor:
-            packed = spec.scratch("int32", (self.groups, whole_blocks(spec.m, self.lanes)))
+            width = whole_blocks(spec.m, self.lanes)
+            packed = spec.scratch("int32", (self.groups, width))
             target, limit = tir.address_of(tir.BufferLoad(packed, [zero, zero])), self.limits[0]
             rows = InterleavedRows(packed, (zero, zero), 1, 0, op.group)
-            return [self.grouped(a.transposed, zero, target, (spec.m, whole_blocks(spec.m, self.lanes)), limit)], rows
+            return [self.grouped(a.transposed, zero, target, (spec.m, width, 0), limit)], rows
         if (held and op.group == 1) or a.row_stride != 1 or a.col_stride == 1:
             return super().prepare_a()
         if op is VDPBF16PS and held:
@@ -355,13 +414,26 @@ class Vectors(Emitter):
         return super().prepare_a()
 
     @property
+    def by_and_by(self) -> bool:
+        """Whether each panel of B is packed just before its own products, so that it is in the first cache then."""
+        spec, size = self.spec, storage_bytes(self.spec.b.dtype)
+        return self.op.group > 1 and not self.rows_first and spec.b.in_tensor and spec.n * spec.k * size > FIRST_CACHE
+
+    @property
     def packs_meanwhile(self) -> bool:
         """Whether the first block of rows packs B as it multiplies: a B that lies row by row, which all read in panels."""
         return self.op.group == 1 and self.many_rows and self.spec.b.row_dim != len(self.spec.b.origin) - 1
 
-    def panels_of_tensor(self) -> tuple[list[Stmt], Callable[[Any, Any], Any], Any, bool]:
-        packing, *panels = super().panels_of_tensor()
-        return ([] if self.packs_meanwhile else packing), *panels
+    def panels_of_tensor(self) -> Panels:
+        if self.packs_meanwhile:
+            return self.packer(-(-self.spec.n // self.width)).panels([])
+        if not self.by_and_by:
+            return super().panels_of_tensor()
+        return self.packer(1).panels_by_and_by(self.spec.n)
+
+    def correction(self, a: Operand, elements: Any = None) -> tuple[list[Stmt], Any]:
+        """A block's sums are made before its first panel, which brings its rows into the first cache."""
+        return [], super().correction(a, elements)[1]
 
     def prepare_c(self) -> tuple[list[Stmt], Operand, list[Stmt]]:
         return ([], self.spec.c, []) if rounds(self.op, self.spec.c) else super().prepare_c()
@@ -378,6 +450,8 @@ class Vectors(Emitter):
     def following(self, c: Operand) -> list[Ahead]:
         """The tiles that are fetched meanwhile: those that the next round reads in place. Copies of the others gain nothing
         by it (docs/performance/cpu.md)."""
+        if self.by_and_by:
+            return []  # B's are as it is packed; by the kernels, of the next panels or the next tile, gains no more than 1 %
         return [tile for tile in self.spec.ahead if tile.in_place and (c.in_tensor or self.op.group > 1)]
 
     def kernel(self, given: Prepared, panel: Any, cols: int, block: Rows, fetched: list[Fetched], ends: Any) -> Stmt:
@@ -388,15 +462,15 @@ class Vectors(Emitter):
         first = c.address(row, panel * self.width)
         steps = (a.row_dim, element), (a.col_dim, unit)
         a_row, a_k = (a.stride(dim) * size if a.knows_stride(dim) else 0 for dim, size in steps)
-        b, panel_row = self.spec.b, given.panel(panel, zero)
+        b, panel_row = self.spec.b, given.b.at(panel, zero)
         args = [a.address(row, zero), b.address(zero, panel * self.width) if block.packs else panel_row, first]
         if given.sums is not None:
             args.append(tir.address_of(tir.BufferLoad(given.sums, [row])))
         args += [panel_row] if block.packs else []
         args += [tir.floordiv(self.elements, index(self.op.group)) if self.odd else self.depth, given.clear]
         args += [a.any_stride(dim) * size for known, (dim, size) in zip((a_row, a_k), steps) if not known]
-        b_k = given.b_k if isinstance(given.b_k, int) else 0
-        args += [b.any_stride(b.row_dim) * index(unit)] if block.packs else [] if b_k else [given.b_k]
+        b_k = given.b.row if isinstance(given.b.row, int) else 0
+        args += [b.any_stride(b.row_dim) * index(unit)] if block.packs else [] if b_k else [given.b.row]
         ahead = [part.lines for part in fetched]
         if c.in_tensor:  # its lines come from far, for the stores and the loads before them
             c_row = c.any_stride(c.row_dim) * of_c
@@ -409,10 +483,15 @@ class Vectors(Emitter):
         args += [x for part in fetched for x in (part.address, part.stride)]
         shape = KernelShape(
             self.op.name, rows, -(-cols // self.lanes), self.lanes, cols, a_row, a_k, b_k,
-            0 if c.in_tensor else c.row_stride * unit, given.b_padded and not block.packs, given.sums is not None,
+            0 if c.in_tensor else c.row_stride * unit, given.b.padded and not block.packs, given.sums is not None,
             m_leaves, m_leaves and not a.in_tensor, ends is not None, self.odd, rounds(self.op, c), block.packs, tuple(ahead),
         )  # fmt: skip
-        return tir.Evaluate(tir.call_extern("void", shape.name, *args))
+        product = tir.Evaluate(tir.call_extern("void", shape.name, *args))
+        if given.sums is None:
+            return product
+        there = index(rows) if self.limits[0] is None else tir.min(self.limits[0] - row, index(rows))
+        sums = self.row_sums(a, given.sums, row, there)
+        return tile_ir.sequence([tir.IfThenElse(prim.EQ(panel, zero), sums, None), product])
 
 
 def balanced(total: int, most: int) -> list[tuple[int, int]]:

@@ -17,6 +17,7 @@ from tile_compiler.loops.turned import Turn
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of as dtype_facts
 
+from .ahead import LINE
 from .features import CpuFeatures
 from .flatten import storage_bytes
 from .instructions.multiply_accumulate import QUADS, MultiplyAccumulate
@@ -135,19 +136,74 @@ class GemmSpec:
 
 
 @dataclass(frozen=True)
+class Panels:
+    """B as the kernels read it: `at(p, group)` is the address of a group along K in panel p; `row` the bytes between groups, an
+    expression of int64 where B lies in a tensor whose rows' distance is not known; `padded`: whether rows are padded to whole
+    vectors. `before`: what makes them before all products; `pack(p)`: what makes panel p just before its own (None: nothing)."""
+
+    at: Callable[[Any, Any], Any]
+    row: Any
+    padded: bool
+    before: Sequence[Stmt] = ()
+    pack: Callable[[Any], Stmt] | None = None
+
+
+@dataclass(frozen=True)
 class Prepared:
-    """What the kernels read and write: A; `panel(p, group)`, the address of a group along K in a panel of B; the bytes
-    between groups, an expression of int64 where B lies in a tensor whose rows' distance is not known; whether a panel's
-    rows are padded to whole vectors; C; what the sums of each row of C start at (a buffer [M]; None: zero); and whether C is
-    overwritten (int32)."""
+    """What the kernels read and write: A; B; C; what the sums of each row of C start at (a buffer [M]; None: zero); and whether C
+    is overwritten (int32)."""
 
     a: Operand
-    panel: Callable[[Any, Any], Any]
-    b_k: Any
-    b_padded: bool
+    b: Panels
     c: Operand
     sums: Any
     clear: Any
+
+
+@dataclass(frozen=True)
+class Packer:
+    """Packs a B that lies in a tensor: `pack(t, cols)` makes the t-th `together` panels of it, so many columns, in a buffer
+    [panels][groups][width] of units that has all of them or these alone; `row`: bytes of a row of a panel."""
+
+    buffer: Any
+    together: int
+    width: int
+    row: int
+    pack: Callable[[Any, int], Stmt]
+
+    @property
+    def cols(self) -> int:
+        """Columns of B that are packed at once."""
+        return self.together * self.width
+
+    def parts(self, n: int) -> list[tuple[int, int, int]]:
+        """(first, count, columns) of what is packed at once of n columns: the whole ones and the last."""
+        full, rest = divmod(n, self.cols)
+        return [part for part in ((0, full, self.cols), (full, 1, rest)) if all(part[1:])]
+
+    def at(self, panel: Any, group: Any) -> Any:
+        held = int(self.buffer.ty.shape[0])
+        place = index(0) if held == 1 else tir.floormod(panel, index(held))
+        return tir.address_of(tir.BufferLoad(self.buffer, [place, group, index(0)]))
+
+    def panels(self, before: Sequence[Stmt]) -> Panels:
+        """All of them, packed before."""
+        return Panels(self.at, self.row, True, before)
+
+    def panels_by_and_by(self, n: int) -> Panels:
+        """Of n columns, each packed before its own products."""
+
+        def pack(panel: Any) -> Stmt:
+            block = tir.floordiv(panel, index(self.together))
+            (_, full, cols), *last = self.parts(n)
+            stmt = self.pack(block, cols)
+            if last:
+                stmt = tir.IfThenElse(block < index(full), stmt, self.pack(block, last[0][2]))
+            if self.together == 1:
+                return stmt
+            return tir.IfThenElse(prim.EQ(tir.floormod(panel, index(self.together)), index(0)), stmt, None)
+
+        return Panels(self.at, self.row, True, pack=pack)
 
 
 class Emitter:
@@ -177,13 +233,16 @@ class Emitter:
         """
         if not self.flips:
             return [], None
-        spec, zero = self.spec, index(0)
-        sums = spec.scratch("int32", (spec.m,))
+        sums = self.spec.scratch("int32", (self.spec.m,))
+        return [self.row_sums(a, sums, index(0), at_most(self.spec.m, self.limits[0]), elements)], sums
+
+    def row_sums(self, a: Operand, sums: Any, first: Any, rows: Any, elements: Any = None) -> Stmt:
+        """The same of so many rows of A, from `first` on."""
         kind, sign = ("uint8", "n") if unsigned(a.dtype) else ("int8", "m")
         name = f"tl.row_sums.{kind}.{a.row_stride}_128.{sign}"
-        target = tir.address_of(tir.BufferLoad(sums, [zero]))
-        size = self.depth * index(self.op.group) if elements is None else elements, at_most(spec.m, self.limits[0])
-        return [tir.Evaluate(tir.call_extern("void", name, a.address(zero, zero), target, *size))], sums
+        places = a.address(first, index(0)), tir.address_of(tir.BufferLoad(sums, [first]))
+        depth = self.depth * index(self.op.group) if elements is None else elements
+        return tir.Evaluate(tir.call_extern("void", name, *places, depth, rows))
 
     @property
     def groups(self) -> int:
@@ -211,12 +270,12 @@ class Emitter:
 
     def emit(self) -> Stmt:
         before, a = self.prepare_a()
-        b_stmts, panel_address, b_k, b_padded = self.prepare_b()
+        b = self.prepare_b()
         c_before, c, c_after = self.prepare_c()
         correction, sums = self.correction(a)
-        stmts = [*before, *b_stmts, *c_before, *correction]
-        given = Prepared(a, panel_address, b_k, b_padded, c, sums, self.clear)
-        return tile_ir.sequence([*stmts, *self.products(given), *c_after])
+        stmts = [*before, *b.before, *c_before, *correction]
+        products = self.products(Prepared(a, b, c, sums, self.clear))
+        return tile_ir.sequence([*stmts, *products, *c_after])
 
     @property
     def clear(self) -> Any:
@@ -280,15 +339,14 @@ class Emitter:
         rows, tile = PACKED_ROWS_OF_TENSORS if spec.a.in_tensor else PACKED_ROWS, spec.n * spec.k * self.op.unit_bytes
         return spec.b.in_tensor and spec.m >= rows and tile <= PACKED_BYTES
 
-    def prepare_b(self) -> tuple[list[Stmt], Callable[[Any, Any], Any], Any, bool]:
-        """Statements, and `panel`, `b_k`, `b_padded` of `Prepared`."""
+    def prepare_b(self) -> Panels:
         spec, op, width = self.spec, self.op, self.width
         b, unit = spec.b, op.unit_bytes
         if b.in_tensor and (op.group > 1 or b.row_dim == len(b.origin) - 1 or self.many_rows):
             return self.panels_of_tensor()
         same = holds(b.dtype, op.b) or (self.flips and dtype_facts(b.dtype).bits <= 8)
         if b.in_tensor and not b.knows_stride(b.row_dim):  # read in place
-            return [], lambda p, group: b.address(group, p * width), b.any_stride(b.row_dim) * index(unit), False
+            return Panels(lambda p, group: b.address(group, p * width), b.any_stride(b.row_dim) * index(unit), False)
         along_k = b.row_stride == 1 and b.col_stride != 1
         stmts: list[Stmt] = []
         if not same or 1 not in (b.row_stride, b.col_stride) or (along_k and spec.k % op.group):
@@ -300,7 +358,7 @@ class Emitter:
                 copy = Operand(spec.scratch(op.b, (spec.k, spec.n)), (index(0), index(0)), 0, 1)
                 stmts, b = [convert_copy(copy, b, spec.k, spec.n)], copy
         if op.group == 1 and b.col_stride == 1:
-            return stmts, lambda p, group: b.address(group, p * width), b.row_stride * unit, False
+            return Panels(lambda p, group: b.address(group, p * width), b.row_stride * unit, False, stmts)
         panels = -(-spec.n // width)
         unit_dtype = op.acc if op.group == 1 else "int32"
         packed = spec.scratch(unit_dtype, (panels, self.groups, width))
@@ -311,30 +369,38 @@ class Emitter:
         if rest:
             stmts.append(pack(b, packed, index(full), rest))
         at = lambda p, group: tir.address_of(tir.BufferLoad(packed, [p, group, index(0)]))  # noqa: E731
-        return stmts, at, width * unit, True
+        return Panels(at, width * unit, True, stmts)
 
-    def panels_of_tensor(self) -> tuple[list[Stmt], Callable[[Any, Any], Any], Any, bool]:
+    def panels_of_tensor(self) -> Panels:
         """The same for a B in a tensor, as far as it is there."""
-        spec, b, op = self.spec, self.spec.b, self.op
-        transposed = b.row_dim == len(b.origin) - 1
-        unit = op.acc if op.group == 1 else "int32"
-        packed = spec.scratch(unit, (-(-spec.n // self.width), whole_blocks(self.groups, self.lanes), self.width))
+        packer = self.packer(-(-self.spec.n // self.width))
+        limit = self.limits[1] if self.spec.leaves[1] else None
+
+        def all_of(first: int, count: int, cols: int) -> Stmt:
+            return loop_within(count, limit, first * packer.cols, cols, lambda t: packer.pack(t + index(first), cols))
+
+        return packer.panels([all_of(*part) for part in packer.parts(self.spec.n)])
+
+    def packer(self, panels: int) -> Packer:
+        """What packs a B in a tensor into a buffer for so many panels, or as many as lie in a line of the caches."""
+        spec, b, op, width = self.spec, self.spec.b, self.op, self.width
+        transposed, unit = b.row_dim == len(b.origin) - 1, op.acc if op.group == 1 else "int32"
+        # Rows of B are cut by whole lines of the caches, in which there may be several panels.
+        together = 1 if transposed else max(1, LINE // (width * storage_bytes(b.dtype)))
+        depth = whole_blocks(self.groups, self.lanes)
+        packed = spec.scratch(unit, (max(panels, together), depth, width))
         limit = self.limits[1] if spec.leaves[1] else None
 
-        def panel(p: Any, group: Any) -> Any:
-            return tir.address_of(tir.BufferLoad(packed, [p, group, index(0)]))
+        def pack(block: Any, cols: int) -> Stmt:
+            column = block * (together * width)
+            left, target = None if limit is None else limit - column, packer.at(block * together, index(0))
+            if transposed:
+                return self.turned(b, column, target, cols, left)
+            columns = cols, width, depth * width * op.unit_bytes
+            return self.grouped(b, column, target, columns, left, self.flips)
 
-        def pack(first: int, count: int, cols: int) -> Stmt:
-            def one(t: Any) -> Stmt:
-                p = t + index(first)
-                column, left = p * self.width, None if limit is None else limit - p * self.width
-                if not transposed:
-                    return self.grouped(b, column, panel(p, index(0)), (cols, self.width), left, self.flips)
-                return self.turned(b, column, panel(p, index(0)), cols, left)
-
-            return loop_within(count, limit, first * self.width, cols, one)
-
-        return [pack(*part) for part in self.panels], panel, self.width * op.unit_bytes, True
+        packer = Packer(packed, together, width, width * op.unit_bytes, pack)
+        return packer
 
     def turned(self, b: Operand, column: Any, target: Any, cols: int, left: Any) -> Stmt:
         """Columns of a transposed B in a tensor as rows of a panel; `left`: as many as there are (None: all)."""
@@ -346,12 +412,12 @@ class Emitter:
         return tir.Evaluate(tir.call_extern("void", name, *args))
 
     def grouped(
-        self, b: Operand, column: Any, target: Any, columns: tuple[int, int], left: Any, flips: bool = False
+        self, b: Operand, column: Any, target: Any, columns: tuple[int, int, int], left: Any, flips: bool = False
     ) -> Stmt:
-        """Rows of a B in a tensor by groups, so many columns, as rows of so many units; `left` as above, `flips`: with the other
-        sign bit in each byte."""
-        size, (cols, width) = storage_bytes(b.dtype), columns
-        numbers = f"{self.op.group}_{self.lanes}_{cols}_{width * self.op.unit_bytes}"
+        """Rows of a B in a tensor by groups, so many columns, as rows of so many units of panels that are so many bytes apart;
+        `left` as above, `flips`: with the other sign bit in each byte."""
+        size, (cols, width, distance) = storage_bytes(b.dtype), columns
+        numbers = f"{self.op.group}_{self.lanes}_{cols}_{width * self.op.unit_bytes}_{distance if cols > width else 0}"
         name = f"tl.groups.{8 * size}.{numbers}.{'x' if flips else 'n'}"
         pitch = b.any_stride(b.row_dim) * index(size)
         args = b.address(index(0), column), target, self.elements, pitch, at_most(cols, left)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from .ahead import LINE
 from .gemm_dots import sums_of_lanes
 from .instructions.multiply_accumulate import VPDPBUSD, VPDPBUSD_SWAPPED
 from .llvm_text import Function, Value, bits_of, split, vector
@@ -14,6 +15,12 @@ from .masks import first_lanes, load_masked, some_lanes, store_masked
 #: line, which the processor would follow. 4096 x 4096 float32 by 64 columns and 512 steps, EPYC, ms: 4.2 without fetching, 3.4 by
 #: 2 to 8 squares, 3.6 by 16.
 SQUARES_AHEAD = 4
+
+#: Rows of bytes between those that are zipped and those whose lines are fetched meanwhile.
+ROWS_AHEAD = 16
+
+#: Units of four bytes in a vector of 512 bits.
+LANES_OF_QUADS = 16
 
 #: The sign bits of four bytes.
 _OTHER_SIGNS = -0x7F7F7F80
@@ -74,32 +81,39 @@ def _interleave(name: str, bits: str, numbers: str, flags: str) -> Function:
 
 
 def _groups(name: str, bits: str, numbers: str, flags: str) -> Function:
-    """`void name(ptr source, ptr panel, i64 rows, i64 pitch, i64 columns)`: so many rows of B, `pitch` bytes apart, to one panel
-    of units, a group of them each. Beyond so many columns, and in the last rows of a group that is not whole, the panel has
-    zeros; nothing is read there. Flag `x` as in interleave.
+    """`void name(ptr source, ptr panel, i64 rows, i64 pitch, i64 columns)`: so many rows of B, `pitch` bytes apart, to panels of
+    units, a group of them each. Beyond so many columns, and in the last rows of a group that is not whole, panels have zeros;
+    nothing is read there. Flag `x` as in interleave.
 
-    numbers: group (a power of 2), lanes, most columns, panel row bytes.
+    numbers: group (a power of 2), lanes, most columns, panel row bytes, bytes from one panel to the next.
     """
-    group, lanes, most, panel_row = (int(n) for n in numbers.split("_"))
+    group, lanes, most, panel_row, distance = (int(n) for n in numbers.split("_"))
     args = [("s", "ptr"), ("d", "ptr"), ("rows", "i64"), ("pitch", "i64"), ("columns", "i64")]
     f = Function(name, "void", args, inline=False, arg_attrs="noalias nocapture")
     source, panel, rows, pitch, columns = f.args
-    type_ = vector(f"i{bits}", lanes)
+    united = _quads if (group, lanes, bits) == (4, LANES_OF_QUADS, "8") else _units
+    step = LINE if united is _quads else lanes  # columns at a time
+    type_ = vector(f"i{bits}", step)
     f.block("entry")
-    starts = range(0, most, lanes)
-    masks = [some_lanes(f, lanes, columns - first) for first in starts]
+    starts = range(0, most, step)
+    masks = [some_lanes(f, step, columns - first) for first in starts]
     rest = rows & (group - 1)
-    there = [f.splat(rest.compare("ugt", g), lanes) for g in range(1, group)]
+    there = [f.splat(rest.compare("ugt", g), step) for g in range(1, group)]
 
     def write(number: Value, whole: bool) -> None:
         into, start = f.at(panel, number * panel_row), f.at(source, number * pitch * group)
         for first, mask in zip(starts, masks):
             at = f.at(start, first * int(bits) // 8)
+            if united is _quads and whole:
+                for g in range(group):
+                    f.fetch(f.anywhere(at, pitch * (ROWS_AHEAD + g)))
             read = [load_masked(f, type_, at, 1, mask)]
             for g in range(1, group):
                 some = mask if whole else mask & there[g - 1]
                 read.append(load_masked(f, type_, f.at(at, pitch * g), 1, some))
-            f.store(_united(f, read, flags), f.at(into, first * 4), 4)
+            for column, units in zip(range(first, most, lanes), united(f, read, flags)):
+                number_of_panel, byte = divmod(4 * column, panel_row)
+                f.store(units, f.at(into, number_of_panel * distance + byte), 4)
 
     full = rows >> (group.bit_length() - 1)
     f.line(f"br i1 {full.compare('ne', 0).text}, label %pre, label %k.end")
@@ -112,6 +126,41 @@ def _groups(name: str, bits: str, numbers: str, flags: str) -> Function:
     f.block("done")
     f.ret()
     return f
+
+
+def _units(f: Function, rows: list[Value], flags: str) -> list[Value]:
+    return [_united(f, rows, flags)]
+
+
+def _quads(f: Function, rows: list[Value], flags: str) -> list[Value]:
+    """Four rows of 64 bytes as four vectors of 16 units.
+
+    Within 128 bits bytes, then pairs, are zipped by one instruction each, and the four bytes of a lane that end in vector v come
+    from its v-th: so rows are permuted first, by one for each, that lane l holds columns 4 l to 4 l + 3 of every vector.
+    """
+    wide = vector("i32", LANES_OF_QUADS)
+    order = [4 * v + lane for lane in range(4) for v in range(4)]
+
+    def permuted(row: Value) -> Value:
+        units = f.emit(wide, f"bitcast {row.typed()} to {wide}")
+        turned = f.shuffle(units, units, order)
+        return f.emit(row.type, f"bitcast {turned.typed()} to {row.type}")
+
+    def zipped(low: Value, high: Value) -> list[Value]:
+        """Both halves of the lanes of 128 bits, as elements of twice the size."""
+        scalar, lanes = split(low.type)
+        within, type_ = lanes // 4, vector(f"i{2 * bits_of(scalar)}", lanes // 2)
+        found = []
+        for first in (0, within // 2):
+            places = [lane * within + first + i for lane in range(4) for i in range(within // 2)]
+            both = f.shuffle(low, high, [half * lanes + place for place in places for half in (0, 1)])
+            found.append(f.emit(type_, f"bitcast {both.typed()} to {type_}"))
+        return found
+
+    first, second, third, fourth = map(permuted, rows)
+    pairs = zip(zipped(first, second), zipped(third, fourth))
+    units = [unit for low, high in pairs for unit in zipped(low, high)]
+    return [unit ^ _OTHER_SIGNS for unit in units] if "x" in flags else units
 
 
 def _united(f: Function, rows: list[Value], flags: str) -> Value:

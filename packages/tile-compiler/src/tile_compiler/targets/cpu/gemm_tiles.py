@@ -43,7 +43,7 @@ class Tiles(Emitter):
     def part(self, given: Prepared, part: Part) -> list[Stmt]:
         """The loops over all blocks of one shape, between loading that shape and that of whole tiles."""
         a, c, unit = given.a, given.c, self.op.unit_bytes
-        strides = a.row_stride * unit // self.op.group, given.b_k, c.row_stride * unit
+        strides = a.row_stride * unit // self.op.group, given.b.row, c.row_stride * unit
         group, count = part.steps
         row, times = part.blocks
         first, panels = part.panels
@@ -56,7 +56,7 @@ class Tiles(Emitter):
             number = panel * times + tir.truncdiv(row, index(2 * TILE))
             fetched = [x for part in shares for x in (part.of_block(number).address, part.tile.stride)]
             start = a.address(row, index(group * self.op.group))
-            args = [start, given.panel(panel, index(group)), c.address(row, panel * self.width)]
+            args = [start, given.b.at(panel, index(group)), c.address(row, panel * self.width)]
             return tir.Evaluate(tir.call_extern("void", name, *args, tir.const(count, "int64"), clear, *fetched))
 
         loops = loop(panels, lambda p: loop(times, lambda t: block(p + first, (t + row) * (2 * TILE))))

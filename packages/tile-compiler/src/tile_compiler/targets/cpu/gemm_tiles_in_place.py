@@ -113,7 +113,7 @@ class TilesOfTensors(Tiles):
             lines = ((depth.whole + index(1)) * TILE - first) * index(self.width * self.op.unit_bytes // 64)
 
             def complete(panel: Any) -> Stmt:
-                return tir.Evaluate(tir.call_extern("void", "tl.tile_zeros.any", given.panel(panel, first), lines))
+                return tir.Evaluate(tir.call_extern("void", "tl.tile_zeros.any", given.b.at(panel, first), lines))
 
             stmts.append(loop_within(-(-self.spec.n // self.width), n_limit, 0, self.width, complete))
         return [tir.IfThenElse(depth.partial, tile_ir.sequence(stmts), None)]
@@ -132,9 +132,9 @@ class TilesOfTensors(Tiles):
         """So many steps of a block, of which `step` is the first in the panel."""
         c, size = given.c, self.op.unit_bytes // self.op.group
         row = a.stride(a.row_dim) * size if a.knows_stride(a.row_dim) else 0
-        name = TileKernel(self.op.name, here.shape, row, given.b_k, c.row_stride * self.op.unit_bytes).name
+        name = TileKernel(self.op.name, here.shape, row, given.b.row, c.row_stride * self.op.unit_bytes).name
         first = here.row * self.high
-        args = [a.address(first, index(0)), given.panel(here.panel, step * TILE)]
+        args = [a.address(first, index(0)), given.b.at(here.panel, step * TILE)]
         args += [c.address(first, here.panel * self.width), steps, clear]
         args += [] if row else [a.any_stride(a.row_dim) * index(size)]
         return tir.Evaluate(tir.call_extern("void", name, *args))
