@@ -9,6 +9,7 @@ Importing this module imports TVM (0.9 s of CPU), so only tracing, interpreting 
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,20 +44,27 @@ THREAD_AXES = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 
 
 _known_ops: set[str] = set()
+_registering = threading.Lock()  # threads may trace their first kernels at once, and TVM takes each name one time
 
 
 def operator(name: str, *, pure: bool = False) -> ir.Op:
     """The `ir.Op` called `name`, registered on first use. Every name of ours starts with `tl.`."""
     if name not in _known_ops:
-        try:
-            ir.Op.get(name)
-        except Exception:  # not registered yet: tvm_ffi raises its own AttributeError kinds
-            tvm_ffi.get_global_func("ir.RegisterOp")(name, "")
-        effect = tir.CallEffectKind.Pure if pure else tir.CallEffectKind.Opaque
-        ir.register_op_attr(name, "TCallEffectKind", effect.value)
-        ir.register_op_attr(name, "TScriptPrinterName", name, 20)
-        _known_ops.add(name)
+        with _registering:
+            if name not in _known_ops:
+                _register(name, pure)
     return ir.Op.get(name)
+
+
+def _register(name: str, pure: bool) -> None:
+    try:
+        ir.Op.get(name)
+    except Exception:  # not registered yet: tvm_ffi raises its own AttributeError kinds
+        tvm_ffi.get_global_func("ir.RegisterOp")(name, "")
+    effect = tir.CallEffectKind.Pure if pure else tir.CallEffectKind.Opaque
+    ir.register_op_attr(name, "TCallEffectKind", effect.value)
+    ir.register_op_attr(name, "TScriptPrinterName", name, 20)
+    _known_ops.add(name)
 
 
 def call(
