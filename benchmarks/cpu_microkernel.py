@@ -27,10 +27,10 @@ import numpy as np
 from tvm import tirx as tir
 
 from tile_compiler.targets.cpu.codegen import build_object
+from tile_compiler.targets.cpu.counts import index, loop
 from tile_compiler.targets.cpu.features import LEVELS, CpuFeatures, host_features
 from tile_compiler.targets.cpu.flatten import storage_bytes
 from tile_compiler.targets.cpu.gemm import GemmSpec, Operand, emit_gemm
-from tile_compiler.targets.cpu.gemm_operands import index, loop
 from tile_compiler.targets.cpu.lowered import LoweredLaunch
 from tile_runtime_cpu.elf import Image
 from tilelang.ir.dtypes import dtype_of

@@ -25,4 +25,3 @@ def test_threads_that_name_operators_at_once_register_each_once():
     finally:
         sys.setswitchinterval(before)
     assert found == [[f"tl.test_at_once_{number}" for number in range(200)]] * threads
-

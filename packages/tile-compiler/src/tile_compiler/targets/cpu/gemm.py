@@ -42,6 +42,7 @@ from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of as dtype_facts
 
 from .ahead import Fetched, FetchedLines, Share
+from .counts import at_most, index, loop_within
 from .features import CpuFeatures
 from .flatten import storage_bytes
 from .gemm_dots import Dots, dots_of
@@ -51,18 +52,15 @@ from .gemm_operands import (
     GemmSpec,
     InterleavedRows,
     Operand,
-    Panels,
     Prepared,
     Stmt,
-    at_most,
     convert_copy,
     either,
     holds,
-    index,
-    loop_within,
     unsigned,
     whole_blocks,
 )
+from .gemm_panels import Panels
 from .gemm_streams import Streams, streams
 from .gemm_tiles import Tiles
 from .gemm_tiles_in_place import TilesOfTensors, suits
@@ -426,7 +424,7 @@ class Vectors(Emitter):
 
     def panels_of_tensor(self) -> Panels:
         if self.packs_meanwhile:
-            return self.packer(-(-self.spec.n // self.width)).panels([])
+            return replace(super().panels_of_tensor(), before=())
         if not self.by_and_by:
             return super().panels_of_tensor()
         return self.packer(1).panels_by_and_by(self.spec.n)

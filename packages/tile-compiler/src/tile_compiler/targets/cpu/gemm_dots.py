@@ -18,8 +18,9 @@ from tvm import tirx as tir
 
 from tilelang.ir import tile_ir
 
+from .counts import index
 from .features import CpuFeatures
-from .gemm_operands import Emitter, GemmSpec, Operand, Stmt, holds, index, unsigned
+from .gemm_operands import Emitter, GemmSpec, Operand, Stmt, holds, unsigned
 from .instructions.multiply_accumulate import (
     ALL,
     FMA_F32,

@@ -18,8 +18,10 @@ from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of as dtype_facts
 
 from .ahead import LINE
+from .counts import at_most, index, loop
 from .features import CpuFeatures
 from .flatten import storage_bytes
+from .gemm_panels import Packer, Panels
 from .instructions.multiply_accumulate import QUADS, MultiplyAccumulate
 from .instructions.tile_multiply import TileMultiply
 
@@ -136,19 +138,6 @@ class GemmSpec:
 
 
 @dataclass(frozen=True)
-class Panels:
-    """B as the kernels read it: `at(p, group)` is the address of a group along K in panel p; `row` the bytes between groups, an
-    expression of int64 where B lies in a tensor whose rows' distance is not known; `padded`: whether rows are padded to whole
-    vectors. `before`: what makes them before all products; `pack(p)`: what makes panel p just before its own (None: nothing)."""
-
-    at: Callable[[Any, Any], Any]
-    row: Any
-    padded: bool
-    before: Sequence[Stmt] = ()
-    pack: Callable[[Any], Stmt] | None = None
-
-
-@dataclass(frozen=True)
 class Prepared:
     """What the kernels read and write: A; B; C; what the sums of each row of C start at (a buffer [M]; None: zero); and whether C
     is overwritten (int32)."""
@@ -158,52 +147,6 @@ class Prepared:
     c: Operand
     sums: Any
     clear: Any
-
-
-@dataclass(frozen=True)
-class Packer:
-    """Packs a B that lies in a tensor: `pack(t, cols)` makes the t-th `together` panels of it, so many columns, in a buffer
-    [panels][groups][width] of units that has all of them or these alone; `row`: bytes of a row of a panel."""
-
-    buffer: Any
-    together: int
-    width: int
-    row: int
-    pack: Callable[[Any, int], Stmt]
-
-    @property
-    def cols(self) -> int:
-        """Columns of B that are packed at once."""
-        return self.together * self.width
-
-    def parts(self, n: int) -> list[tuple[int, int, int]]:
-        """(first, count, columns) of what is packed at once of n columns: the whole ones and the last."""
-        full, rest = divmod(n, self.cols)
-        return [part for part in ((0, full, self.cols), (full, 1, rest)) if all(part[1:])]
-
-    def at(self, panel: Any, group: Any) -> Any:
-        held = int(self.buffer.ty.shape[0])
-        place = index(0) if held == 1 else tir.floormod(panel, index(held))
-        return tir.address_of(tir.BufferLoad(self.buffer, [place, group, index(0)]))
-
-    def panels(self, before: Sequence[Stmt]) -> Panels:
-        """All of them, packed before."""
-        return Panels(self.at, self.row, True, before)
-
-    def panels_by_and_by(self, n: int) -> Panels:
-        """Of n columns, each packed before its own products."""
-
-        def pack(panel: Any) -> Stmt:
-            block = tir.floordiv(panel, index(self.together))
-            (_, full, cols), *last = self.parts(n)
-            stmt = self.pack(block, cols)
-            if last:
-                stmt = tir.IfThenElse(block < index(full), stmt, self.pack(block, last[0][2]))
-            if self.together == 1:
-                return stmt
-            return tir.IfThenElse(prim.EQ(tir.floormod(panel, index(self.together)), index(0)), stmt, None)
-
-        return Panels(self.at, self.row, True, pack=pack)
 
 
 class Emitter:
@@ -373,13 +316,8 @@ class Emitter:
 
     def panels_of_tensor(self) -> Panels:
         """The same for a B in a tensor, as far as it is there."""
-        packer = self.packer(-(-self.spec.n // self.width))
         limit = self.limits[1] if self.spec.leaves[1] else None
-
-        def all_of(first: int, count: int, cols: int) -> Stmt:
-            return loop_within(count, limit, first * packer.cols, cols, lambda t: packer.pack(t + index(first), cols))
-
-        return packer.panels([all_of(*part) for part in packer.parts(self.spec.n)])
+        return self.packer(-(-self.spec.n // self.width)).panels_before(self.spec.n, limit)
 
     def packer(self, panels: int) -> Packer:
         """What packs a B in a tensor into a buffer for so many panels, or as many as lie in a line of the caches."""
@@ -391,9 +329,9 @@ class Emitter:
         packed = spec.scratch(unit, (max(panels, together), depth, width))
         limit = self.limits[1] if spec.leaves[1] else None
 
-        def pack(block: Any, cols: int) -> Stmt:
+        def pack(block: Any, place: Any, cols: int) -> Stmt:
             column = block * (together * width)
-            left, target = None if limit is None else limit - column, packer.at(block * together, index(0))
+            left, target = None if limit is None else limit - column, packer.at(place, index(0))
             if transposed:
                 return self.turned(b, column, target, cols, left)
             columns = cols, width, depth * width * op.unit_bytes
@@ -477,33 +415,6 @@ def holds(dtype: str, wanted: str) -> bool:
         return facts.kind in ("uint", "bool") and facts.bits <= 8
     # Two's complement accumulation does not see the sign.
     return wanted in ("int32", "int64") and dtype == f"u{wanted}"
-
-
-def index(value: int) -> Any:
-    return tir.const(value, "int64")
-
-
-def loop(count: int, body: Callable[[Any], Stmt], kind: Any = tir.ForKind.SERIAL) -> Stmt:
-    """A loop of int64; one iteration needs none."""
-    if count == 1:
-        return body(index(0))
-    var = tir.Var("t", "int64")
-    return tir.For(var, index(0), index(count), kind, body(var))
-
-
-def loop_within(count: int, limit: Any, first: int, size: int, body: Callable[[Any], Stmt]) -> Stmt:
-    """The same for blocks of `size` elements from `first` on, as far as they begin below `limit` (None: all)."""
-    if limit is None:
-        return loop(count, body)
-    left = limit - index(first)
-    blocks = tir.floordiv(tir.max(left, index(0)) + index(size - 1), index(size))
-    var = tir.Var("t", "int64")
-    return tir.For(var, index(0), tir.min(blocks, index(count)), tir.ForKind.SERIAL, body(var))
-
-
-def at_most(count: int, left: Any) -> Any:
-    """`count`, or what is left of it (None: all)."""
-    return index(count) if left is None else tir.min(tir.max(left, index(0)), index(count))
 
 
 def either(buffer: Any, condition: Any, first: Any, second: Any) -> Any:

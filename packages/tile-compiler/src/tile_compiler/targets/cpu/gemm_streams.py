@@ -16,9 +16,10 @@ from tvm import tirx as tir
 
 from tilelang.ir import tile_ir
 
+from .counts import index
 from .features import CpuFeatures
 from .gemm_dots import ELEMENTS, FEW_ROWS, Element, Sums, accumulated, block_of, starts, store_sums
-from .gemm_operands import Emitter, GemmSpec, Operand, Stmt, index, unsigned
+from .gemm_operands import Emitter, GemmSpec, Operand, Stmt, unsigned
 from .instructions.multiply_accumulate import ALL, FMA_F32, QUADS, VDPBF16PS, MultiplyAccumulate, of_bytes
 from .instructions.tile_multiply import TDPBF16PS, TileMultiply
 from .llvm_text import Function, Value, vector

@@ -12,7 +12,8 @@ from typing import Any
 from tvm import tirx as tir
 
 from .ahead import Share
-from .gemm_operands import Emitter, GemmSpec, Prepared, Stmt, index, loop
+from .counts import index, loop
+from .gemm_operands import Emitter, GemmSpec, Prepared, Stmt
 from .instructions.tile_multiply import TILE, TileMultiply, TileShape
 from .tile_kernels import TileKernel, configuration
 

@@ -15,7 +15,8 @@ from tvm.ir import prim
 
 from tilelang.ir import tile_ir
 
-from .gemm_operands import Operand, Prepared, Stmt, at_most, index, loop_within
+from .counts import at_most, index, loop_within
+from .gemm_operands import Operand, Prepared, Stmt
 from .gemm_tiles import Tiles
 from .instructions.multiply_accumulate import MultiplyAccumulate
 from .instructions.tile_multiply import TILE, TileMultiply, TileShape
