@@ -73,8 +73,9 @@ def batches(device: str) -> Iterator[Case]:
     shapes += [(8, 128, 1024, 1024, True), (4, 16, 768, 3072, True), (64, 1, 512, 512, True)]
     for dtype, (batch, m, k, n, serves) in product(DTYPES, shapes):
         a, b = torch.randn(batch, m, k).to(dtype), torch.randn(*(() if serves else (batch,)), k, n).to(dtype)
-        turned = torch.randn(m, batch, k).to(dtype).transpose(0, 1)  # as heads lie
-        for left, how in ((a, ""), (turned, ", strided")):
+        apart = torch.randn(m, batch, k).to(dtype).transpose(0, 1)  # as heads lie
+        turned = torch.randn(batch, k, m).to(dtype).mT  # as in the gradient of the other matrices
+        for left, how in ((a, ""), (apart, ", strided"), *(() if serves else ((turned, ", of transposed ones"),))):
             yield Case(
                 "batches",
                 f"matmul {name(dtype)} {batch} of {m}x{k}x{n}{' by one matrix' if serves else ''}{how}",
@@ -109,9 +110,12 @@ def layers(device: str) -> Iterator[Case]:
 
 
 def other_types(device: str) -> Iterator[Case]:
-    """float16, where torch's takes no seconds, and int8 beside `torch._int_mm`: m, k, n, transposed or row-major."""
-    for m, k, n in ((1, 4096, 4096), (16, 1024, 1024), (128, 1024, 1024), (512, 512, 512)):
+    """float16, where torch's takes no seconds on a CPU without instructions for it, and int8 beside `torch._int_mm`: m, k, n,
+    transposed or row-major."""
+    for m, k, n in ((1, 4096, 4096), (16, 1024, 1024), (64, 1024, 1024), (128, 1024, 1024), (512, 512, 512)):
         yield product_case("other_types", torch.float16, (m, k, n), True)
+    for m, k, n in ((128, 1024, 1024), (512, 512, 512)):
+        yield product_case("other_types", torch.float16, (m, k, n), False)
     shapes = [(1, 4096, 4096), (16, 1024, 1024), (64, 1024, 1024), (128, 1024, 1024), (300, 768, 768), (512, 512, 512)]
     shapes += [(1024, 1024, 1024), (256, 4096, 4096)]
     for (m, k, n), turned in product(shapes, (True, False)):

@@ -18,6 +18,7 @@ SERVED_BY_PRODUCTS = {
     "dequantize_cpu": {"cuda", "hip"},
     "gemm_halves": {"cuda", "hip", "x86-64-v3", "x86-64-v4"},
     "gemm_in_place": {"cuda", "hip"},
+    "gemm_pairs": {"cuda", "hip", "x86-64-v3", "x86-64-v4", "x86-64-v4+bf16+vnni"},
     "gemm_panels": {"cuda", "hip"},
     "grouped_gemm_backward": {"cpu"},
 }

@@ -58,6 +58,23 @@ def test_agrees(ran, close, m, n, k, turned):
 
 
 @pytest.mark.cpu("its kernels")
+@pytest.mark.parametrize("turned", ["a", "ab"])
+@pytest.mark.parametrize(("m", "n", "k"), [(2, 70, 300), (13, 130, 64), (30, 33, 129), (100, 77, 131), (65, 200, 1)])
+def test_small_products_of_a_transposed_matrix(ran, close, m, n, k, turned):
+    """It is read where it lies, also of several."""
+    a, b = operands(m, n, k, turned)
+    assert roles(a, b) == ["multiply"]
+    for options in ({}, {"bias": torch.randn(n).bfloat16(), "activation": "silu"}, {"out_dtype": torch.float32}):
+        for _ in range(3):
+            c = ran(tile_ops.matmul, a, b, **options)
+        exact = reference.matmul(a, b, bias=options.get("bias"), activation=options.get("activation"))
+        close(c, exact, reference.TOLERANCES[str(options.get("out_dtype", a.dtype)).removeprefix("torch.")])
+    several = torch.stack([a.T, 2 * a.T]).mT
+    assert roles(several, b) == ["multiply"]
+    close(ran(tile_ops.matmul, several, b), reference.matmul(several, b), TOLERANCE)
+
+
+@pytest.mark.cpu("its kernels")
 @pytest.mark.parametrize("m", [9, 33])
 def test_few_rows(ran, close, m):
     """By a row-major matrix: by a transposed one they are scalar products."""
@@ -138,17 +155,16 @@ def test_few_rows_are_turned_for_many_of_a_transposed_matrix(ran, close, monkeyp
 
 @pytest.mark.cpu("its kernels")
 def test_several_matrices(ran, close):
-    """Their own, a shared one, one of neighbours; a transposed one of several goes another way."""
+    """Their own, a shared one, one of neighbours, which may be transposed."""
     for shape_a, shape_b in (
         ((3, 90, 300), (3, 300, 260)),
         ((3, 90, 301), (301, 260)),
         ((2, 3, 90, 302), (2, 1, 302, 260)),
     ):
         a, b = torch.randn(shape_a).bfloat16(), torch.randn(shape_b).bfloat16()
-        assert roles(a, b) == ["multiply"]
-        close(ran(tile_ops.matmul, a, b), reference.matmul(a, b), TOLERANCE)
-    a, b = torch.randn(3, 300, 90).bfloat16().mT, torch.randn(3, 300, 260).bfloat16()
-    assert roles(a, b) == ["matmul"]
+        for left in (a, a.mT.contiguous().mT):
+            assert roles(left, b) == (["multiply"] if left is a else ["multiply", "turn"])
+            close(ran(tile_ops.matmul, left, b), reference.matmul(left, b), TOLERANCE)
 
 
 @pytest.mark.cpu("its kernels")
@@ -211,7 +227,9 @@ def test_tiles(m, n, k, tile):
 
 def test_small_products_and_few_rows_of_several_matrices():
     found = [configs.tile(PAIRS, "bfloat16", 16, 64, 64, (turned, False)) for turned in (False, True)]
-    assert found == [configs.Tile(64, 256, 64, at_once=True), None]
+    assert found == [configs.Tile(64, 256, 64, at_once=True), configs.Tile(16, 64, 128, across=True)]
+    amx = Target("cpu", "x86-64-v4+bf16+vnni+amx")
+    assert of_level(amx, "bfloat16", 16, 64, 64, (True, False)) is None
     of_batches = [configs.tile(PAIRS, "bfloat16", 3, 64, 200, batch=batch) for batch in (1, 2)]
     assert of_batches == [None, configs.Tile(8, 64, 256, at_once=True)]
 

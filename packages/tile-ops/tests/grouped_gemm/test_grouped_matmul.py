@@ -85,12 +85,12 @@ def test_copied_tiles_of_a_cpu_are_as_high_as_a_group_on_average(average, transp
 @pytest.mark.parametrize(
     ("level", "dtype", "transposed", "heights"),
     [
-        ("", "float32", False, {1: 4, 8: 4, 9: 32, 5000: 32}),
+        ("", "float32", False, {1: 4, 4: 4, 5: 8, 8: 8, 9: 16, 2000: 16}),
         ("", "float32", True, {4: 4, 5: 8, 5000: 8}),
-        ("+bf16+vnni", "bfloat16", False, {9: 32, 128: 32, 129: 64}),
+        ("+bf16+vnni", "bfloat16", False, {1: 8, 8: 8, 9: 32, 128: 32, 129: 64}),
         ("+bf16+vnni", "bfloat16", True, {4: 4, 128: 8, 129: 64}),
-        ("+bf16+vnni+amx", "float32", False, {256: 32}),
-        ("+bf16+vnni+amx", "bfloat16", True, {16: 16, 17: 128}),
+        ("+bf16+vnni+amx", "float32", False, {1: 8, 8: 8, 9: 16, 255: 16, 256: 32}),
+        ("+bf16+vnni+amx", "bfloat16", True, {16: 16, 17: 32, 24: 32, 25: 64, 56: 64, 57: 128}),
     ],
 )
 def test_weights_are_read_where_they_lie(level, dtype, transposed, heights):
@@ -112,7 +112,8 @@ def test_weights_are_read_where_they_lie(level, dtype, transposed, heights):
 @pytest.mark.parametrize("out_dtype", [None, pytest.param(torch.float32, marks=pytest.mark.full)])
 def test_groups_with_much_to_do_are_products_of_their_own(ran, close, monkeypatch, dtype, transposed, out_dtype):
     """By the kernels for the average number of rows, whatever a group has: no row, one, most of them; twice, as others come."""
-    monkeypatch.setattr(configs, "WORK", 2**20)
+    for name in ("WORK", "WORK_BY_ROWS"):
+        monkeypatch.setattr(configs, name, 2**20)
     GROUPED_MATMUL.plan.cache_clear()
     x, weights = (part.to(dtype) for part in operands(40 * 5, 5, 278, 520))  # of no other test: plans are kept
     weights = weights.mT.contiguous().mT if transposed else weights

@@ -75,7 +75,9 @@ def matmul(
     Operands are read in place if their rows or their columns are contiguous (so a.mT costs nothing) and the leading
     dimensions collapse; others are copied first, and on NVIDIA those of large products whose rows begin at no multiple of 16
     bytes. Products are summed in float32 (int32 for int8), scales, bias and activation are applied there, and the result is
-    rounded once. float32 operands are rounded to tf32 on NVIDIA if torch.backends.cuda.matmul.allow_tf32 says so. Equal
+    rounded once. float32 operands are rounded to tf32 on NVIDIA if torch.backends.cuda.matmul.allow_tf32 says so. On a CPU whose
+    tile registers multiply bfloat16 (AMX), a number of float16 is the exact sum of two of these in products of many rows whose
+    result has 16 bits, and of the four products of two such sums the least is left out: at most 2^-18 of the product. Equal
     calls give equal bits. Tiles, parts along k and so the order of a sum depend on the shapes of the call. Empty tensors
     give an empty result, k = 0 activation(bias).
 
@@ -83,7 +85,8 @@ def matmul(
     again. The gradient that comes in is rounded to the operands' type. Raises WrongShape, WrongDtype, WrongStride (out),
     WrongValue, WrongDevice.
 
-    Source: the definition; scales of blocks: DeepSeek-AI, DeepSeek-V3, 2024, section 3.3.2.
+    Source: the definition; scales of blocks: DeepSeek-AI, DeepSeek-V3, 2024, section 3.3.2; two of bfloat16: G. Henry, P. T. P.
+    Tang and A. Heinecke, ARITH 2019.
     """
     if scale_a is scale_b is out is None and not traced():
         known = _matmul.again.call(a, b, bias, activation, out_dtype)

@@ -8,6 +8,7 @@ from itertools import product
 
 from tile_ops.gemm_halves import configs as halves
 from tile_ops.gemm_in_place import configs as in_place
+from tile_ops.gemm_pairs import configs as pairs
 from tile_ops.gemm_panels import configs as panels
 from tile_ops.kernel import KernelSpec, Target
 from tile_ops.kernel.spec import Scalar
@@ -143,6 +144,10 @@ def plan(problem: GemmProblem, target: Target) -> Plan:
         return Plan.of({"product": product}, f"scales of {BLOCK} x {BLOCK} blocks", "table: TILES in gemm/configs.py")
     if (of_sums := _scaled_sums(problem, target)) is not None:
         return of_sums
+    if (pair := _pairs(problem, target)) is not None:
+        why = f"{problem.m} x {problem.n} by tiles of {pair.block_m} x {pair.block_n}, each number as two of bfloat16"
+        why += ", as the transpose of c" if pair.transposed else ""
+        return Plan.of(_kernels_of_pairs(problem, pair), why, "measured: TILES in gemm_pairs/configs.py", **vars(pair))
     half = _halves(problem, target)
     few = None if half is not None and half.transposed else _few_in_place(problem, target)
     if (tile := few) is not None:
@@ -195,8 +200,7 @@ def _few_in_place(problem: GemmProblem, target: Target) -> in_place.Tile | None:
 
 
 def _halves(problem: GemmProblem, target: Target) -> halves.Tile | None:
-    """Of any matrices, a transposed a of one."""
-    if problem.scales or problem.gradient or (problem.transpose_a and problem.batch > 1):
+    if problem.scales or problem.gradient:
         return None
     sizes, turned = (problem.m, problem.n, problem.k), (problem.transpose_a, problem.transpose_b)
     return halves.tile(target, problem.dtype, *sizes, turned, problem.threads, problem.batch)
@@ -206,6 +210,18 @@ def _kernels_of_halves(problem: GemmProblem, chosen: halves.Tile) -> dict[str, K
     turned, batches = (problem.transpose_a, problem.transpose_b), (problem.batch_a, problem.batch_b)
     bias = few_rows.bias(problem) or problem.out_dtype
     return halves.kernels(chosen, problem.dtype, problem.out_dtype, bias, turned, batches)
+
+
+def _pairs(problem: GemmProblem, target: Target) -> halves.Tile | None:
+    if problem.scales or problem.gradient:
+        return None
+    sizes, turned = (problem.m, problem.n, problem.k), (problem.transpose_a, problem.transpose_b)
+    return pairs.tile(target, problem.dtype, problem.out_dtype, *sizes, turned)
+
+
+def _kernels_of_pairs(problem: GemmProblem, chosen: halves.Tile) -> dict[str, KernelSpec]:
+    turned, batches = (problem.transpose_a, problem.transpose_b), (problem.batch_a, problem.batch_b)
+    return pairs.kernels(chosen, problem.out_dtype, few_rows.bias(problem) or problem.out_dtype, turned, batches)
 
 
 def _tile_in_place(problem: GemmProblem, target: Target) -> in_place.Tile | None:
@@ -391,6 +407,7 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
     yield from panels.shipped(target)
     yield from in_place.shipped(target)
     yield from halves.shipped(target)
+    yield from pairs.shipped(target)
 
 
 def _shipped(problem: GemmProblem, target: Target) -> Iterator[KernelSpec]:

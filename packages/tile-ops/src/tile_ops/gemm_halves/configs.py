@@ -8,18 +8,21 @@ from itertools import product
 from typing import Any
 
 from tile_ops.kernel import KernelSpec, Target
+from tile_ops.kernel.spec import Scalar
 
 
 @dataclass(frozen=True)
 class Tile:
     """Rows and columns of C, and steps along k: of B so much is prepared at a time, for so many rows. `at_once`: sums of one step
-    are C's elements as they leave the registers. `transposed`: it is A that is prepared, for so many rows of a transposed B."""
+    are C's elements as they leave the registers. `transposed`: it is A that is prepared, for so many rows of a transposed B.
+    `across`: a transposed A is read where it lies."""
 
     block_m: int
     block_n: int
     block_k: int
     at_once: bool = False
     transposed: bool = False
+    across: bool = False
 
 
 #: Rows, the least that hold m, or the most. By 64 columns and steps of 256, one thread, EPYC with AVX-512, of torch's speed by
@@ -43,10 +46,15 @@ AT_ONCE = ("bfloat16", "float32")
 FEW_IN_REGISTERS = (Tile(64, 128, 1024), Tile(128, 128, 1024))
 IN_REGISTERS, NARROW_IN_REGISTERS, DEEP_IN_REGISTERS = Tile(256, 256, 1024), Tile(512, 64, 1024), Tile(512, 256, 1024)
 SHALLOW_IN_REGISTERS = Tile(64, 64, 256)
-#: The same of a transposed A, which is turned first, by steps of so many: 1024x512x1024 by 512x256x512 1.02 (512x64x1024 0.83),
-#: 2048x512x512 0.92 (0.67), 512x2048x512 1.26 (512x256x1024 1.20), 768x4096x768 0.94 (0.90), 1024x1024x1024 1.09 (1.07);
-#: 256x1024x1024 by 256x256x512 1.02 (256x256x1024 0.98), 100x768x768 by 128x128x512 0.90 (0.89).
-TURNED_WIDTH, TURNED_DEPTH = 256, 512
+#: More rows whose k is no more than its steps (by 512x64x1024), as kernels: 512x512x512 1.07 (1.02), 300x512x768 0.96 (0.90),
+#: 1024x512x1024 0.92 (0.87), 1024x300x512 0.92 (0.83), 4 of 512x512x512 0.88 (0.81), whose rows lie 4096 bytes apart 1.19 (0.93).
+FLAT_IN_REGISTERS = Tile(512, 256, 512)
+#: The same of a transposed A, which is turned first, by the steps that hold k, or so many: 1024x512x1024 by 512x256x512 1.02
+#: (512x64x1024 0.83), 2048x512x512 0.92 (0.67), 512x2048x512 1.26 (512x256x1024 1.20), 768x4096x768 0.94 (0.90), 1024x1024x1024
+#: 1.09 (1.07); 256x1024x1024 by 256x256x512 1.02 (256x256x1024 0.98), 100x768x768 by 128x128x512 0.90 (0.89). Of several (by
+#: copied tiles): 4 of 512x512x512 0.88 (0.46), 2 of 1024x1024x1024 1.06 (0.66), 8 of 128x256x256 0.75 (0.63); on an EPYC with
+#: AVX-512 0.96 (0.86), 1.02 (0.96), 1.04 (0.97), 16 of 256x64x256 0.88 (0.69).
+TURNED_WIDTH, TURNED_DEPTHS = 256, (64, 128, 256, 512)
 #: Rows by a transposed B so: it is A that is turned, for 512 rows of B, which lie as the registers want them. Of torch (by
 #: the tiles above): 40 rows by 4096 x 4096 1.29 (1.08), 64 rows 1.42 (1.06), 80x768x3072 1.34 (1.26), 128x1024x1024 1.25 (1.07),
 #: 33x768x768 1.37 (1.14), 96x512x512 1.26 (1.17); 160x1024x1024 1.21 (1.18), 1024x1024x1024 1.17 (1.07), 2048x1024x1024 1.18
@@ -98,10 +106,14 @@ LEAST_WORK_OF_FEW = 10**7
 #: 1.79 (1.56), 100x77x130 2.0 (1.34), 9x100x100 3.3 (2.5), 32 of 64x64x64 1.44 (0.87), 8 of 128x64x128 1.36 (0.98), 64 of 9x64x64
 #: 1.86 (0.74). In them those of fewer multiplications by tiles of their own: Xeon with AMX, as whole calls, 128x128x128 2.0
 #: (1.57), 64x64x64 3.3 (2.5), 16x512x128 2.6 (1.5), 32 of 64x64x64 1.20 (0.44), 8 of 128x64x128 1.02 (0.52), 64 of 16x128x64 1.81
-#: (0.82), by 64 rows 1.05, 64 of 4x64x64 0.75 (0.42), 64 of 1x128x512 0.88 (0.82). Of a transposed A copied tiles stay: EPYC
-#: 128x128x128 1.58, 1.48 so, 16x512x128 1.70, 1.13.
+#: (0.82), by 64 rows 1.05, 64 of 4x64x64 0.75 (0.42), 64 of 1x128x512 0.88 (0.82).
 LEAST_WORK = 1 << 22
 SMALL_IN_REGISTERS = Tile(16, 64, 256), Tile(64, 64, 256)
+#: The same of a transposed A, whose rows along k are interleaved where they lie. EPYC with AVX-512, as kernels (as whole calls
+#: by copied tiles; turned first, 128x128x128 had 1.48, 16x512x128 1.13 where these had 1.58 and 1.70): 128x128x128 3.09 (3.00),
+#: 16x512x128 3.17 (2.50), 100x77x130 2.42 (2.07), 64x1024x64 3.24 (2.70), 32 of 64x64x64 1.46 (0.97), 64 of 16x128x64 1.55
+#: (1.07), 64 of 8x64x64 2.04 (0.68), 8 of 100x200x150 1.05 (0.77), 16 of 33x256x64 1.27 (0.83).
+ACROSS = (Tile(16, 64, 128, across=True), Tile(32, 64, 128, across=True), Tile(64, 64, 64, across=True))
 #: Rows from which on: fewer of one matrix read B through registers.
 LEAST_ROWS = 9
 #: Rows of a tile for fewer of several matrices: 64 of 4x64x64 2.5 (by copied tiles 0.73), 16 of 8x256x256 1.55 (0.83), by tiles
@@ -127,7 +139,9 @@ def tile(
     if target.kind != "cpu" or dtype != "bfloat16" or not target.has("bf16"):
         return None
     small = m * n * k < LEAST_WORK
-    if m < (LEAST_ROWS if batch == 1 else 1) or (small and transposes[0]):
+    if small and transposes[0]:
+        return None if target.has("amx") else next((tile for tile in ACROSS if m <= tile.block_m), ACROSS[-1])
+    if m < (LEAST_ROWS if batch == 1 else 1):
         return None
     by_b_turned = transposes == (False, True) and m * n * k >= LEAST_WORK_OF_FEW and _busy(n, threads, batch)
     if target.has("amx"):
@@ -160,13 +174,12 @@ def _in_registers(m: int, n: int, k: int, transposes: tuple[bool, bool], by_b_tu
     """`by_b_turned`: whether B is transposed, and A may be turned instead."""
     if by_b_turned and TURNING.pays(m, n, k, TRANSPOSED_IN_REGISTERS.block_k):
         return TRANSPOSED_IN_REGISTERS
-    if k <= SHALLOW_DEPTHS[-1]:
-        return SHALLOW_IN_REGISTERS
-    chosen = _by_rows(m, n, k)
+    chosen = SHALLOW_IN_REGISTERS if k <= SHALLOW_DEPTHS[-1] else _by_rows(m, n, k)
     if not transposes[0]:
         return chosen
     width = TURNED_WIDTH if chosen.block_m == NARROW_IN_REGISTERS.block_m and n > chosen.block_n else chosen.block_n
-    return replace(chosen, block_n=width, block_k=TURNED_DEPTH)
+    depth = next((depth for depth in TURNED_DEPTHS if k <= depth), TURNED_DEPTHS[-1])
+    return replace(chosen, block_n=width, block_k=depth)
 
 
 def _bytes_in_registers(target: Target, m: int, transposes: tuple[bool, bool]) -> Tile | None:
@@ -182,7 +195,9 @@ def _by_rows(m: int, n: int, k: int) -> Tile:
     narrow = n <= NARROW_IN_REGISTERS.block_n
     if m <= IN_REGISTERS.block_m and not narrow:
         return IN_REGISTERS
-    return NARROW_IN_REGISTERS if narrow or k <= NARROW_IN_REGISTERS.block_k else DEEP_IN_REGISTERS
+    if narrow or k > FLAT_IN_REGISTERS.block_k:
+        return NARROW_IN_REGISTERS if narrow or k <= NARROW_IN_REGISTERS.block_k else DEEP_IN_REGISTERS
+    return FLAT_IN_REGISTERS
 
 
 def tiles_of_a_block(tile: Tile, m: int, n: int, batch: int, threads: int) -> int:
@@ -193,9 +208,9 @@ def tiles_of_a_block(tile: Tile, m: int, n: int, batch: int, threads: int) -> in
     return max(1, min(COLUMNS // tile.block_n, -(-tiles // groups)))
 
 
-def turned_shape(tile: Tile, m: int, k: int) -> tuple[int, int, int]:
-    """What `turn` makes of a transposed A (k, m)."""
-    return -(-k // tile.block_k), -(-m // TURNED_ROWS) * TURNED_ROWS, tile.block_k + PAD
+def turned_shape(tile: Tile, batch: int, m: int, k: int) -> tuple[int, int, int, int]:
+    """What `turn` makes of `batch` transposed matrices A (k, m)."""
+    return batch, -(-k // tile.block_k), -(-m // TURNED_ROWS) * TURNED_ROWS, tile.block_k + PAD
 
 
 def kernels(
@@ -206,8 +221,9 @@ def kernels(
     transposes: tuple[bool, bool],
     batches: tuple[str, str] = ("each", "each"),
 ) -> dict[str, KernelSpec]:
-    """`halves`, and `turn` for a transposed A."""
-    transpose_a, transpose_b = transposes
+    """`halves`, and `turn` for a transposed A that is not read where it lies."""
+    turned, transpose_b = transposes[0] and not chosen.across, transposes[1]
+    order: dict[str, Scalar] = {"transpose_a": True} if chosen.across else {}
     of_both: dict[str, Any] = {"dtype": dtype, "out_dtype": out_dtype, "bias": bias}
     of_both |= {"batch_a": batches[0], "batch_b": batches[1]}
     of_both |= {"block_m": chosen.block_m, "block_n": chosen.block_n, "block_k": chosen.block_k}
@@ -217,14 +233,16 @@ def kernels(
         "halves": KernelSpec.of(
             "gemm_halves",
             "multiply",
+            None,
             **of_both,
-            turned=transpose_a,
+            turned=turned,
             transpose_b=transpose_b,
-            at_once=chosen.at_once and not transpose_a and out_dtype in AT_ONCE,
-            pad=PAD if transpose_a else 0,
+            at_once=chosen.at_once and not transposes[0] and out_dtype in AT_ONCE,
+            pad=PAD if turned else 0,
+            **order,
         )
     }
-    if transpose_a:
+    if turned:
         found["turn"] = KernelSpec.of(
             "gemm_halves", "turn", dtype=dtype, block_m=TURNED_ROWS, block_k=chosen.block_k, pad=PAD
         )
@@ -238,8 +256,11 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
             yield from kernels(chosen, "int8", "int32", "int32", (False, turned)).values()
     heights = (FEW_HEIGHT, *HEIGHTS, HEIGHTS[-1] + 1, *FEW)
     depths = (*SHALLOW_DEPTHS, DEPTH, 2 * DEPTH, DEEP_IN_REGISTERS.block_k + 1)
-    widths = (WIDTH, TURNING.columns, 1 << 20)
+    widths = (WIDTH, TURNING.columns - 1, TURNING.columns, 1 << 20)
     for transposes in ((False, False), (False, True), (True, False)):
         found = (tile(target, "bfloat16", m, n, k, transposes, batch=2) for m, n, k in product(heights, widths, depths))
         for chosen, out_dtype in product(dict.fromkeys(filter(None, found)), ("bfloat16", "float32")):
             yield from kernels(chosen, "bfloat16", out_dtype, out_dtype, transposes).values()
+    small = (tile(target, "bfloat16", m, WIDTH, 1, (True, False)) for m in (1, *(some.block_m for some in ACROSS)))
+    for chosen, out_dtype in product(dict.fromkeys(filter(None, small)), ("bfloat16", "float32")):
+        yield from kernels(chosen, "bfloat16", out_dtype, out_dtype, (True, False)).values()

@@ -1,9 +1,9 @@
 """Products in tile language by instructions that multiply pairs, of 16-bit floats, or, in tile registers, of bytes:
 C = activation(A @ B + bias).
 
-A: (batch_a, m, k), or (steps, rows, block_k + pad) by `turn`; B: (batch_b, k, n); C: (batch, m, n) with rows of any pitch; a
-transposed B is stored with its last two dimensions exchanged. The parameters are those of `tile_ops.gemm.kernels.matmul`
-that these types need. All extents and pitches are dynamic.
+A: (batch_a, m, k), or (batch_a, steps, rows, block_k + pad) by `turn`; B: (batch_b, k, n); C: (batch, m, n) with rows of any
+pitch; a transposed B is stored with its last two dimensions exchanged. The parameters are those of
+`tile_ops.gemm.kernels.matmul` that these types need. All extents and pitches are dynamic.
 """
 
 import tilelang.language as T
@@ -11,42 +11,57 @@ from tile_ops.gemm.kernels import _activate, _add, _matrix, _operand, _result
 
 
 def turn(dtype, block_m, block_k, pad):
-    """A transposed A, (1, k, m), as rows by steps along k: R[s, i, j] = A[0, s * block_k + j, i], with zeros where that leaves A.
+    """Transposed A, (batch, k, m), as rows by steps along k: R[z, s, i, j] = A[z, s * block_k + j, i], with zeros where that
+    leaves A.
 
     Rows of R, of which there are whole blocks, lie `pad` elements apart.
     """
-    m, k, steps, rows = (T.dynamic(name) for name in ("m", "k", "steps", "rows"))
+    batch, m, k, steps, rows = (T.dynamic(name) for name in ("batch", "m", "k", "steps", "rows"))
 
     @T.prim_func
-    def turn(A: _operand(m, k, True, dtype, "a"), R: T.Tensor((steps, rows, block_k + pad), dtype)):
-        with T.Kernel(rows // block_m, steps, threads=128) as (block, step):
+    def turn(A: _operand(m, k, True, dtype, "a"), R: T.Tensor((batch, steps, rows, block_k + pad), dtype)):
+        with T.Kernel(rows // block_m, steps, batch, threads=128) as (block, step, z):
+            T.assume(z < A.shape[0])
             # Rows a power of two apart would share lines of the first cache.
             columns = T.alloc_shared((block_k, block_m + pad), dtype)
             tile = columns[0:block_k, 0:block_m]
-            T.copy(A[0, step * block_k, block * block_m], tile)
+            T.copy(A[z, step * block_k, block * block_m], tile)
             for i, j in T.Parallel(block_m, block_k):
-                R[step, block * block_m + i, j] = columns[j, i]
+                R[z, step, block * block_m + i, j] = columns[j, i]
 
     return turn
 
 
 def multiply(
-    dtype, out_dtype, bias, turned, transpose_b, batch_a, batch_b, block_m, block_n, block_k, at_once=False, pad=0
+    dtype,
+    out_dtype,
+    bias,
+    turned,
+    transpose_b,
+    batch_a,
+    batch_b,
+    block_m,
+    block_n,
+    block_k,
+    at_once=False,
+    pad=0,
+    transpose_a=False,
 ):
     """A block makes `block_m` rows by up to `each` tiles of `block_n` columns, one after the other.
 
     Sums in float32 in the order of k, by `block_k` at a time, rounded once; of int8 in int32, with neither bias nor activation.
-    With `turned` A is what `turn` made of one matrix. `bias`: the type of the vector. `at_once`: where one step makes sums that
+    With `turned` A is what `turn` made of it; with `transpose_a` it is
+    read where it lies. `bias`: the type of the vector. `at_once`: where one step makes sums that
     nothing is added to, they are rounded as they are stored, instead of on their way from a tile; for levels whose products take
     such a C in a tensor, and an A that is not turned.
     """
     batch, m, n, k = T.dynamic("batch"), T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
     sums = "int32" if dtype == "int8" else "float32"
-    rows_of_a = T.Tensor((T.dynamic("steps"), T.dynamic("rows"), block_k + pad), dtype)
+    rows_of_a = T.Tensor((T.dynamic("batch_a"), T.dynamic("steps"), T.dynamic("rows"), block_k + pad), dtype)
 
     @T.prim_func
     def multiply(
-        A: rows_of_a if turned else _operand(m, k, False, dtype, "a"),
+        A: rows_of_a if turned else _operand(m, k, transpose_a, dtype, "a"),
         B: _operand(k, n, transpose_b, dtype, "b"),
         added: T.Tensor((T.dynamic("added_n"),), bias),
         C: _result(batch, m, n, out_dtype),
@@ -81,15 +96,18 @@ def multiply(
                     at = step * block_k
                     T.assume((column >= 0) & (step >= 0))
                     if turned:
-                        T.assume(step < A.shape[0])
+                        T.assume(step < A.shape[1])
                     T.gemm(
-                        A[step, row : row + block_m, 0:block_k]
+                        A[of_a, step, row : row + block_m, 0:block_k]
                         if turned
+                        else A[of_a, at : at + block_k, row : row + block_m]
+                        if transpose_a
                         else A[of_a, row : row + block_m, at : at + block_k],
                         B[of_b, column : column + block_n, at : at + block_k]
                         if transpose_b
                         else B[of_b, at : at + block_k, column : column + block_n],
                         total,
+                        transpose_A=transpose_a,
                         transpose_B=transpose_b,
                         clear_accum=step == 0,
                     )

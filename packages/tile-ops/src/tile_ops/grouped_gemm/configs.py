@@ -36,9 +36,11 @@ CPU_HEIGHTS = (4, 8, 16, 32, 64, 128)
 #: (1.11, 1.15), float32 2.16, 2.12 (2.03, 1.85), T 1.84, 1.88 (1.90, 1.91); 2048x512x512 of 4 bfloat16 1.00, 1.06 (0.94, 1.00),
 #: float32 2.16, 2.19 (2.20, 2.19), T 2.17, 2.14 (2.11, 2.01). Xeon with AMX 1.05, 1.07 (0.89, 0.86), T 1.10, 1.01 (0.83, 0.79),
 #: float32 0.95, 1.20 (0.85, 0.71), T 1.03, 0.97 (0.78, 0.72); 0.91 (0.96, 0.88), T 0.98, 0.94 (0.99, 0.92), float32 T 1.03
-#: (0.87). Of less a list is better, as a group costs 10 us: 4096x512x512 of 64 float32 T 1.89 (2.17), 320x256x256 of 8 1.49
-#: (2.32), 320x64x64 0.56 (2.23); with 4 rows float32 T 2.16, Xeon 1.11 (3.20, 2.23), bfloat16 T 1.49, 1.18 (2.31, 1.54).
-EACH, WORK = 33, 2**25
+#: (0.87). Of less a list is better, as a group costs 10 us: 320x256x256 of 8 1.49 (2.32), 320x64x64 0.56 (2.23); with 4 rows
+#: float32 T 2.16, Xeon 1.11 (3.20, 2.23), bfloat16 T 1.49, 1.18 (2.31, 1.54). Of 2^24 row-major weights alone are better so:
+#: 4096x512x512 of 64 float32 2.27 (1.99), T 2.03 (2.19), bfloat16 1.41 (1.17), T 1.18 (1.28), 512x512x512 of 8 2.34 (2.09), T
+#: 2.00 (2.17), 1.13 (1.14), T 1.05 (1.26); Xeon 0.77 (0.90), T 1.13 (1.06), 0.88 (0.93), T 1.05 (1.11).
+EACH, WORK, WORK_BY_ROWS = 33, 2**25, 2**24
 #: More rows than any group has.
 MOST = 2**31
 
@@ -60,17 +62,23 @@ class InPlace:
 
 #: By instructions, type and whether weights are transposed. As above, by copied tiles in brackets: EPYC with AVX-512 64x512x2048
 #: of 16 experts float32 1.81 (1.13), T 2.70 (1.32), bfloat16 - (1.30), T 1.91 (0.57). Xeon with AMX float32 T 1.95 (1.05),
-#: bfloat16 1.19 (0.91), T 1.38 (0.61).
+#: bfloat16 1.19 (0.91), T 1.38 (0.61). By long pieces of few rows of row-major weights (by what was taken before): EPYC 128 rows
+#: by 1024 x 2048 of 16 float32 1.79 (1.39), bfloat16 1.11 (1.01), 64 by 1024 x 1024 bfloat16 1.37 (1.02), 96 float32 2.23 (1.59),
+#: 160 2.00 (1.35), 320x256x256 of 8 2.22 (1.84); Xeon float32 64x512x2048 0.91 to 1.35 (0.87 to 0.97), 96x1024x1024 1.58, 1.67
+#: (0.96, 1.15), 160 1.23 to 1.37 (0.93, 1.00). Xeon bfloat16 by as many rows as a group has 384x1024x1024 1.14, T 1.23 (0.83,
+#: 0.83), 512x1024x1024 1.08, T 1.13 (0.85, 0.85).
 IN_PLACE: dict[tuple[str, str, bool], tuple[InPlace, ...]] = {
     ("avx512", "float32", False): (
-        InPlace(range(1, 9), 4, 64, 512, "rows"),
-        InPlace(range(9, MOST), 32, 64, 256, "none"),
+        InPlace(range(1, 5), 4, 64, 512, "rows"),
+        InPlace(range(5, 9), 8, 256, 128, "none"),
+        InPlace(range(9, MOST), 16, 256, 128, "none"),
     ),
     ("avx512", "float32", True): (
         InPlace(range(1, 5), 4, 64, 512, "rows"),
         InPlace(range(5, MOST), 8, 256, 512, "rows"),
     ),
     ("bf16", "bfloat16", False): (
+        InPlace(range(1, 9), 8, 512, 64, "rows"),
         InPlace(range(9, 129), 32, 64, 256, "none"),
         InPlace(range(129, MOST), 64, 128, 512, "none"),
     ),
@@ -79,15 +87,23 @@ IN_PLACE: dict[tuple[str, str, bool], tuple[InPlace, ...]] = {
         InPlace(range(5, 129), 8, 256, 1024, "rows"),
         InPlace(range(129, MOST), 64, 128, 512, "none"),
     ),
-    ("amx", "float32", False): (InPlace(range(256, MOST), 32, 64, 256, "none"),),
+    ("amx", "float32", False): (
+        InPlace(range(1, 9), 8, 1024, 32, "none"),
+        InPlace(range(9, 256), 16, 512, 64, "rows"),
+        InPlace(range(256, MOST), 32, 64, 256, "none"),
+    ),
     ("amx", "float32", True): (InPlace(range(1, MOST), 8, 256, 512, "rows"),),
     ("amx", "bfloat16", False): (
-        InPlace(range(1, 17), 16, 64, 1024, "none"),
-        InPlace(range(17, MOST), 128, 128, 1024, "none"),
+        InPlace(range(1, 17), 16, 512, 256, "none"),
+        InPlace(range(17, 25), 32, 128, 1024, "none"),
+        InPlace(range(25, 57), 64, 128, 1024, "none"),
+        InPlace(range(57, MOST), 128, 128, 1024, "none"),
     ),
     ("amx", "bfloat16", True): (
         InPlace(range(1, 17), 16, 64, 1024, "none"),
-        InPlace(range(17, MOST), 128, 128, 1024, "none"),
+        InPlace(range(17, 25), 32, 128, 1024, "none"),
+        InPlace(range(25, 57), 64, 128, 1024, "none"),
+        InPlace(range(57, MOST), 128, 128, 1024, "none"),
     ),
 }
 
@@ -96,7 +112,7 @@ def plan(problem: GroupedProblem, target: Target) -> Plan:
     """A list of tiles made on the device, then one block for each; tiles are large where groups have many rows. On a CPU groups
     with much to do are products of their own."""
     average = problem.average
-    if target.kind == "cpu" and average >= EACH and average * problem.n * problem.k >= WORK:
+    if target.kind == "cpu" and average >= EACH and average * problem.n * problem.k >= _work(problem, target):
         product = gemm.plan(of_one(problem), target)
         return replace(product, why=f"each group by itself, {average} rows on average: {product.why}")
     chosen = _in_place(target, problem.dtype, average, problem.transpose_weights)
@@ -112,6 +128,12 @@ def plan(problem: GroupedProblem, target: Target) -> Plan:
     }
     why = f"{size} tiles, {average} rows in a group on average"
     return Plan.of(kernels, why, source, block_m=tiles.block_m)
+
+
+def _work(problem: GroupedProblem, target: Target) -> int:
+    """Less by row-major weights with AVX-512 and without tile registers."""
+    by_rows = not (problem.transpose_weights or target.has("amx") or target.arch == "x86-64-v3")
+    return WORK_BY_ROWS if by_rows else WORK
 
 
 def of_one(problem: GroupedProblem) -> GemmProblem:
