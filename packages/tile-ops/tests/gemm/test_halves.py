@@ -228,8 +228,6 @@ def test_tiles(m, n, k, tile):
 def test_small_products_and_few_rows_of_several_matrices():
     found = [configs.tile(PAIRS, "bfloat16", 16, 64, 64, (turned, False)) for turned in (False, True)]
     assert found == [configs.Tile(64, 256, 64, at_once=True), configs.Tile(16, 64, 128, across=True)]
-    amx = Target("cpu", "x86-64-v4+bf16+vnni+amx")
-    assert of_level(amx, "bfloat16", 16, 64, 64, (True, False)) is None
     of_batches = [configs.tile(PAIRS, "bfloat16", 3, 64, 200, batch=batch) for batch in (1, 2)]
     assert of_batches == [None, configs.Tile(8, 64, 256, at_once=True)]
 

@@ -35,6 +35,22 @@ def test_agrees(in_registers, ran, close, m, n, k, turned):
     close(c, reference.matmul(a, b, bias=bias, activation="gelu"), reference.TOLERANCES["bfloat16"])
 
 
+@pytest.mark.cpu("its registers")
+@pytest.mark.parametrize("turned", ["a", "ab"])
+@pytest.mark.parametrize(("m", "n", "k"), [(13, 70, 130), (40, 60, 90), (40, 130, 90)])
+def test_small_products_of_a_transposed_matrix(in_registers, ran, close, m, n, k, turned):
+    """Of one it is read where it lies; several, whose c is wide, are turned."""
+    in_registers(api.MATMUL, api._matmul)
+    for batch in (1, 3):
+        held = torch.nn.functional.pad(torch.randn(batch, k, m), (0, 5), value=torch.nan).bfloat16()[..., :-5]
+        b = torch.randn(batch, n, k).bfloat16().mT if "b" in turned else torch.randn(batch, k, n).bfloat16()
+        roles = [kernel.role for kernel in tile_ops.explain(tile_ops.matmul, held.mT, b).kernels]
+        assert roles == (["halves", "turn"] if batch > 1 and m > 16 and n > 64 else ["halves"])
+        for _ in range(3):
+            c = ran(tile_ops.matmul, held.mT, b)
+        close(c, reference.matmul(held.mT, b), reference.TOLERANCES["bfloat16"])
+
+
 @pytest.mark.parametrize(
     ("m", "n", "k", "tile"),
     [
@@ -69,7 +85,9 @@ def test_tiles(m, n, k, tile):
         (5000, 4096, 128, (64, 64, 128)),
         (5000, 4096, 64, (64, 64, 64)),
         (257, 4096, 200, (512, 256, 256)),
-        (128, 128, 128, None),
+        (128, 128, 128, (128, 128, 128)),
+        (33, 64, 300, (64, 64, 64)),
+        (16, 500, 300, (16, 64, 128)),
     ],
 )
 def test_tiles_of_a_transposed_a(m, n, k, tile):

@@ -114,6 +114,11 @@ SMALL_IN_REGISTERS = Tile(16, 64, 256), Tile(64, 64, 256)
 #: 16x512x128 3.17 (2.50), 100x77x130 2.42 (2.07), 64x1024x64 3.24 (2.70), 32 of 64x64x64 1.46 (0.97), 64 of 16x128x64 1.55
 #: (1.07), 64 of 8x64x64 2.04 (0.68), 8 of 100x200x150 1.05 (0.77), 16 of 33x256x64 1.27 (0.83).
 ACROSS = (Tile(16, 64, 128, across=True), Tile(32, 64, 128, across=True), Tile(64, 64, 64, across=True))
+#: In tile registers by the first of these where it holds m, else by the last where it holds n, else by another of one matrix;
+#: of several A is turned, in steps of its own. Xeon with AMX, kernels beside torch (calls by copied tiles): 64 of 16x128x64 1.69
+#: (1.11), 64 of 8x64x64 1.04 (0.71), 16x512x128 4.4 (3.6), 32 of 64x64x64 2.1 (0.94), 16 of 33x256x64 0.94 (0.51), 128x128x128
+#: 4.2 (3.4), 100x77x130 3.0 (2.3), 8 of 100x200x150 turned 0.95 (0.63; by 128 columns across 0.82).
+WIDE_ACROSS, TURNED_IN_REGISTERS = Tile(128, 128, 128, across=True), Tile(64, 64, 128)
 #: Rows from which on: fewer of one matrix read B through registers.
 LEAST_ROWS = 9
 #: Rows of a tile for fewer of several matrices: 64 of 4x64x64 2.5 (by copied tiles 0.73), 16 of 8x256x256 1.55 (0.83), by tiles
@@ -140,7 +145,7 @@ def tile(
         return None
     small = m * n * k < LEAST_WORK
     if small and transposes[0]:
-        return None if target.has("amx") else next((tile for tile in ACROSS if m <= tile.block_m), ACROSS[-1])
+        return _small_across(target, m, n, k, batch)
     if m < (LEAST_ROWS if batch == 1 else 1):
         return None
     by_b_turned = transposes == (False, True) and m * n * k >= LEAST_WORK_OF_FEW and _busy(n, threads, batch)
@@ -155,6 +160,19 @@ def tile(
     heights, width = (HEIGHTS, WIDTH) if depth == DEPTH else (SHALLOW_HEIGHTS, SHALLOW_WIDTH)
     heights = (FEW_HEIGHT, *heights)
     return Tile(next((rows for rows in heights if m <= rows), heights[-1]), width, depth, at_once=True)
+
+
+def _small_across(target: Target, m: int, n: int, k: int, batch: int) -> Tile:
+    """That of a small product of a transposed A."""
+    if not target.has("amx"):
+        return next((tile for tile in ACROSS if m <= tile.block_m), ACROSS[-1])
+    if m <= ACROSS[0].block_m:
+        return ACROSS[0]
+    if n <= ACROSS[-1].block_n:
+        return ACROSS[-1]
+    if batch == 1:
+        return WIDE_ACROSS
+    return replace(TURNED_IN_REGISTERS, block_k=next(depth for depth in SHALLOW_DEPTHS if k <= depth or depth == 128))
 
 
 def _busy(n: int, threads: int, batch: int) -> bool:
@@ -261,6 +279,7 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
         found = (tile(target, "bfloat16", m, n, k, transposes, batch=2) for m, n, k in product(heights, widths, depths))
         for chosen, out_dtype in product(dict.fromkeys(filter(None, found)), ("bfloat16", "float32")):
             yield from kernels(chosen, "bfloat16", out_dtype, out_dtype, transposes).values()
-    small = (tile(target, "bfloat16", m, WIDTH, 1, (True, False)) for m in (1, *(some.block_m for some in ACROSS)))
+    sizes = product((1, *(some.block_m for some in ACROSS)), (WIDTH, WIDTH + 1), SHALLOW_DEPTHS, (1, 2))
+    small = (tile(target, "bfloat16", m, n, k, (True, False), batch=batch) for m, n, k, batch in sizes)
     for chosen, out_dtype in product(dict.fromkeys(filter(None, small)), ("bfloat16", "float32")):
         yield from kernels(chosen, "bfloat16", out_dtype, out_dtype, (True, False)).values()

@@ -86,12 +86,6 @@ def _polynomial(f: Function, x: Value, coefficients: Sequence[float]) -> Value:
     return total
 
 
-def _clamp(x: Value, low: float, high: float) -> Value:
-    """x within [low, high]; NaN stays NaN."""
-    x = x.compare("ogt", high).select(high, x)
-    return x.compare("olt", low).select(low, x)
-
-
 def _scale(f: Function, p: Value, whole: Value, n: Value) -> Value:
     """p * 2**n for integers -252 <= n <= 254, `whole` as floats: by an instruction, or in two steps, so that denormal results and
     overflow come out right."""
@@ -233,10 +227,10 @@ def _sigmoid(f: Function, x: Value) -> Value:
 def _erf(f: Function, x: Value) -> Value:
     square = x * x
     small = f.fma(x, _polynomial(f, square, _ERF_SMALL), x)
-    size = _clamp(f.intrinsic("fabs", x), 0.0, 4.0)
-    large = x._like(1.0) - _exp(f, _polynomial(f, size, _LOG_ERFC))
-    large = f.intrinsic("copysign", large, x)
-    return f.intrinsic("fabs", x).compare("olt", 0.93).select(small, large)
+    size = f.intrinsic("fabs", x)
+    within = size.compare("ogt", 4.0).select(4.0, size)  # erfc(4) is 1.5e-8: no power to guard
+    large = x._like(1.0) - _exp_within(f, _polynomial(f, within, _LOG_ERFC))
+    return size.compare("olt", 0.93).select(small, f.intrinsic("copysign", large, x))
 
 
 def _rsqrt(f: Function, x: Value) -> Value:
