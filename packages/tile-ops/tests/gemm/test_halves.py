@@ -100,6 +100,34 @@ def test_bias_activation_and_type_of_the_result(ran, close, turned, k):
 
 
 @pytest.mark.cpu("its kernels")
+@pytest.mark.parametrize("out_dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_gelu_is_rounded_once(ran, out_dtype):
+    """Within little more than half a place of what float64 gives for all of bfloat16 from -5 on; near it below."""
+    every = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
+    finite = every[every.float().abs() < 60000]  # also as float16
+    x = torch.cat([finite, finite.new_zeros(-len(finite) % 64)]).view(-1, 64)
+    found = ran(tile_ops.matmul, x, torch.eye(64).bfloat16(), activation="gelu", out_dtype=out_dtype).double()
+    assert found.dtype == torch.float64
+    exact = torch.nn.functional.gelu(x.double())
+    places = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float32: 2.0**-21}[out_dtype]
+    smallest = {torch.bfloat16: 0.0, torch.float16: 2.0**-25, torch.float32: 3e-7}[out_dtype]
+    near = exact.abs() * (1.02 * places) + smallest * 1.01 + torch.where(x.double() < -5, 3e-8, 0.0) + 1e-38
+    assert ((found - exact).abs() <= near).all()
+
+
+@pytest.mark.cpu("its kernels")
+def test_activations_of_what_is_not_finite(ran):
+    """As torch has it in float64: the bias is infinite, or no number."""
+    a, b = torch.zeros(33, 300).bfloat16(), torch.zeros(300, 70).bfloat16()
+    bias = torch.tensor([torch.inf, -torch.inf, torch.nan, 3e38, -3e38] * 14)
+    functional = torch.nn.functional
+    for activation, expected in (("relu", functional.relu), ("gelu", functional.gelu), ("silu", functional.silu)):
+        found = ran(tile_ops.matmul, a, b, bias=bias, activation=activation)
+        exact = expected(bias.double()).bfloat16()
+        assert torch.equal(found.nan_to_num(5, 6, 7), exact.nan_to_num(5, 6, 7).expand(33, 70))
+
+
+@pytest.mark.cpu("its kernels")
 @pytest.mark.parametrize("turned", ["", "b"])
 @pytest.mark.parametrize("out_dtype", [torch.bfloat16, torch.float32, torch.float16])
 def test_sums_of_one_step(ran, close, turned, out_dtype):

@@ -83,18 +83,30 @@ def _add(total, added, column):
             total[i, j] += T.cast(row[j], "float32")
 
 
+def _relu(x):
+    return T.if_then_else(x <= 0.0, 0.0, x)  # NaN stays
+
+
+def _gelu(x):
+    return 0.5 * x * (1.0 + T.erf(x * math.sqrt(0.5)))
+
+
+def _silu(x):
+    return x * T.sigmoid(x)
+
+
 @T.macro
 def _activate(total, activation):
     """total = activation(total)."""
     if activation == RELU:
         for i, j in T.Parallel(*total.shape):
-            total[i, j] = T.if_then_else(total[i, j] <= 0.0, 0.0, total[i, j])  # NaN stays
+            total[i, j] = _relu(total[i, j])
     elif activation == GELU:
         for i, j in T.Parallel(*total.shape):
-            total[i, j] = 0.5 * total[i, j] * (1.0 + T.erf(total[i, j] * math.sqrt(0.5)))
+            total[i, j] = _gelu(total[i, j])
     elif activation == SILU:
         for i, j in T.Parallel(*total.shape):
-            total[i, j] *= T.sigmoid(total[i, j])
+            total[i, j] = _silu(total[i, j])
 
 
 @T.macro

@@ -43,7 +43,7 @@ AT_ONCE = ("bfloat16", "float32")
 #: more rows with a shallow k by 512x64x1024 (512x256x1024) 1024x1024x1024 T 1.19 (1.10), 1.31 (1.26), 512x512x512 T 1.16 (1.08),
 #: 1.03 (0.96), 300x768x768 T 1.21 (1.08), 1.02 (0.93), with a deep one 2048x2048x2048 T 0.83 (1.07), 0.97 (1.17). 2048x64x2048
 #: T by 64x64x256 1.0 to 1.3, by others 0.6 to 1.1.
-FEW_IN_REGISTERS = (Tile(64, 128, 1024), Tile(128, 128, 1024))
+FEW_IN_REGISTERS = (Tile(32, 128, 1024), Tile(64, 128, 1024), Tile(128, 128, 1024))
 IN_REGISTERS, NARROW_IN_REGISTERS, DEEP_IN_REGISTERS = Tile(256, 256, 1024), Tile(512, 64, 1024), Tile(512, 256, 1024)
 SHALLOW_IN_REGISTERS = Tile(64, 64, 256)
 #: More rows whose k is no more than its steps (by 512x64x1024), as kernels: 512x512x512 1.07 (1.02), 300x512x768 0.96 (0.90),

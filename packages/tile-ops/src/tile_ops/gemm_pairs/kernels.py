@@ -10,7 +10,8 @@ All extents and pitches are dynamic.
 """
 
 import tilelang.language as T
-from tile_ops.gemm.kernels import _activate, _add, _matrix, _operand, _result
+from tile_ops.gemm.kernels import _matrix, _operand, _result
+from tile_ops.gemm_halves.kernels import _finish
 
 #: Of the bits of a float32: half of the last place that bfloat16 has, which rounds to the next one, and all of its places.
 HALF_PLACE, PLACES = 0x8000, 0xFFFF0000
@@ -116,9 +117,7 @@ def multiply(out_dtype, bias, transpose_b, batch_a, batch_b, block_m, block_n, b
                 if step == steps - 1:
                     for i, j in T.Parallel(block_m, block_n):
                         total[i, j] = T.if_then_else(T.isfinite(total[i, j]), total[i, j] + mixed[i, j], total[i, j])
-                    _add(total, added, column)
-                    _activate(total, activation)
-                    T.copy(total, C[z, bm * block_m, column])
+                    _finish(total, added, activation, C, z, bm * block_m, column)
 
     return multiply
 
@@ -170,8 +169,6 @@ def multiply_transposed(out_dtype, bias, batch_a, batch_b, block_m, block_n, blo
                         for i, j in T.Parallel(block_m, piece):
                             exact, other = sums[part * piece + j, i], mixed[part * piece + j, i]
                             turned[i, j] = T.if_then_else(T.isfinite(exact), exact + other, exact)
-                        _add(total, added, column + part * piece)
-                        _activate(total, activation)
-                        T.copy(total, C[z, row, column + part * piece])
+                        _finish(total, added, activation, C, z, row, column + part * piece)
 
     return multiply_transposed

@@ -74,7 +74,7 @@ def grouped_operation(
 def _each_group(
     call: Call[GroupedProblem], x: torch.Tensor, weights: torch.Tensor, group_sizes: torch.Tensor, out: torch.Tensor
 ) -> torch.Tensor:
-    """On a CPU: the product of each group as `matmul` makes it, all by the kernels for the average number of rows."""
+    """On a CPU: the product of each group as `matmul` makes it, all by the kernels of `of_one`."""
     product: Call[GemmProblem] = call.kept.get("product") or Call(MATMUL, of_one(call.problem), call.target)
     call.kept["product"] = product
     rows, matrices = x if x.stride(1) == 1 else x.contiguous(), in_place(weights)[0]
