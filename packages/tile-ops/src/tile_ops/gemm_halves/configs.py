@@ -46,8 +46,9 @@ AT_ONCE = ("bfloat16", "float32")
 FEW_IN_REGISTERS = (Tile(32, 128, 1024), Tile(64, 128, 1024), Tile(128, 128, 1024))
 IN_REGISTERS, NARROW_IN_REGISTERS, DEEP_IN_REGISTERS = Tile(256, 256, 1024), Tile(512, 64, 1024), Tile(512, 256, 1024)
 SHALLOW_IN_REGISTERS = Tile(64, 64, 256)
-#: More rows whose k is no more than its steps (by 512x64x1024), as kernels: 512x512x512 1.07 (1.02), 300x512x768 0.96 (0.90),
-#: 1024x512x1024 0.92 (0.87), 1024x300x512 0.92 (0.83), 4 of 512x512x512 0.88 (0.81), whose rows lie 4096 bytes apart 1.19 (0.93).
+#: More rows by a row-major B whose k is no more than its steps (by 512x64x1024), as kernels: 512x512x512 1.07 (1.02),
+#: 300x512x768 0.96 (0.90), 1024x512x1024 0.92 (0.87), 1024x300x512 0.92 (0.83), 4 of 512x512x512 0.88 (0.81), whose rows lie
+#: 4096 bytes apart 1.19 (0.93).
 FLAT_IN_REGISTERS = Tile(512, 256, 512)
 #: The same of a transposed A, which is turned first, by the steps that hold k, or so many: 1024x512x1024 by 512x256x512 1.02
 #: (512x64x1024 0.83), 2048x512x512 0.92 (0.67), 512x2048x512 1.26 (512x256x1024 1.20), 768x4096x768 0.94 (0.90), 1024x1024x1024
@@ -192,7 +193,7 @@ def _in_registers(m: int, n: int, k: int, transposes: tuple[bool, bool], by_b_tu
     """`by_b_turned`: whether B is transposed, and A may be turned instead."""
     if by_b_turned and TURNING.pays(m, n, k, TRANSPOSED_IN_REGISTERS.block_k):
         return TRANSPOSED_IN_REGISTERS
-    chosen = SHALLOW_IN_REGISTERS if k <= SHALLOW_DEPTHS[-1] else _by_rows(m, n, k)
+    chosen = SHALLOW_IN_REGISTERS if k <= SHALLOW_DEPTHS[-1] else _by_rows(m, n, k, transposes[1])
     if not transposes[0]:
         return chosen
     width = TURNED_WIDTH if chosen.block_m == NARROW_IN_REGISTERS.block_m and n > chosen.block_n else chosen.block_n
@@ -206,16 +207,16 @@ def _bytes_in_registers(target: Target, m: int, transposes: tuple[bool, bool]) -
     return next((tile for tile in BYTES_IN_REGISTERS if m <= tile.block_m), MANY_BYTES_IN_REGISTERS)
 
 
-def _by_rows(m: int, n: int, k: int) -> Tile:
+def _by_rows(m: int, n: int, k: int, transpose_b: bool) -> Tile:
     few = next((tile for tile in FEW_IN_REGISTERS if m <= tile.block_m), None)
     if few is not None:
         return few
     narrow = n <= NARROW_IN_REGISTERS.block_n
     if m <= IN_REGISTERS.block_m and not narrow:
         return IN_REGISTERS
-    if narrow or k > FLAT_IN_REGISTERS.block_k:
-        return NARROW_IN_REGISTERS if narrow or k <= NARROW_IN_REGISTERS.block_k else DEEP_IN_REGISTERS
-    return FLAT_IN_REGISTERS
+    if k <= FLAT_IN_REGISTERS.block_k and not (narrow or transpose_b):
+        return FLAT_IN_REGISTERS
+    return NARROW_IN_REGISTERS if narrow or k <= NARROW_IN_REGISTERS.block_k else DEEP_IN_REGISTERS
 
 
 def tiles_of_a_block(tile: Tile, m: int, n: int, batch: int, threads: int) -> int:
