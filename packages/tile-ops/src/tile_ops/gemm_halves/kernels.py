@@ -53,7 +53,9 @@ def _finish(total, added, activation, C, z, row, column):
         for i, j in T.Parallel(rows, columns):
             C[z, row + i, column + j] = _relu(total[i, j] + bias[j])
     elif activation == GELU:
-        for i, j in T.Parallel(rows, columns):  # in float32, of which registers hold as many as it needs
+        for i, j in T.Parallel(
+            rows, columns
+        ):  # by vectors of float32: of twice as many halves registers would not hold it all
             x = total[i, j] + bias[j]
             total[i, j] = _gelu(x) if C.dtype == "float32" else _gelu_of_halves(x)
         T.copy(total, C[z, row, column])
@@ -105,10 +107,9 @@ def multiply(
     """A block makes `block_m` rows by up to `each` tiles of `block_n` columns, one after the other.
 
     Sums in float32 in the order of k, by `block_k` at a time, rounded once; of int8 in int32, with neither bias nor activation.
-    With `turned` A is what `turn` made of it; with `transpose_a` it is
-    read where it lies. `bias`: the type of the vector. `at_once`: where one step makes sums that
-    nothing is added to, they are rounded as they are stored, instead of on their way from a tile; for levels whose products take
-    such a C in a tensor, and an A that is not turned.
+    With `turned` A is what `turn` made of it; with `transpose_a` a transposed one is read where it lies. `bias`: the type of the
+    vector. `at_once`: where one step makes sums that nothing is added to, they are rounded as they are stored, instead of on
+    their way from a tile; for levels whose products take such a C in a tensor, and an A that is not transposed.
     """
     batch, m, n, k = T.dynamic("batch"), T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
     sums = "int32" if dtype == "int8" else "float32"

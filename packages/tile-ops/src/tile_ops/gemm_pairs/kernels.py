@@ -161,9 +161,9 @@ def multiply_transposed(out_dtype, bias, batch_a, batch_b, block_m, block_n, blo
                 for i, j in T.Parallel(block_n, block_k):
                     parts[i, j] = _half(_low(B[of_b, column + i, at + j]))
                     parts[i, block_k + j] = _half(_high(B[of_b, column + i, at + j]))
-                high, first_step = parts[columns, behind], step == 0
-                T.gemm(high, A[of_a, step, rows, before], sums, transpose_B=True, clear_accum=first_step)
-                T.gemm(parts[columns, both], A[of_a, step, rows, both], mixed, transpose_B=True, clear_accum=first_step)
+                fresh = step == 0
+                T.gemm(parts[columns, behind], A[of_a, step, rows, before], sums, transpose_B=True, clear_accum=fresh)
+                T.gemm(parts[columns, both], A[of_a, step, rows, both], mixed, transpose_B=True, clear_accum=fresh)
                 if step == steps - 1:
                     for part in T.serial(T.ceildiv(T.min(block_n, n - column), piece)):
                         for i, j in T.Parallel(block_m, piece):
