@@ -42,7 +42,9 @@ AT_ONCE = ("bfloat16", "float32")
 #: 256 rows by 256x256x1024 (256x128x512) 256x4096x4096 T 1.12 (0.98), 1.06 (0.91), 256x1024x8192 T 1.09 (1.03), 1.13 (1.09);
 #: more rows with a shallow k by 512x64x1024 (512x256x1024) 1024x1024x1024 T 1.19 (1.10), 1.31 (1.26), 512x512x512 T 1.16 (1.08),
 #: 1.03 (0.96), 300x768x768 T 1.21 (1.08), 1.02 (0.93), with a deep one 2048x2048x2048 T 0.83 (1.07), 0.97 (1.17). 2048x64x2048
-#: T by 64x64x256 1.0 to 1.3, by others 0.6 to 1.1.
+#: T by 64x64x256 1.0 to 1.3, by others 0.6 to 1.1. Up to 32 rows by a tile of as many, as bias and activation walk through all of
+#: it (as kernels without these by 64 rows): 32x768x3072 0.92, 0.94 (0.93, 0.88), 16x4096x4096 1.13 (1.12), 32x4096x4096 1.11
+#: (1.14).
 FEW_IN_REGISTERS = (Tile(32, 128, 1024), Tile(64, 128, 1024), Tile(128, 128, 1024))
 IN_REGISTERS, NARROW_IN_REGISTERS, DEEP_IN_REGISTERS = Tile(256, 256, 1024), Tile(512, 64, 1024), Tile(512, 256, 1024)
 SHALLOW_IN_REGISTERS = Tile(64, 64, 256)
@@ -173,7 +175,8 @@ def _small_across(target: Target, m: int, n: int, k: int, batch: int) -> Tile:
         return ACROSS[-1]
     if batch == 1:
         return WIDE_ACROSS
-    return replace(TURNED_IN_REGISTERS, block_k=next(depth for depth in SHALLOW_DEPTHS if k <= depth or depth == 128))
+    shallow, deep = SHALLOW_DEPTHS
+    return replace(TURNED_IN_REGISTERS, block_k=shallow if k <= shallow else deep)
 
 
 def _busy(n: int, threads: int, batch: int) -> bool:
@@ -275,7 +278,7 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
             yield from kernels(chosen, "int8", "int32", "int32", (False, turned)).values()
     heights = (FEW_HEIGHT, *HEIGHTS, HEIGHTS[-1] + 1, *FEW)
     depths = (*SHALLOW_DEPTHS, DEPTH, 2 * DEPTH, DEEP_IN_REGISTERS.block_k + 1)
-    widths = (WIDTH, TURNING.columns - 1, TURNING.columns, 1 << 20)
+    widths = (WIDTH, TURNING.columns, 1 << 20)
     for transposes in ((False, False), (False, True), (True, False)):
         found = (tile(target, "bfloat16", m, n, k, transposes, batch=2) for m, n, k in product(heights, widths, depths))
         for chosen, out_dtype in product(dict.fromkeys(filter(None, found)), ("bfloat16", "float32")):

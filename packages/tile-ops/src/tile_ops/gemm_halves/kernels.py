@@ -43,7 +43,7 @@ def _gelu_of_halves(x):
 
 @T.macro
 def _finish(total, added, activation, C, z, row, column):
-    """C's tile from (row, column) on = activation(total + the bias of its columns), in one walk through `total`."""
+    """C's tile from (row, column) on = activation(total + the bias of its columns), in one walk through `total`, GELU in two."""
     rows, columns = total.shape
     bias = T.alloc_shared((columns,), "float32")
     T.clear(bias)

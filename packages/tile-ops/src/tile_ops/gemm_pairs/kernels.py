@@ -32,6 +32,15 @@ def _half(bits):
     return T.reinterpret(T.cast(bits >> T.uint32(16), "uint16"), "bfloat16")
 
 
+@T.macro
+def _split_rows(B, of_b, row, at, parts, shape):
+    """Rows of a transposed B from (row, at) on: the low parts, and behind them the high ones."""
+    rows, steps = shape
+    for i, j in T.Parallel(rows, steps):
+        parts[i, j] = _half(_low(B[of_b, row + i, at + j]))
+        parts[i, steps + j] = _half(_high(B[of_b, row + i, at + j]))
+
+
 def split(transposed, block_m, block_k, pad):
     """A, (batch, m, k), as rows by steps along k: R[z, s, i] is, of A[z, i] from column s * block_k on, the high parts and then
     the low ones, with zeros where that leaves A.
@@ -93,9 +102,7 @@ def multiply(out_dtype, bias, transpose_b, batch_a, batch_b, block_m, block_n, b
                 T.assume((column >= 0) & (step >= 0) & (step < A.shape[1]))
                 rows = slice(bm * block_m, bm * block_m + block_m)
                 if transpose_b:
-                    for i, j in T.Parallel(block_n, block_k):
-                        parts[i, j] = _half(_low(B[of_b, column + i, at + j]))
-                        parts[i, block_k + j] = _half(_high(B[of_b, column + i, at + j]))
+                    _split_rows(B, of_b, column, at, parts, (block_n, block_k))
                 else:
                     for i, j in T.Parallel(block_k, block_n):
                         parts[i, j] = _half(_low(B[of_b, at + i, column + j]))
@@ -158,9 +165,7 @@ def multiply_transposed(out_dtype, bias, batch_a, batch_b, block_m, block_n, blo
                 at = step * block_k
                 T.assume((row >= 0) & (column >= 0) & (step >= 0) & (step < A.shape[1]))
                 rows = slice(row, row + block_m)
-                for i, j in T.Parallel(block_n, block_k):
-                    parts[i, j] = _half(_low(B[of_b, column + i, at + j]))
-                    parts[i, block_k + j] = _half(_high(B[of_b, column + i, at + j]))
+                _split_rows(B, of_b, column, at, parts, (block_n, block_k))
                 fresh = step == 0
                 T.gemm(parts[columns, behind], A[of_a, step, rows, before], sums, transpose_B=True, clear_accum=fresh)
                 T.gemm(parts[columns, both], A[of_a, step, rows, both], mixed, transpose_B=True, clear_accum=fresh)
