@@ -83,6 +83,25 @@ def test_few_rows(ran, close, m):
 
 
 @pytest.mark.cpu("its kernels")
+@pytest.mark.parametrize(("m", "n", "k"), [(9, 700, 301), (32, 1023, 520), (17, 257, 40), (1, 63, 300), (20, 768, 256)])
+def test_few_rows_by_a_large_matrix(ran, close, monkeypatch, m, n, k):
+    """Tiles of four panels, of which the last one has any number."""
+    monkeypatch.setattr(configs, "LARGE", 1)
+    monkeypatch.setattr(configs, "LEAST_WORK", 1)
+    batch = 1 if m > 8 else 3
+    a, b = (torch.stack(x) for x in zip(*(operands(m, n, k) for _ in range(batch))))
+    (kernel,) = tile_ops.explain(tile_ops.matmul, a, b).kernels
+    assert dict(kernel.spec.arguments)["block_n"] == configs.LARGE_WIDTH
+    close(ran(tile_ops.matmul, a, b), reference.matmul(a, b), TOLERANCE)
+
+
+def test_a_large_matrix_leaves_no_thread_without_work():
+    for threads, width in ((16, configs.LARGE_WIDTH), (17, configs.WIDTH)):
+        assert of_level(PAIRS, "bfloat16", 32, 4096, 4096, threads=threads).block_n == width
+    assert of_level(PAIRS, "bfloat16", 32, 4096, 4096, (False, True)).block_n == configs.WIDTH
+
+
+@pytest.mark.cpu("its kernels")
 @pytest.mark.parametrize("k", [301, 40])
 @pytest.mark.parametrize("turned", ["a", "b"])
 def test_bias_activation_and_type_of_the_result(ran, close, turned, k):
@@ -232,7 +251,10 @@ def test_tiles_of_a_block():
 @pytest.mark.parametrize(
     ("m", "n", "k", "tile"),
     [
-        (32, 4096, 4096, (32, 64, 256)),
+        (32, 4096, 4096, (32, 256, 256)),
+        (33, 4096, 4096, (64, 64, 256)),
+        (32, 4096, 1023, (32, 64, 256)),
+        (16, 1024, 4096, (32, 256, 256)),
         (64, 4096, 4096, (64, 64, 256)),
         (128, 1024, 1024, (128, 64, 256)),
         (129, 1024, 129, (256, 64, 256)),
@@ -324,3 +346,12 @@ def test_nothing_is_copied(transposes):
     assert not re.search("[ABC]_tile", text)  # C: where one step makes it
     assert ("tl.turn." in text) == transposes[1]
     assert ("tl.groups." in text) != transposes[1]
+
+
+@pytest.mark.cpu("kernels of CPUs")
+def test_a_walk_along_rows_packs_four_panels():
+    """And what is left of the columns that are there one by one."""
+    found = configs.kernels(configs.Tile(32, 320, 256), "bfloat16", "bfloat16", "bfloat16", (False, False))
+    func = kernels.multiply(**dict(found["halves"].arguments))
+    text = tile_compiler.lower(func, tilelang.target.Target("cpu", PAIRS.arch)).trace.text()
+    assert set(re.findall(r"tl\.groups\.16\.2_16_(\d+)_", text)) == {"64", "256"}

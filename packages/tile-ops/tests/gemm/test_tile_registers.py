@@ -36,6 +36,23 @@ def test_agrees(in_registers, ran, close, m, n, k, turned):
 
 
 @pytest.mark.cpu("its registers")
+@pytest.mark.parametrize("out_dtype", [torch.bfloat16, torch.float32, torch.float16])
+@pytest.mark.parametrize(("m", "n", "k", "turned"), [(130, 257, 160, ""), (300, 70, 200, "b"), (260, 150, 520, "")])
+def test_sums_of_one_step(in_registers, ran, close, m, n, k, turned, out_dtype):
+    """They leave the registers for c, block by block, where it has their type or is of bfloat16."""
+    in_registers(api.MATMUL, api._matmul)
+    a, b = torch.randn(m, k).bfloat16(), torch.randn(*((n, k) if turned else (k, n))).bfloat16()
+    b = b.T if turned else b
+    (kernel,) = tile_ops.explain(tile_ops.matmul, a, b, out_dtype=out_dtype).kernels
+    assert dict(kernel.spec.arguments)["at_once"] == (out_dtype != torch.float16)
+    whole = torch.full((m, n + 3), 7.0, dtype=out_dtype)
+    ran(tile_ops.matmul, a, b, out_dtype=out_dtype, out=whole[:, :n])
+    expected = reference.matmul(a, b)
+    close(whole[:, :n], expected, reference.TOLERANCES[str(out_dtype).removeprefix("torch.")])
+    assert (whole[:, n:] == 7).all()
+
+
+@pytest.mark.cpu("its registers")
 @pytest.mark.parametrize("turned", ["a", "ab"])
 @pytest.mark.parametrize(("m", "n", "k"), [(13, 70, 130), (40, 60, 90), (40, 130, 90)])
 def test_small_products_of_a_transposed_matrix(in_registers, ran, close, m, n, k, turned):
@@ -60,8 +77,8 @@ def test_small_products_of_a_transposed_matrix(in_registers, ran, close, m, n, k
         (65, 4096, 1025, (128, 128, 1024)),
         (129, 4096, 1024, (256, 256, 1024)),
         (256, 4096, 4096, (256, 256, 1024)),
-        (257, 4096, 513, (512, 64, 1024)),
-        (257, 4096, 512, (512, 256, 512)),
+        (257, 4096, 513, (512, 128, 1024)),
+        (257, 4096, 512, (512, 128, 512)),
         (257, 4096, 1025, (512, 256, 1024)),
         (5000, 64, 4096, (512, 64, 1024)),
         (200, 64, 4096, (512, 64, 1024)),
@@ -85,7 +102,8 @@ def test_tiles(m, n, k, tile):
         (5000, 64, 4096, (512, 64, 512)),
         (5000, 4096, 128, (64, 64, 128)),
         (5000, 4096, 64, (64, 64, 64)),
-        (257, 4096, 200, (512, 256, 256)),
+        (257, 4096, 200, (512, 128, 256)),
+        (257, 4096, 513, (512, 256, 512)),
         (128, 128, 128, (128, 128, 128)),
         (33, 64, 300, (64, 64, 64)),
         (16, 500, 300, (16, 64, 128)),
@@ -117,7 +135,7 @@ def test_tiles_of_a_transposed_a(m, n, k, tile):
 )
 def test_rows_that_are_turned_for_a_transposed_b(m, n, k, transposed):
     found = tile_of(m, n, k, (False, True))
-    assert (found == (64, 512, 1024)) == transposed
+    assert (found == (32 if k <= 1024 else 64, 512, 1024)) == transposed
     if transposed:  # threads that would wait for others
         assert not configs.tile(AMX, "bfloat16", m, n, k, (False, True), threads=64).transposed
 

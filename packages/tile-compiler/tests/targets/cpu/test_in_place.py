@@ -312,12 +312,8 @@ def test_sums_that_become_halves_are_rounded_once_a_product(turned, clear, level
         a, b = (guarded(rng, *s[:: -1 if t else 1], "bfloat16") for s, t in zip(((m, k), (k, n)), turned))
         c = guarded(rng, m, n, "bfloat16")
         apart = np.lib.stride_tricks.as_strided(c, (m - 1, n + 3), c.strides)[:, n:]
-        expected, kept = c.astype("float64"), apart.astype("float64")
-        for first in range(0, k, TILE_K):
-            steps = slice(first, first + TILE_K)
-            left, right = (a.T if turned[0] else a)[:, steps], (b.T if turned[1] else b)[steps]
-            start = 0 if clear == "step" and not first else expected
-            expected = (start + left.astype("float64") @ right.astype("float64")).astype("bfloat16").astype("float64")
+        before, kept = c.astype("float64"), apart.astype("float64")
+        expected = rounded_by_steps(a.T if turned[0] else a, b.T if turned[1] else b, before, clear, TILE_K)
         kernel(a, b, c)
         # Sums of float32 and float64 may lie on two sides of where a rounding turns: by one place of 8 bits, of what was there
         # between products as well.
@@ -325,6 +321,46 @@ def test_sums_that_become_halves_are_rounded_once_a_product(turned, clear, level
         np.testing.assert_allclose(c.astype("float64"), expected, rtol=2.0**-7, atol=1e-5 * k + between)
         np.testing.assert_array_equal(apart.astype("float64"), kept)
         assert (c.astype("float64") == expected).mean() > 0.9
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("tile", [(20, 40, 64), (64, 32, 32), pytest.param((16, 16, 96), marks=pytest.mark.full)])
+@pytest.mark.parametrize("clear", ["step", "never"])
+@pytest.mark.parametrize("turned", TURNED)
+def test_sums_leave_tile_registers_for_a_tensor(turned, clear, tile, dtype, amx):
+    """As above; blocks, and the columns of a block, end where C does."""
+    func = tiles_of_tensors("bfloat16", *turned, clear, False, tile, dtype)
+    copies = staged(func, AMX.arch)
+    assert ("A_tile" in copies, "B_tile" in copies, "C_tile" in copies) == (turned[0], False, False)
+    kernel = tilelang.compile(func, target=amx)
+    for m, n, k in [*LEAVING, (128, 64, 192), (33, 33, 0)]:
+        rng = np.random.default_rng(m + n + k)
+        deep = max(k, 1)
+        a, b = (guarded(rng, *s[:: -1 if t else 1], "bfloat16") for s, t in zip(((m, deep), (deep, n)), turned))
+        a, b = (a[:k] if turned[0] else a[:, :k]), (b[:, :k] if turned[1] else b[:k])
+        c = guarded(rng, m, n, dtype)
+        apart = np.lib.stride_tricks.as_strided(c, (m - 1, n + 3), c.strides)[:, n:]
+        before, kept = c.astype("float64"), apart.astype("float64")
+        kernel(a, b, c)
+        operands = a.T if turned[0] else a, b.T if turned[1] else b
+        expected = rounded_by_steps(*operands, before, clear, tile[2], dtype)
+        halves = dtype == "bfloat16"
+        between = 2.0**-7 * np.abs(expected).max() if halves and k > tile[2] else 0.0
+        np.testing.assert_allclose(c.astype("float64"), expected, 2.0**-7 if halves else 0, 1e-5 * deep + between)
+        np.testing.assert_array_equal(apart.astype("float64"), kept)
+        assert not halves or (c.astype("float64") == expected).mean() > 0.9
+
+
+def rounded_by_steps(
+    a: np.ndarray, b: np.ndarray, before: np.ndarray, clear: str, depth: int, dtype: str = "bfloat16"
+) -> np.ndarray:
+    """What products of so many steps each make of C, which is rounded after each."""
+    found = before
+    for first in range(0, a.shape[1], depth):
+        start = 0 if clear == "step" and not first else found
+        product = a[:, first : first + depth].astype("float64") @ b[first : first + depth].astype("float64")
+        found = (start + product).astype(dtype).astype("float64")
+    return found
 
 
 def test_the_smallest_halves_stay_where_nothing_is_added():

@@ -35,6 +35,11 @@ WIDTH, DEPTH = 64, 256
 #: 1.06, 1.17 (0.86 by copied tiles), 2048x128x2048 0.89, 0.94, 0.97 (0.83). At once, as all of these do: 2048x64x2048 T 0.87 as
 #: before, 1.06; 2048x128x2048 T 1.04, 2048x256x2048 T by 512x64x256 1.05.
 SHALLOW_HEIGHTS, SHALLOW_WIDTH, SHALLOW_DEPTHS = (64, 128, 256), 256, (64, 128)
+#: Columns of a tile of few rows where a row-major B has so many elements that it comes from memory: a walk along its rows packs
+#: all of them. EPYC with AVX-512, of torch's speed by 64 columns and so: 9x4096x4096 1.40, 1.82, 16x4096x4096 1.39, 1.96,
+#: 32x4096x4096 1.77, 2.03, 16x1024x4096 1.42, 1.56, 32x1024x8192 1.66, 1.69; smaller ones 16x768x3072 1.47, 1.43, 9x1024x1024
+#: 1.51, 1.46.
+LARGE, LARGE_WIDTH, LARGE_ROWS = 1 << 22, 256, 32
 #: Types of C that products take where it lies.
 AT_ONCE = ("bfloat16", "float32")
 #: By tile registers, one thread, Intel Xeon with AMX, medians of ratios in turns as kernels, of torch's speed (by copied tiles
@@ -46,17 +51,21 @@ AT_ONCE = ("bfloat16", "float32")
 #: it (as kernels without these by 64 rows): 32x768x3072 0.92, 0.94 (0.93, 0.88), 16x4096x4096 1.13 (1.12), 32x4096x4096 1.11
 #: (1.14).
 FEW_IN_REGISTERS = (Tile(32, 128, 1024), Tile(64, 128, 1024), Tile(128, 128, 1024))
-IN_REGISTERS, NARROW_IN_REGISTERS, DEEP_IN_REGISTERS = Tile(256, 256, 1024), Tile(512, 64, 1024), Tile(512, 256, 1024)
+#: Sums of one step that become C's elements block by block, of torch's speed (by a tile of sums): 1024x1024x1024 1.23 (1.16),
+#: 300x768x768 1.17 (1.04), 2048x256x2048 1.09 (1.00), 256x1024x4096 1.18 (1.12), 512x512x512 T 1.06 (1.02), 4 of 512x512x512
+#: 1.00 (1.02), 64x768x3072 1.08 (1.10), but of an A that was turned 1024x512x1024 0.81 (1.03).
+IN_REGISTERS, NARROW_IN_REGISTERS = Tile(256, 256, 1024, at_once=True), Tile(512, 64, 1024, at_once=True)
+DEEP_IN_REGISTERS = Tile(512, 256, 1024)
 SHALLOW_IN_REGISTERS = Tile(64, 64, 256)
-#: More rows by a row-major B whose k is no more than its steps (by 512x64x1024), as kernels: 512x512x512 1.07 (1.02),
-#: 300x512x768 0.96 (0.90), 1024x512x1024 0.92 (0.87), 1024x300x512 0.92 (0.83), 4 of 512x512x512 0.88 (0.81), whose rows lie
-#: 4096 bytes apart 1.19 (0.93).
-FLAT_IN_REGISTERS = Tile(512, 256, 512)
-#: The same of a transposed A, which is turned first, by the steps that hold k, or so many: 1024x512x1024 by 512x256x512 1.02
-#: (512x64x1024 0.83), 2048x512x512 0.92 (0.67), 512x2048x512 1.26 (512x256x1024 1.20), 768x4096x768 0.94 (0.90), 1024x1024x1024
-#: 1.09 (1.07); 256x1024x1024 by 256x256x512 1.02 (256x256x1024 0.98), 100x768x768 by 128x128x512 0.90 (0.89). Of several (by
-#: copied tiles): 4 of 512x512x512 0.88 (0.46), 2 of 1024x1024x1024 1.06 (0.66), 8 of 128x256x256 0.75 (0.63); on an EPYC with
-#: AVX-512 0.96 (0.86), 1.02 (0.96), 1.04 (0.97), 16 of 256x64x256 0.88 (0.69).
+#: More rows by a row-major B whose k is no more than the steps of one of these, as kernels, by 128 and 256 columns: 512x512x512
+#: 1.07, 1.01 (512x64x1024 1.06), 4 of 512x512x512 1.09, 1.05, 1024x300x512 0.97, 0.98; 1024x1024x1024 1.16, 1.13 (512x64x1024
+#: 1.14), 300x768x768 1.11, - (1.03).
+FLAT_IN_REGISTERS = (Tile(512, 128, 512, at_once=True), Tile(512, 128, 1024, at_once=True))
+#: The same of a transposed A, which is turned first, by the steps that hold k, or so many: of 128 and 256 columns, where k is no
+#: more than these steps 1024x512x1024 1.03, 0.98, 2048x512x512 1.03, 0.98, 4 of 512x512x512 0.92, 0.89, else 512x2048x512 1.20,
+#: 1.30, 1024x1024x1024 1.14, 1.11; 256x1024x1024 by 256x256x512 1.02 (256x256x1024 0.98), 100x768x768 by 128x128x512 0.90 (0.89).
+#: Of several (by copied tiles): 2 of 1024x1024x1024 1.06 (0.66), 8 of 128x256x256 0.75 (0.63); on an EPYC with AVX-512 these
+#: 1.02 (0.96), 1.04 (0.97), 4 of 512x512x512 0.96 (0.86), 16 of 256x64x256 0.88 (0.69).
 TURNED_WIDTH, TURNED_DEPTHS = 256, (64, 128, 256, 512)
 #: Rows by a transposed B so: it is A that is turned, for 512 rows of B, which lie as the registers want them. Of torch (by
 #: the tiles above): 40 rows by 4096 x 4096 1.29 (1.08), 64 rows 1.42 (1.06), 80x768x3072 1.34 (1.26), 128x1024x1024 1.25 (1.07),
@@ -65,8 +74,10 @@ TURNED_WIDTH, TURNED_DEPTHS = 256, (64, 128, 256, 512)
 #: 1.16 (1.21); with one step 256x1024x8192 1.11 (1.05), 256x1024x4096 1.18 (1.08), 256x768x3072 1.18 (1.05), 256x512x4096 1.18
 #: (1.01), 200x1024x2048 1.13 (1.06), 512x1024x4096 1.14 (1.14), 1024x768x3072 1.12 (1.05), 2048x1024x4096 1.13 (1.0), by 32 rows
 #: as good; but 256x4096x4096 0.84 (1.03), 512x512x512 0.95 (1.03), 512x128x512 0.84 (by 512x64x1024 1.07), 2048x64x2048 1.29
-#: (1.42).
-TRANSPOSED_IN_REGISTERS = Tile(64, 512, 1024, transposed=True)
+#: (1.42). Where k is one step by 32 rows of A: 300x256x1024 0.97 (0.91), 2048x256x2048 1.01 (0.96), 1024x256x1024 0.89 (0.84),
+#: 80x768x3072 1.15 (1.10), 128x1024x1024 1.20 (1.17), 256x1024x8192 1.03 (1.02), 512x1024x1024 as good, 2048x128x2048 1.01
+#: (1.03), 1024x512x1024 0.94 (0.95).
+TRANSPOSED_IN_REGISTERS = (Tile(32, 512, 1024, transposed=True), Tile(64, 512, 1024, transposed=True))
 
 
 @dataclass(frozen=True)
@@ -162,6 +173,8 @@ def tile(
     depth = next((depth for depth in SHALLOW_DEPTHS if k <= depth), DEPTH)
     heights, width = (HEIGHTS, WIDTH) if depth == DEPTH else (SHALLOW_HEIGHTS, SHALLOW_WIDTH)
     heights = (FEW_HEIGHT, *heights)
+    if not transposes[1] and m <= LARGE_ROWS and n * k >= LARGE and -(-n // LARGE_WIDTH) * batch >= threads:
+        width = LARGE_WIDTH
     return Tile(next((rows for rows in heights if m <= rows), heights[-1]), width, depth, at_once=True)
 
 
@@ -194,12 +207,16 @@ def _even_rows(m: int) -> int:
 
 def _in_registers(m: int, n: int, k: int, transposes: tuple[bool, bool], by_b_turned: bool) -> Tile:
     """`by_b_turned`: whether B is transposed, and A may be turned instead."""
-    if by_b_turned and TURNING.pays(m, n, k, TRANSPOSED_IN_REGISTERS.block_k):
-        return TRANSPOSED_IN_REGISTERS
+    few, more = TRANSPOSED_IN_REGISTERS
+    if by_b_turned and TURNING.pays(m, n, k, few.block_k):
+        return few if k <= few.block_k else more
     chosen = SHALLOW_IN_REGISTERS if k <= SHALLOW_DEPTHS[-1] else _by_rows(m, n, k, transposes[1])
     if not transposes[0]:
         return chosen
-    width = TURNED_WIDTH if chosen.block_m == NARROW_IN_REGISTERS.block_m and n > chosen.block_n else chosen.block_n
+    width = chosen.block_n
+    if chosen.block_m == NARROW_IN_REGISTERS.block_m and n > NARROW_IN_REGISTERS.block_n:
+        flat = FLAT_IN_REGISTERS[0]
+        width = flat.block_n if k <= flat.block_k else TURNED_WIDTH
     depth = next((depth for depth in TURNED_DEPTHS if k <= depth), TURNED_DEPTHS[-1])
     return replace(chosen, block_n=width, block_k=depth)
 
@@ -217,8 +234,9 @@ def _by_rows(m: int, n: int, k: int, transpose_b: bool) -> Tile:
     narrow = n <= NARROW_IN_REGISTERS.block_n
     if m <= IN_REGISTERS.block_m and not narrow:
         return IN_REGISTERS
-    if k <= FLAT_IN_REGISTERS.block_k and not (narrow or transpose_b):
-        return FLAT_IN_REGISTERS
+    flat = next((tile for tile in FLAT_IN_REGISTERS if k <= tile.block_k), None)
+    if flat is not None and not (narrow or transpose_b):
+        return flat
     return NARROW_IN_REGISTERS if narrow or k <= NARROW_IN_REGISTERS.block_k else DEEP_IN_REGISTERS
 
 
@@ -277,7 +295,7 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
         if (chosen := tile(target, "int8", rows, WIDTH, DEPTH, (False, turned))) is not None:
             yield from kernels(chosen, "int8", "int32", "int32", (False, turned)).values()
     heights = (FEW_HEIGHT, *HEIGHTS, HEIGHTS[-1] + 1, *FEW)
-    depths = (*SHALLOW_DEPTHS, DEPTH, 2 * DEPTH, DEEP_IN_REGISTERS.block_k + 1)
+    depths = (*SHALLOW_DEPTHS, DEPTH, 2 * DEPTH, DEEP_IN_REGISTERS.block_k, DEEP_IN_REGISTERS.block_k + 1)
     widths = (WIDTH, TURNING.columns, 1 << 20)
     for transposes in ((False, False), (False, True), (True, False)):
         found = (tile(target, "bfloat16", m, n, k, transposes, batch=2) for m, n, k in product(heights, widths, depths))

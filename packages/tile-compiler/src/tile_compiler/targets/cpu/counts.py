@@ -22,14 +22,19 @@ def loop(count: int, body: Callable[[Any], Stmt], kind: Any = tir.ForKind.SERIAL
     return tir.For(var, index(0), index(count), kind, body(var))
 
 
+def loop_of(count: Any, body: Callable[[Any], Stmt]) -> Stmt:
+    """The same of a count that may be known to the launch alone."""
+    var = tir.Var("t", "int64")
+    return tir.For(var, index(0), count, tir.ForKind.SERIAL, body(var))
+
+
 def loop_within(count: int, limit: Any, first: int, size: int, body: Callable[[Any], Stmt]) -> Stmt:
     """The same for blocks of `size` elements from `first` on, as far as they begin below `limit` (None: all)."""
     if limit is None:
         return loop(count, body)
     left = limit - index(first)
     blocks = tir.floordiv(tir.max(left, index(0)) + index(size - 1), index(size))
-    var = tir.Var("t", "int64")
-    return tir.For(var, index(0), tir.min(blocks, index(count)), tir.ForKind.SERIAL, body(var))
+    return loop_of(tir.min(blocks, index(count)), body)
 
 
 def at_most(count: int, left: Any) -> Any:

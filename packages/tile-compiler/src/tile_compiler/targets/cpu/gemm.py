@@ -63,7 +63,7 @@ from .gemm_operands import (
 from .gemm_panels import Panels
 from .gemm_streams import Streams, streams
 from .gemm_tiles import Tiles
-from .gemm_tiles_in_place import TilesOfTensors, suits
+from .gemm_tiles_in_place import TilesOfTensors, leaves_registers, suits
 from .instructions.multiply_accumulate import (
     FMA_F32,
     FMA_F64,
@@ -133,12 +133,13 @@ def in_place(problem: InTensors, features: CpuFeatures) -> tuple[bool, bool, boo
     if op is VDPBF16PS:
         held = held and (of_c or c == "bfloat16")
         return held, held, held and not problem.on_chip[0]
-    held = held and of_c
+    leaves = leaves_registers(op, c, features) and not (problem.on_chip[0] or problem.on_chip[2])
+    held = held and (of_c or leaves)
     if op in QUADS:  # sums of A's rows want whole groups
         of_b = b in ("int8", "uint8")
         return False, of_b and problem.on_chip[0], of_c and problem.on_chip[0]
     if suits(op, problem.depth):
-        return held and not problem.turned[0], held, False
+        return held and not problem.turned[0], held, held and leaves
     whole = op.group == 1 and held
     return whole, whole, whole
 
@@ -188,8 +189,7 @@ def emit_gemm(spec: GemmSpec) -> Stmt:
     if dots is not None:
         return Dots(spec, dots).emit()
     if isinstance(op, TileMultiply):
-        tiles = TilesOfTensors if spec.a.in_tensor or spec.b.in_tensor else Tiles
-        return tiles(spec, op).emit()
+        return (TilesOfTensors if any(x.in_tensor for x in (spec.a, spec.b, spec.c)) else Tiles)(spec, op).emit()
     return Vectors(spec, op).emit()
 
 

@@ -16,7 +16,7 @@ from tvm import tirx as tir
 
 from tilelang.ir import tile_ir
 
-from .counts import index
+from .counts import index, loop_of
 from .features import CpuFeatures
 from .gemm_dots import ELEMENTS, FEW_ROWS, Element, Sums, accumulated, block_of, starts, store_sums
 from .gemm_operands import Emitter, GemmSpec, Operand, Stmt, unsigned
@@ -73,8 +73,8 @@ class Streams(Emitter):
             return tile_ir.sequence(calls)
 
         loops = [
-            counted(whole, lambda t: blocks(t * columns, columns)),
-            counted(there - whole * columns, lambda t: blocks(whole * columns + t, 1)),
+            loop_of(whole, lambda t: blocks(t * columns, columns)),
+            loop_of(there - whole * columns, lambda t: blocks(whole * columns + t, 1)),
         ]
         return tile_ir.sequence([*before, *c_before, *summed, *loops, *c_after])
 
@@ -102,11 +102,6 @@ def fetched_rows(cols: int, part: int, parts: int) -> tuple[int, int]:
     """(first, step) of the rows of the following `cols` whose lines block `part` of `parts` fetches; of single ones it has none,
     as few follow."""
     return (min(part, cols), min(parts, cols)) if cols > 1 else (1, 1)
-
-
-def counted(count: Any, body: Callable[[Any], Stmt]) -> Stmt:
-    var = tir.Var("t", "int64")
-    return tir.For(var, index(0), count, tir.ForKind.SERIAL, body(var))
 
 
 @dataclass(frozen=True)

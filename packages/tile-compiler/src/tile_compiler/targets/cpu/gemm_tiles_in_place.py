@@ -1,13 +1,14 @@
 """GEMM in tile registers of matrices of bfloat16 and of bytes that lie in tensors.
 
 A is read where it lies, its last step, as far as it is there, from a copy that zeros complete; of B panels are made from where
-it lies. Each block of rows meets all panels while the rows are in the first cache, and blocks at an edge are as large as what is
-there: the shape of the registers is loaded for the rows, and again for columns that fill no whole tiles.
+it lies; a C in a tensor gets each block's sums, rounded, while they are in the first cache. Each block of rows meets all panels
+while the rows are in the first cache, and blocks at an edge are as large as what is there: the shape of the registers is loaded
+for the rows, and again for columns that fill no whole tiles.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import tirx as tir
@@ -16,10 +17,12 @@ from tvm.ir import prim
 from tilelang.ir import tile_ir
 
 from .counts import at_most, index, loop_within
+from .features import CpuFeatures
+from .flatten import storage_bytes
 from .gemm_operands import Operand, Prepared, Stmt
 from .gemm_tiles import Tiles
 from .instructions.multiply_accumulate import MultiplyAccumulate
-from .instructions.tile_multiply import TILE, TileMultiply, TileShape
+from .instructions.tile_multiply import TDPBF16PS, TILE, TileMultiply, TileShape
 from .tile_kernels import EDGE, TileKernel
 
 #: Rows and columns of a block.
@@ -29,6 +32,11 @@ BLOCK = 2 * TILE
 def suits(op: MultiplyAccumulate | TileMultiply, depth: int) -> bool:
     """Whether tiles of so many elements along K may lie in tensors: of whole steps."""
     return isinstance(op, TileMultiply) and depth % (TILE * op.group) == 0
+
+
+def leaves_registers(op: MultiplyAccumulate | TileMultiply, c: str, features: CpuFeatures) -> bool:
+    """Whether a C of this type may lie in a tensor: each block's sums, which may be rounded, become its elements at once."""
+    return op is TDPBF16PS and (c == "float32" or (c == "bfloat16" and features.bf16))
 
 
 @dataclass(frozen=True)
@@ -51,7 +59,7 @@ class Place:
 
 
 class TilesOfTensors(Tiles):
-    """A or B, or both, in tensors, C on chip."""
+    """A or B, or both, in tensors, C on chip or in a tensor."""
 
     @property
     def step(self) -> int:
@@ -66,11 +74,23 @@ class TilesOfTensors(Tiles):
     def prepare_a(self) -> tuple[list[Stmt], Operand]:
         return ([], self.spec.a) if self.spec.a.in_tensor else super().prepare_a()
 
+    @property
+    def at_once(self) -> bool:
+        """Whether each block of C leaves the registers for a tensor."""
+        return self.spec.c.in_tensor
+
+    def prepare_c(self) -> tuple[list[Stmt], Operand, list[Stmt]]:
+        """Of a C in a tensor the sums of one block."""
+        if not self.at_once:
+            return super().prepare_c()
+        return [], Operand(self.spec.scratch(self.op.acc, (BLOCK, BLOCK)), (index(0), index(0)), 0, 1), []
+
     def products(self, given: Prepared) -> list[Stmt]:
         """Nothing is fetched ahead: it costs 3 to 10 % where the registers are fast (docs/performance/cpu.md)."""
         spec, (m_limit, n_limit, k_limit) = self.spec, self.limits
         blocks, panels = -(-spec.m // self.high), -(-spec.n // self.width)
         depth = None if k_limit is None else self.depth(given.a)
+        given = replace(given, clear=tir.const(1, "int32")) if self.at_once else given
 
         def of_rows(row: Any) -> Stmt:
             rows = _left(row * self.high, self.high, spec.m, m_limit)
@@ -93,7 +113,19 @@ class TilesOfTensors(Tiles):
         of_rows = [either(columns, self.width, by(tall, TILE), by(tall, self.width)) for tall in (TILE, self.high)]
         stmt = either(rows, self.high, *of_rows)
         high = BLOCK if rows is None else rows
-        return stmt if columns is None else _shaped(columns, (high, columns), stmt, (high, BLOCK))
+        stmt = stmt if columns is None else _shaped(columns, (high, columns), stmt, (high, BLOCK))
+        return tile_ir.sequence([stmt, self.left(given.c, row, panel, rows, columns)]) if self.at_once else stmt
+
+    def left(self, sums: Operand, row: Any, panel: Any, rows: Any, columns: Any) -> Stmt:
+        """Block (row, panel) of C, of so many rows and columns (None: all), becomes these sums, or they are added to it."""
+        c, zero = self.spec.c, index(0)
+        sizes = (index(size) if there is None else there for there, size in ((rows, self.high), (columns, self.width)))
+        places = sums.address(zero, zero), c.address(row * self.high, panel * self.width)
+        args = *places, *sizes, c.any_stride(c.row_dim) * index(storage_bytes(c.dtype))
+        become, add = (
+            tir.Evaluate(tir.call_extern("void", f"tl.tile_leave.{c.dtype}.{how}", *args)) for how in ("set", "add")
+        )
+        return tir.IfThenElse(prim.EQ(self.clear, tir.const(0, "int32")), add, become)
 
     def depth(self, a: Operand) -> Depth:
         whole = tir.floordiv(self.elements, index(self.step))
@@ -134,9 +166,9 @@ class TilesOfTensors(Tiles):
         c, size = given.c, self.op.unit_bytes // self.op.group
         row = a.stride(a.row_dim) * size if a.knows_stride(a.row_dim) else 0
         name = TileKernel(self.op.name, here.shape, row, given.b.row, c.row_stride * self.op.unit_bytes).name
-        first = here.row * self.high
-        args = [a.address(first, index(0)), given.b.at(here.panel, step * TILE)]
-        args += [c.address(first, here.panel * self.width), steps, clear]
+        first, zero = here.row * self.high, index(0)
+        args = [a.address(first, zero), given.b.at(here.panel, step * TILE)]
+        args += [c.address(*((zero, zero) if self.at_once else (first, here.panel * self.width))), steps, clear]
         args += [] if row else [a.any_stride(a.row_dim) * index(size)]
         return tir.Evaluate(tir.call_extern("void", name, *args))
 

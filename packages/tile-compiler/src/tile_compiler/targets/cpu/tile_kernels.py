@@ -18,9 +18,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .ahead import FetchedLines
+from .conversions import encode_bfloat, round_by_instruction, to_float
 from .instructions.tile_multiply import TILE, TILES, TileShape, accumulator, of_a, of_b, register
 from .llvm_text import Function, Value
-from .masks import load_masked, some_lanes
+from .masks import load_masked, some_lanes, store_masked
 
 
 def configuration(shape: TileShape) -> str:
@@ -224,6 +225,28 @@ def _zeros(name: str, which: str) -> Function:
     return f
 
 
+def _leave(name: str, dtype: str, how: str) -> Function:
+    """`void name(ptr sums, ptr c, i64 rows, i64 columns, i64 pitch)`: C, of float32 or bfloat16, whose rows are `pitch` bytes
+    apart, becomes (`set`) so many rows and of 32 columns of a block of sums, or they are added to it (`add`); rounded once."""
+    args = [("sums", "ptr"), ("c", "ptr"), ("rows", "i64"), ("columns", "i64"), ("pitch", "i64")]
+    f = Function(name, "void", args, inline=False, arg_attrs="noalias nocapture")
+    sums, c, rows, columns, pitch = f.args
+    f.block("entry")
+    masks = [some_lanes(f, TILE, columns - first) for first in (0, TILE)]
+    size, held = (2, f"<{TILE} x i16>") if dtype == "bfloat16" else (4, f"<{TILE} x float>")
+    with f.count("row", "entry", rows) as i:
+        for number, mask in enumerate(masks):
+            total = f.load(f"<{TILE} x float>", f.at(sums, i * (8 * TILE) + number * (4 * TILE)), 4)
+            at = f.at(c, i * pitch + number * (size * TILE))
+            if how == "add":
+                total = total + to_float(f, load_masked(f, held, at, size, mask), dtype)
+            if dtype == "bfloat16":  # the instruction takes denormals for zeros, which sums by `tdpbf16ps` never are
+                total = encode_bfloat(total) if how == "add" else round_by_instruction(f, total)
+            store_masked(f, total, at, size, mask)
+    f.ret()
+    return f
+
+
 def _release(name: str, which: str) -> Function:
     f = Function(name, "void", [], inline=False)
     f.block("entry")
@@ -238,5 +261,6 @@ WRITERS: dict[str, Callable[..., Function]] = {
     "tile_edge": _edge,
     "tile_rest": _last_step,
     "tile_zeros": _zeros,
+    "tile_leave": _leave,
     "tile_release": _release,
 }
