@@ -351,6 +351,34 @@ def test_sums_leave_tile_registers_for_a_tensor(turned, clear, tile, dtype, amx)
         assert not halves or (c.astype("float64") == expected).mean() > 0.9
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_sums_of_copied_operands_leave_tile_registers(dtype, amx):
+    """Nothing says that A and B begin inside of their tensors."""
+    m, n, k = T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((m, k), "bfloat16"), B: T.Tensor((k, n), "bfloat16"), C: T.Tensor((m, n), dtype), first: T.int32
+    ):
+        with T.Kernel(T.ceildiv(n, 40), T.ceildiv(m, 20)) as (x, y):
+            rows, columns = slice(y * 20, y * 20 + 20), slice(x * 40, x * 40 + 40)
+            for step in T.serial(T.ceildiv(k, 64)):
+                at = slice(first + step * 64, first + step * 64 + 64)
+                T.gemm(A[rows, at], B[at, columns], C[rows, columns], clear_accum=step == 0)
+
+    copies = staged(main, AMX.arch)
+    assert ("A_tile" in copies, "B_tile" in copies, "C_tile" in copies) == (True, True, False)
+    kernel, rng = tilelang.compile(main, target=amx), np.random.default_rng(0)
+    for m_, n_, k_ in ((20, 40, 64), (33, 75, 60), (5, 90, 96), (1, 1, 1), (41, 81, 130)):
+        a, b = (rng.standard_normal(shape).astype("bfloat16") for shape in ((m_, k_), (k_, n_)))
+        c = np.full((m_, n_), np.nan, dtype)
+        kernel(a, b, c, 0)
+        exact = a.astype("float64") @ b.astype("float64")
+        between = 2.0**-7 * np.abs(exact).max() if dtype == "bfloat16" and k_ > 64 else 0.0
+        rounded = 2.0**-8 if dtype == "bfloat16" else 0.0
+        np.testing.assert_allclose(c.astype("float64"), exact, rounded, 1e-5 * k_ + between)
+
+
 def rounded_by_steps(
     a: np.ndarray, b: np.ndarray, before: np.ndarray, clear: str, depth: int, dtype: str = "bfloat16"
 ) -> np.ndarray:
@@ -396,17 +424,18 @@ def test_sums_by_the_instruction_are_never_denormal():
 @pytest.mark.parametrize("clear", ["step", "never"])
 @pytest.mark.parametrize(
     ("dtype", "tile"),
-    [*(("bfloat16", tile) for tile in [(20, 40, 64), (64, 32, 32), (16, 16, 96)]), ("int8", (20, 40, 128)),
-     ("int8", (16, 16, 64)), ("uint8", (64, 32, 64))],
+    [*(("bfloat16", tile) for tile in [(20, 40, 64), (64, 32, 32), (16, 16, 96), (20, 160, 64)]), ("int8", (20, 40, 128)),
+     ("int8", (16, 16, 64)), ("int8", (20, 320, 128)), ("uint8", (64, 32, 64))],
 )  # fmt: skip
 @pytest.mark.parametrize("turned", TURNED)
 def test_tile_registers_of_tensors(turned, dtype, tile, clear, amx):
-    """As above: blocks at an edge have the registers' shapes, steps that are not whole a copy and zeros."""
+    """As above: blocks at an edge have the registers' shapes, steps that are not whole a copy and zeros; of panels that one walk
+    packs some are there."""
     sums = "float32" if dtype == "bfloat16" else "int32"
     func = tiles_of_tensors(dtype, *turned, clear, True, tile, sums)
     assert ("A_tile" in staged(func, AMX.arch), "B_tile" in staged(func, AMX.arch)) == (turned[0], False)
     kernel = tilelang.compile(func, target=amx)
-    for m, n, k in [*LEAVING, (128, 64, 192), (33, 33, 0)]:
+    for m, n, k in [*LEAVING, (128, 64, 192), (33, 33, 0), (5, 300, 70), (5, 128, 70), (5, 257, 70)]:
         rng = np.random.default_rng(m + n + k)
         deep = max(k, 1)
         a, b = (guarded(rng, *s[:: -1 if t else 1], dtype) for s, t in zip(((m, deep), (deep, n)), turned))

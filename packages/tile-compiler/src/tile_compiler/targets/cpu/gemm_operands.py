@@ -21,7 +21,7 @@ from .ahead import LINE
 from .counts import at_most, index, loop
 from .features import CpuFeatures
 from .flatten import storage_bytes
-from .gemm_panels import AT_ONCE, Packer, Panels
+from .gemm_panels import WALK, Packer, Panels
 from .instructions.multiply_accumulate import QUADS, MultiplyAccumulate
 from .instructions.tile_multiply import TileMultiply
 
@@ -337,8 +337,8 @@ class Emitter:
             columns = cols, width, depth * width * op.unit_bytes
             return self.grouped(b, column, target, columns, left, self.flips)
 
-        at_once = 1 if transposed else max(1, AT_ONCE // together)
-        packer = Packer(packed, together, width, width * op.unit_bytes, pack, at_once)
+        walk = 1 if transposed else max(1, WALK // together)
+        packer = Packer(packed, together, width, width * op.unit_bytes, pack, walk)
         return packer
 
     def turned(self, b: Operand, column: Any, target: Any, cols: int, left: Any) -> Stmt:

@@ -14,8 +14,8 @@ from .counts import Stmt, at_most, index, loop_of, loop_within
 #: Panels that one walk along the rows of a row-major B packs: a single one reads but a line or two of each row, whose next lines
 #: wait for memory again. In tile registers, 32 columns to a panel, Xeon with AMX, of torch's speed by 1 and by 4: 16x4096x4096
 #: 1.23, 1.64, 64x4096x4096 1.12, 1.34, 64x768x3072 0.91, 1.21, 128x1024x1024 1.18, 1.37, 1024x1024x1024 1.17, 1.21; by 8 of
-#: them, which lie powers of two apart, 64x768x3072 0.97. Fetching rows ahead instead 1.20, 1.17, 0.93, 1.21, 1.16.
-AT_ONCE = 4
+#: them, which lie powers of two apart, 64x768x3072 0.97. Fetching rows ahead instead 1.24, 1.13, 0.98, 1.17, 1.17.
+WALK = 4
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,15 @@ class Panels:
 @dataclass(frozen=True)
 class Packer:
     """Packs a B that lies in a tensor: `pack(t, place, cols)` makes panels of so many columns, from the t-th `together` ones on,
-    from the panel `place` on of a buffer [panels][groups][width] of units; `row`: bytes of a row of a panel; `at_once`: how many
-    times `together` a walk may make."""
+    from the panel `place` on of a buffer [panels][groups][width] of units; `row`: bytes of a row of a panel; `walk`: how many
+    times `together` one walk along the rows makes, where there are so many."""
 
     buffer: Any
     together: int
     width: int
     row: int
     pack: Callable[[Any, Any, int], Stmt]
-    at_once: int = 1
+    walk: int = 1
 
     @property
     def cols(self) -> int:
@@ -61,19 +61,19 @@ class Packer:
     def panels_before(self, n: int, limit: Any) -> Panels:
         """Of n columns, as far as they begin below the limit: the buffer has all of them."""
 
-        def walks(first: int, count: int, cols: int) -> list[Stmt]:
-            if cols < self.cols or count < self.at_once:
-                return [loop_within(count, limit, first * self.cols, cols, lambda t: walk(t + index(first), cols))]
-            there = at_most(count * cols, limit)
-            whole = tir.floordiv(there, index(self.at_once * cols))
-            others = tir.floordiv(there + index(cols - 1), index(cols)) - whole * self.at_once
-            return [
-                loop_of(whole, lambda t: walk(t * self.at_once, self.at_once * cols)),
-                loop_of(others, lambda t: walk(whole * self.at_once + t, cols)),
-            ]
-
-        def walk(first: Any, cols: int) -> Stmt:
+        def pack(first: Any, cols: int) -> Stmt:
             return self.pack(first, first * self.together, cols)
+
+        def walks(first: int, count: int, cols: int) -> list[Stmt]:
+            if cols < self.cols or count < self.walk:
+                return [loop_within(count, limit, first * self.cols, cols, lambda t: pack(t + index(first), cols))]
+            there = at_most(count * cols, limit)
+            whole = tir.floordiv(there, index(self.walk * cols))
+            others = tir.floordiv(there + index(cols - 1), index(cols)) - whole * self.walk
+            return [
+                loop_of(whole, lambda t: pack(t * self.walk, self.walk * cols)),
+                loop_of(others, lambda t: pack(whole * self.walk + t, cols)),
+            ]
 
         return Panels(self.at, self.row, True, [stmt for part in self.parts(n) for stmt in walks(*part)])
 
