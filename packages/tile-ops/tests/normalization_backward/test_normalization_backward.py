@@ -70,24 +70,32 @@ def test_softmax(way, close, shape):
 
 @pytest.mark.cpu("its own kernels")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-@pytest.mark.parametrize("shape", [(1, 48), (64, 33), (65, 300), (129, 900), (130, 1537), (3, 5000)])
-def test_rows_of_softmax_that_are_finished_while_others_are_read(close, shape, dtype):
-    """One row, a block and more, pieces that are whole and not; rows that are too long for it. What float16 keeps of the result
-    is off by a rounding, which a sum of many such products shows."""
+@pytest.mark.parametrize(
+    "shape", [(1, 48), (64, 33), (65, 300), (129, 600), (130, 641), (3, 4096), (3, 5000), (1, 4223), (257, 4100)]
+)
+def test_rows_of_softmax_by_each_way_over_them(close, shape, dtype):
+    """One row, a block and more; pieces that are whole and not; a matrix too large to go backwards. What float16 keeps of the
+    result is off by a rounding, which a sum of many such products shows."""
     agree(close, "softmax", normal(*shape, dtype=dtype), tolerance=1e-2 if dtype == torch.float16 else None)
 
 
 @pytest.mark.cpu("plans")
-def test_which_rows_of_softmax_are_finished_while_others_are_read():
-    def joined(columns, dtype, arch="x86-64-v4"):
-        problem = NormBackwardProblem(NormProblem(7, columns, dtype, None, "softmax"))
+def test_which_way_the_second_pass_over_rows_of_softmax_goes():
+    def way(columns, dtype, arch="x86-64-v4", rows=7):
+        problem = NormBackwardProblem(NormProblem(rows, columns, dtype, None, "softmax"))
         ((_, spec),) = plan(problem, Target("cpu", arch)).kernels
-        return dict(spec.arguments)["joined"]
+        return dict(spec.arguments)["second_pass"]
 
-    assert [joined(n, "float32") for n in (160, 1536, 1537)] == [True, True, False]
-    assert [joined(n, "bfloat16") for n in (160, 4096, 4097)] == [True, True, False]
-    assert not joined(160, "float32", "x86-64-v3")
-    assert joined(160, "float16", "x86-64-v3")
+    assert [way(n, "float32") for n in (160, 640, 641, 4095, 4096)] == [
+        *["joined"] * 2,
+        *["forwards"] * 2,
+        "backwards",
+    ]
+    assert [way(4096, "float32", rows=rows) for rows in (1, 256, 257)] == ["backwards", "backwards", "forwards"]
+    assert [way(n, "bfloat16") for n in (160, 4096, 4097)] == ["joined", "joined", "forwards"]
+    assert [way(n, "float32", "x86-64-v3") for n in (160, 4096)] == ["forwards", "forwards"]
+    assert way(160, "float16", "x86-64-v3") == "joined"
+    assert way(4096, "float32", "x86-64-v4+bf16+vnni+amx") == "forwards"
 
 
 @pytest.mark.parametrize("rows", [1, 200, 3000])

@@ -39,12 +39,21 @@ SOFTMAX = (2048, 16)
 #: Rapids) 8192 of 64 382, 433, 453, 64 of 4096 328, 338, 322, 4096 of 1024 5455, 6169, 4866 (docs/performance/cpu.md).
 NARROW, PIECE, LONG_PIECE = 320, 16, 64
 #: Softmax on a CPU: rows of a block, of which each is finished while the next one is read, where four rows, the results and what
-#: else lies there fit the first cache: up to so many columns of 4 and of 2 bytes (with AVX2 only of 2), by pieces of so many
-#: elements. Kernels, one thread of an EPYC with AVX-512, of torch's speed, so and row by row: float32 2048x160 1.05, 0.92,
-#: 512x1024 1.00, 0.94, 512x1536 0.99, 0.96, 512x2048 0.98, 1.00, 64x4096 0.73, 0.95; bfloat16 2048x160 1.29, 0.92, 512x1024
-#: 1.33, 1.21, 512x2048 1.34, 1.21, 64x4096 1.20, 1.15. As AVX2 code 512x1024 0.96, 0.97 and 0.54, 0.50 (27 November 2026).
+#: else lies there fit the first cache (in float32 half of it: neighbours may have the other half): up to so many columns of 4 and
+#: of 2 bytes (with AVX2 only of 2), by pieces of so many
+#: elements. Kernels, one thread of an EPYC with AVX-512, of torch's speed, so and row by row, 27 and 28 November 2026, when the
+#: machine was busier: float32 2048x160 1.05, 0.92 and 0.92, 0.94, 1024x512 0.90, 0.94, 512x1024 1.00, 0.94 and 0.87, 0.98,
+#: 512x1536 0.99, 0.96, 512x2048 0.98, 1.00, 64x4096 0.73, 0.95; bfloat16 2048x160 1.29, 0.92 and 1.22, 1.04, 512x1024
+#: 1.33, 1.21 and 1.26, 1.20, 512x2048 1.34, 1.21 and 1.28, 1.21, 64x4096 1.20, 1.15 and 1.24, 1.17. As AVX2 code 512x1024 0.96,
+#: 0.97 and 0.54, 0.50.
 #: Blocks of 16, 64, 128 rows: 2048x160 0.99, 1.05, 1.08, 512x1024 0.98, 1.00, 1.01; other rows by rows of TOGETHER.
-JOINED, JOINED_ROWS, JOINED_PIECE, TOGETHER = {4: 1536, 2: 4096}, 64, 32, 4
+JOINED, JOINED_ROWS, JOINED_PIECE, TOGETHER = {4: 640, 2: 4096}, 64, 32, 4
+#: With AVX-512, but no AMX, in float32: the second pass goes backwards over rows of so many elements or more, two of which fill
+#: the first cache, in matrices of up to so many elements, by such pieces. Kernels, one thread of an EPYC, of torch's speed, so
+#: and forwards: 64x4096 1.03, 0.95, 32x8192 1.02, 0.96, 256x4096 1.00, 0.97, 64x16384 1.06, 1.00; 96x3584 0.96, 0.96, 384x4096
+#: 0.89, 1.00, 1024x4096 0.72, 0.98; in bfloat16 64x4096 1.17, 1.18; by pieces of 64 and 256 64x4096 0.96, 1.00 (28 November
+#: 2026). Larger matrices want the processor to fetch the next row ahead of the first pass, which it does after a forward one.
+BACKWARDS, BACKWARDS_ELEMENTS, BACKWARDS_PIECE = 4096, 1 << 20, 128
 #: What a CPU fetches: with AMX the next row and the place of the result, elsewhere the latter, of rows of more elements than
 #: this. LayerNorm in float32, both, the result's place, nothing, of torch's speed: Intel Xeon 512x1024 1.23, 1.05, 1.00,
 #: 2048x160 1.04, 1.05, 0.80, 64x4096 1.18, 1.01, 0.93, 4096x1024 1.46, 1.15, 0.93, 1024x4096 1.26, 0.93, 0.93; EPYC with
@@ -74,7 +83,7 @@ def plan(problem: NormBackwardProblem, target: Target) -> Plan:
     rows, tile = _tile(norm, target)
     if norm.kind == "softmax":
         function = "softmax_backward" + ("" if resident else "_cached" if target.kind == "cpu" else "_long")
-        if _is_joined(norm, target):
+        if tile.get("second_pass") == "joined":
             why = f"rows of {norm.columns} are finished while the next ones are read"
         return Plan.of({"rows": KernelSpec.of(FAMILY, function, None, dtype=norm.dtype, **tile)}, why, SOURCE)
     fast = norm.activation is not None and norm.dtype != "float32" and target.kind == "cuda"
@@ -109,10 +118,13 @@ def plan(problem: NormBackwardProblem, target: Target) -> Plan:
     return Plan.of(kernels, why, SOURCE, parts=parts)
 
 
-def _is_joined(norm: NormProblem, target: Target) -> bool:
-    """Whether softmax's rows are finished while the next ones are read."""
-    size = ITEMSIZE[norm.dtype]
-    return target.kind == "cpu" and norm.columns <= JOINED[size] and (size < 4 or target.arch != "x86-64-v3")
+def _second_pass(norm: NormProblem, target: Target) -> str:
+    """How a CPU goes over softmax's rows once their sums are known."""
+    size, vectors = ITEMSIZE[norm.dtype], target.arch != "x86-64-v3"
+    if norm.columns <= JOINED[size] and (size < 4 or vectors):
+        return "joined"
+    cached = norm.columns >= BACKWARDS and norm.rows * norm.columns <= BACKWARDS_ELEMENTS
+    return "backwards" if cached and size == 4 and vectors and not target.has("amx") else "forwards"
 
 
 def _fetched(norm: NormProblem, target: Target) -> str:
@@ -128,10 +140,10 @@ def _tile(norm: NormProblem, target: Target) -> tuple[int, dict[str, Scalar]]:
         short = narrow or target.arch == "x86-64-v3"
         if norm.kind != "softmax":
             return 1, {"block_rows": 1, "block_columns": PIECE if short else LONG_PIECE}
-        joined = _is_joined(norm, target)
-        rows = JOINED_ROWS if joined else TOGETHER if narrow else 1
-        piece = PIECE if short else JOINED_PIECE if joined else LONG_PIECE
-        return rows, {"block_rows": rows, "block_columns": piece, "joined": joined}
+        way = _second_pass(norm, target)
+        rows = JOINED_ROWS if way == "joined" else TOGETHER if narrow else 1
+        piece = PIECE if short else {"joined": JOINED_PIECE, "backwards": BACKWARDS_PIECE}.get(way, LONG_PIECE)
+        return rows, {"block_rows": rows, "block_columns": piece, "second_pass": way}
     if norm.columns > RESIDENT:
         return 1, {"block_rows": 1, "block_columns": 2048}
     width = next(width for width in COLUMNS if norm.columns <= width)
@@ -154,6 +166,7 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
     lengths = of_cpu if target.kind == "cpu" else (*COLUMNS, RESIDENT + 1)
     for dtype, columns in product(DTYPES, lengths):
         norms = [NormProblem(1, columns, dtype, activation) for activation in ACTIVATIONS]
-        norms += [NormProblem(1, columns, dtype, None, kind) for kind in ("layer_norm", "softmax")]
+        norms += [NormProblem(rows, columns, dtype, None, "softmax") for rows in (1, BACKWARDS_ELEMENTS)]
+        norms.append(NormProblem(1, columns, dtype, None, "layer_norm"))
         for norm in norms:
             yield from (spec for _, spec in plan(NormBackwardProblem(norm, True), target).kernels)

@@ -416,9 +416,10 @@ def softmax_backward_long(dtype, block_rows, block_columns):
     return softmax_backward
 
 
-def softmax_backward_cached(dtype, block_rows, block_columns, joined):
-    """For CPUs: `block_rows` rows one after the other, in pieces whose sums stay in registers. `joined`: a row is finished
-    while the next one is read, so that the caches are never idle."""
+def softmax_backward_cached(dtype, block_rows, block_columns, second_pass):
+    """For CPUs: `block_rows` rows one after the other, in pieces whose sums stay in registers. `second_pass` over a row:
+    "forwards"; "backwards", from what the first one read last and a cache smaller than the row still holds; "joined" to the
+    first one over the next row, so that the caches are never idle."""
     m, n = T.dynamic("m, n")
 
     @T.macro
@@ -448,6 +449,13 @@ def softmax_backward_cached(dtype, block_rows, block_columns, joined):
             finish(Y, DY, DX, row, n - n % block_columns, n % block_columns, dot[0])
 
     @T.macro
+    def finish_row_backwards(Y, DY, DX, row, dot):
+        if n % block_columns > 0:
+            finish(Y, DY, DX, row, n - n % block_columns, n % block_columns, dot[0])
+        for k in T.serial(n // block_columns):
+            finish(Y, DY, DX, row, (n // block_columns - 1 - k) * block_columns, block_columns, dot[0])
+
+    @T.macro
     def finish_row_and_add_next(Y, DY, DX, row, products, dot):
         T.clear(products)
         for k in T.serial(n // block_columns):
@@ -465,7 +473,7 @@ def softmax_backward_cached(dtype, block_rows, block_columns, joined):
             dot = T.alloc_fragment((1,), "float32")
             first = block * block_rows
             rows = T.min(block_rows, m - first)
-            if joined:
+            if second_pass == "joined":
                 add_row(Y, DY, first, products, dot)
                 for i in T.serial(rows - 1):
                     finish_row_and_add_next(Y, DY, DX, first + i, products, dot)
@@ -473,6 +481,9 @@ def softmax_backward_cached(dtype, block_rows, block_columns, joined):
             else:
                 for i in T.serial(rows):
                     add_row(Y, DY, first + i, products, dot)
-                    finish_row(Y, DY, DX, first + i, dot)
+                    if second_pass == "backwards":
+                        finish_row_backwards(Y, DY, DX, first + i, dot)
+                    else:
+                        finish_row(Y, DY, DX, first + i, dot)
 
     return softmax_backward
