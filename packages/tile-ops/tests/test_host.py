@@ -14,8 +14,10 @@ import tile_ops
 from tile_ops.again import Again
 from tile_ops.attention.api import forward_operation
 from tile_ops.errors import WrongDevice
-from tile_ops.gemm.api import MATMUL
+from tile_ops.gemm.api import MATMUL, _matmul_out
 from tile_ops.normalization.api import RMS_NORM, rms_norm_operation, softmax_operation
+from tile_ops.state_space.api import _ssd_step
+from tile_ops.state_space.reference import ssd_step as ssd_step_reference
 from tile_runtime.binding import Binder
 
 X, WEIGHT = torch.randn(4, 64), torch.randn(64)
@@ -231,6 +233,71 @@ def test_a_call_that_comes_again_goes_by_the_implementation(name, monkeypatch):
     results += [call(), call()]
     assert all(torch.equal(result, expected) for result in results)
     assert results[0].data_ptr() != results[1].data_ptr()
+
+
+@pytest.fixture(params=["native", "python", "dispatched"])
+def known_by(request, monkeypatch):
+    """What knows a call that writes an operand."""
+    if request.param == "python":
+        monkeypatch.setattr("tile_ops.again.known_calls", lambda: None)
+    for operation in (_matmul_out, _ssd_step):
+        monkeypatch.setattr(operation, "again", Again(operation.again._written))
+        monkeypatch.setattr(operation, "_dispatched", Again(operation._dispatched._written))
+        if request.param == "dispatched":
+            monkeypatch.setattr(operation.again, "call", lambda *_: None)
+            monkeypatch.setattr("tile_ops.registration._alone", lambda *_: False)
+    return request.param
+
+
+def test_a_product_into_a_tensor_comes_again(known_by, monkeypatch):
+    a, b, bias = (torch.randn(shape) for shape in ((24, 64), (64, 64), 64))
+    out = torch.full((24, 64), float("nan"))
+    for rows in range(1, 4):
+        assert tile_ops.matmul(a, b, bias=bias, out=out) is out
+        assert out._version == rows  # the first one prepares, the second one is kept
+    monkeypatch.setattr(Again, "run", lambda *_: pytest.fail("the implementation was asked"))
+    for left, target in ((a, out), (a + 1, out), (a, torch.full((24, 64), float("nan")))):
+        version = target._version
+        tile_ops.matmul(left, b, bias=bias, out=target)
+        torch.testing.assert_close(target.double(), left.double() @ b.double() + bias.double(), rtol=1e-5, atol=1e-5)
+        assert target._version == version + 1
+    with pytest.raises(RuntimeError, match="matmul_out writes an operand"):
+        tile_ops.matmul(a.clone().requires_grad_(), b, bias=bias, out=out)
+
+
+def test_a_product_into_its_own_operand_is_never_taken_for_one_that_is_known(known_by):
+    a, b = torch.randn(64, 64), torch.randn(64, 64)
+
+    def into(a, b, out):
+        expected = a.double() @ b.double()
+        assert tile_ops.matmul(a, b, out=out) is out
+        torch.testing.assert_close(out.double(), expected, rtol=1e-5, atol=1e-3)
+
+    room = torch.empty(256, 64)
+    for _ in range(4):
+        into(a, b, torch.empty(64, 64))
+    for first in (0, 64, 1, 63, 100):
+        room.normal_()
+        into(room[:64], b, room[first : first + 64])
+        into(b, room[:64], room[first : first + 64])
+        into(a, b, torch.empty(64, 64))
+    same = torch.randn(64, 64)
+    for _ in range(3):
+        into(same, same, same.normal_())
+
+
+def test_steps_of_a_state_come_again(known_by, monkeypatch):
+    state = torch.randn(2, 4, 16, 32)
+    for turn in range(6):
+        if turn == 3:  # the first one prepares, the second one is kept
+            monkeypatch.setattr(Again, "run", lambda *_: pytest.fail("the implementation was asked"))
+        x, dt, B, C, D = (torch.randn(s) for s in ((2, 4, 16), (2, 4), (2, 1, 32), (2, 1, 32), (4,)))
+        A, dt = -torch.rand(4), dt.abs()
+        expected, after = ssd_step_reference(state, x, dt, A, B, C, D=D)
+        found = tile_ops.ssd_step(state, x, dt, A, B, C, D=D)
+        torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(state.double(), after, rtol=1e-5, atol=1e-5)
+        assert state._version == turn + 1
 
 
 @SCRIPT

@@ -56,6 +56,27 @@ def test_a_known_call_runs_its_steps_on_new_operands() -> None:
     assert calls.call(A, B) is None
 
 
+def test_a_call_that_writes_an_operand_is_not_taken_for_one_where_it_overlaps() -> None:
+    calls, shape = table(), (3, 8)
+    bytes_of = 96
+    apart = [(2, bytes_of, place, bytes_of) for place in (0, 1)]
+    calls.keep(known([shape, shape, shape], ADD, made=(), results=0, apart=apart))
+    room = torch.zeros(2, 32, 8)  # 1 KB each, rows of 32 bytes
+    for b, c in ((0, 3), (3, 0), (0, 28), (0, 1), (0, 2), (2, 0), (0, 0)):
+        room.normal_()
+        operands = room[0, b : b + 3], room[0, c : c + 3]
+        wanted = A + operands[0]
+        if abs(b - c) >= 3:
+            assert calls.call(A, *operands) == ()  # it has no result
+            assert torch.equal(operands[1], wanted)
+        else:
+            before = room.clone()
+            assert calls.call(A, *operands) is None
+            assert calls.call(operands[0], A, operands[1]) is None
+            assert torch.equal(room, before)
+    assert calls.call(A, room[0, :3], room[1, :3]) == ()
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -6,9 +6,10 @@ next call of the same operation with such arguments allocates the results and la
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -32,6 +33,11 @@ from .scratch import scratch
 ALIGNMENT = 16
 
 Launches = list[tuple[Resolved, tuple[torch.Tensor | None, ...]]]
+#: A place among the operands and its bytes, and another such place.
+Apart = tuple[int, int, int, int]
+
+#: Where native code counts calls of `changed`, as it does those of kernels.
+_COUNTED = ctypes.c_uint64()
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,12 @@ def hidden() -> None:
     _record.launches = None
 
 
+def changed(operand: torch.Tensor) -> None:
+    """An operation has written this operand: autograd must know."""
+    if not operand.is_inference():
+        torch.autograd.graph.increment_version(operand)
+
+
 def offer(
     *results: torch.Tensor,
     temporary: Sequence[torch.Tensor] = (),
@@ -97,20 +109,23 @@ def offer(
 ) -> None:
     """All that this call did was to allocate `results`, which it returns, and `temporary`, to take `scratch` of so many elements,
     and to launch what is recorded; and so will others as long as `still` says so. All are contiguous; what they hold is what
-    the kernels write. `constants`, which no kernel writes, are the same for such calls."""
+    the kernels write. A result that is an operand which the operation writes is neither allocated nor returned. `constants`,
+    which no kernel writes, are the same for such calls."""
     _record.offered = Offer(results, tuple(temporary), scratch, still, tuple(constants))
 
 
 class Again:
-    """The calls of an operation that are known, by the shapes of their first operands."""
+    """The calls of an operation that are known, by the shapes of their first operands. `written` are the places of the
+    arguments that it writes."""
 
     #: Shapes that are kept; a model has few.
     MOST = 256
 
-    def __init__(self) -> None:
+    def __init__(self, written: Sequence[int] = ()) -> None:
+        self._written = tuple(written)
         self._known: dict[Any, Replay] = {}
         self._quick: KnownCalls | None = None
-        #: What a known call gives, by native code, else None.
+        #: What a known call gives (nothing: an empty tuple), by native code, else None.
         self.call: Callable[..., Any] = _unknown
 
     def replay(self, arguments: tuple[Any, ...]) -> Any:
@@ -127,10 +142,13 @@ class Again:
         recording.append(None)
         try:
             result = function(*arguments)
-            if _record.offered is not None and _same(result, _record.offered.results):
-                replay = Replay.of(arguments, _record.launches, _record.offered)
-                if replay is not None:
-                    self._keep(_key(arguments), replay)
+            if (offered := _record.offered) is not None:
+                written = {id(arguments[i]) for i in self._written}
+                offered = replace(offered, results=tuple(x for x in offered.results if id(x) not in written))
+                if _same(result, offered.results):
+                    replay = Replay.of(arguments, _record.launches, offered, self._written)
+                    if replay is not None:
+                        self._keep(_key(arguments), replay)
         finally:
             recording.pop()
             _record.launches = _record.offered = None
@@ -155,7 +173,7 @@ def _unknown(*_: Any) -> None:
 
 def _same(result: Any, offered: tuple[torch.Tensor, ...]) -> bool:
     """Whether the implementation returns what was offered, and not something made of it."""
-    given = result if isinstance(result, tuple) else (result,)
+    given = result if isinstance(result, tuple) else () if result is None else (result,)
     return len(given) == len(offered) and all(x is y for x, y in zip(given, offered))
 
 
@@ -165,13 +183,31 @@ def _key(arguments: tuple[Any, ...]) -> Any:
     return (first.shape, second.shape) if isinstance(second, torch.Tensor) else first.shape
 
 
+def _bytes(x: torch.Tensor) -> int:
+    """From its first element's beginning to its last one's end."""
+    if not x.numel():
+        return 0
+    return (sum((size - 1) * stride for size, stride in zip(x.shape, x.stride())) + 1) * x.element_size()
+
+
+def _are_apart(addresses: Sequence[int], pairs: Sequence[Apart]) -> bool:
+    """Whether the operands of no pair overlap."""
+    return all(
+        addresses[i] + length_i <= addresses[j] or addresses[j] + length_j <= addresses[i]
+        for i, length_i, j, length_j in pairs
+    )
+
+
 class Replay:
     """A call: guards of its operands' types, shapes, strides, devices and of torch's modes; its other arguments; the results
-    and temporaries to allocate; and the kernels, each with the places of its operands among arguments and allocations."""
+    and temporaries to allocate; and the kernels, each with the places of its operands among arguments and allocations. What is
+    `written` of the operands is apart from the others."""
 
     def __init__(
         self,
         tensors: int,
+        written: Sequence[int],
+        apart: Sequence[Apart],
         same: tuple[tuple[int, int], ...],
         arguments: tuple[Any, ...],
         made: list[torch.Tensor],
@@ -180,6 +216,7 @@ class Replay:
         offer: Offer,
     ) -> None:
         self._tensors, self._same, self._rest = tensors, same, arguments[tensors:]
+        self._written, self._apart = written, apart
         self._guards = TensorGuards(*self._unlike(arguments), dynamic_dims_sizes=None, dynamic_dims_strides=None)
         self._shapes = [tuple(x.shape) for x in arguments[:tensors]]
         self._differentiable = any(x.requires_grad for x in arguments[:tensors])
@@ -197,13 +234,19 @@ class Replay:
         arguments: tuple[Any, ...],
         launches: Launches | None,
         offer: Offer,
+        written: Sequence[int] = (),
     ) -> Replay | None:
-        """None where operands are not the first arguments, or kernels took anything else than operands and allocations."""
+        """None where operands are not the first arguments, what is written overlaps with another one, or kernels took anything
+        else than operands and allocations."""
         count = sum(isinstance(x, torch.Tensor) for x in arguments)
         if not all(isinstance(x, torch.Tensor) for x in arguments[:count]) or not launches:
             return None
         made = [*offer.results, *offer.temporary]
-        if not aligned(*arguments[:count]):
+        if not aligned(*arguments[:count]) or any(i >= count for i in written):
+            return None
+        addresses, lengths = [x.data_ptr() for x in arguments[:count]], [_bytes(x) for x in arguments[:count]]
+        apart = [(i, lengths[i], j, lengths[j]) for i in written for j in range(count) if i != j]
+        if not _are_apart(addresses, apart):
             return None
         pool = [*arguments[:count], *made] + ([] if offer.scratch is None else [offer.scratch[0]])
         places = {id(x): i for i, x in enumerate(pool)}
@@ -219,7 +262,7 @@ class Replay:
                     places[id(x)] = len(pool) + len(nothing)
                     nothing.append(x)
             steps.append((kernel, tuple(places[id(x)] for x in operands)))
-        return cls(count, same, arguments, made, tuple(nothing), steps, offer)
+        return cls(count, written, apart, same, arguments, made, tuple(nothing), steps, offer)
 
     def known(self) -> Known:
         """The same for native code."""
@@ -234,6 +277,7 @@ class Replay:
             entries.append((environment, key, None))
         if self._still is not None:
             conditions.append((self._still, True))
+        noted = [(changed, ctypes.addressof(_COUNTED), (place,)) for place in self._written]
         return Known(
             shapes=self._shapes,
             others=self._rest,
@@ -246,8 +290,9 @@ class Replay:
             made=self._made,
             results=self._results,
             held=self._nothing,
-            steps=[(kernel.kernel, kernel.counter, places) for kernel, places in self._steps],
+            steps=[*((kernel.kernel, kernel.counter, places) for kernel, places in self._steps), *noted],
             alignment=ALIGNMENT,
+            apart=self._apart,
         )
 
     def _unlike(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -270,13 +315,15 @@ class Replay:
             return None
         if self._still is not None and not self._still():
             return None
-        for x in tensors:
-            if x.data_ptr() % ALIGNMENT:
-                return None
+        addresses = [x.data_ptr() for x in tensors]
+        if any(address % ALIGNMENT for address in addresses) or not _are_apart(addresses, self._apart):
+            return None
         made = [make(*one) for make, one in self._made]
         pool: tuple[torch.Tensor | None, ...] = (*tensors, *made, *self._nothing)
         for kernel, operands in self._operands:
             kernel(*operands(pool))
+        for place in self._written:
+            changed(tensors[place])
         return made[0] if self._results == 1 else tuple(made[: self._results])
 
 

@@ -16,7 +16,7 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from torch._functorch.utils import enable_single_level_autograd_function
 
-from .again import WATCHERS, Again
+from .again import WATCHERS, Again, changed
 from .autocast import KEYS, Rule, converted, floats
 from .errors import WrongDevice, WrongShape
 from .kernel.target import device_of
@@ -41,7 +41,8 @@ _dispatching = _Dispatching()
 
 
 class Operation:
-    """The operator `tile_ops::name`; called as a function, it takes its arguments by position.
+    """The operator `tile_ops::name`; called as a function, it takes its arguments by position. One without a result gives None or
+    an empty tuple.
 
     An operator that changes no operand has a backward, the one that `register_autograd` gives, else one that raises
     RuntimeError. A call without an operand that requires a gradient passes autograd by. One that writes an operand refuses
@@ -52,16 +53,15 @@ class Operation:
         self._name = f"tile_ops::{name}"
         schema = torch.library.infer_schema(function, mutates_args=tuple(mutates))
         _LIBRARY.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
-        if mutates:
-            function = _counting(function, [list(inspect.signature(function).parameters).index(m) for m in mutates])
-        self._function = function
+        written = [list(inspect.signature(function).parameters).index(operand) for operand in mutates]
+        self._function = _counting(function, written) if mutates else function
         self._mutates = bool(mutates)
         #: `again.call(*arguments)`, where `traced()` is false, is the fast way to a result: None for calls that it does not know.
-        self.again = Again()
+        self.again = Again(written)
         #: The calls that come by torch's dispatcher, compiled graphs' among them: tensors have other keys there.
-        self._dispatched = Again()
+        self._dispatched = Again(written)
         # For all devices: which ones there are kernels for is for the target to say (WrongDevice).
-        _LIBRARY.impl(name, function if mutates else self._implementation, "CompositeExplicitAutograd")
+        _LIBRARY.impl(name, self._implementation, "CompositeExplicitAutograd")
         self._overload: Any = getattr(torch.ops.tile_ops, name).default
         if not mutates:
             self.register_autograd(self._refuse, setup_context=_keep_nothing)
@@ -87,7 +87,7 @@ class Operation:
         if not _watched() and (known := self.again.replay(arguments)) is not None:
             return known
         if _alone(arguments):
-            return self._function(*arguments) if self._mutates else self.again.run(self._function, arguments)
+            return self.again.run(self._function, arguments)
         if _transforms() or torch._C._len_torch_function_stack() or not all(map(_plain, arguments)):
             return self._overload(*arguments)  # what comes of these operands may require gradients
         with torch._C._AutoDispatchBelowAutograd():
@@ -98,7 +98,9 @@ class Operation:
         known = self._dispatched.call(*arguments)
         if known is None:  # as under the profiler, which native code refuses
             known = self._dispatched.replay(arguments)
-        return self._dispatched.run(self._function, arguments) if known is None else known
+        if known is None:
+            return self._dispatched.run(self._function, arguments)
+        return None if isinstance(known, tuple) and not known else known
 
     def _differentiated(self, keys: Any, *arguments: Any) -> Any:
         """What torch's dispatcher calls for autograd, under transforms of torch.func for each of their levels."""
@@ -264,8 +266,7 @@ def _counting(function: Callable[..., Any], written: Sequence[int]) -> Callable[
     def implementation(*arguments: Any) -> Any:
         result = function(*arguments)
         for position in written:
-            if not arguments[position].is_inference():
-                torch.autograd.graph.increment_version(arguments[position])
+            changed(arguments[position])
         return result
 
     return implementation

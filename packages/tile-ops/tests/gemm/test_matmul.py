@@ -194,7 +194,7 @@ def test_is_a_torch_operator():
     torch.library.opcheck(torch.ops.tile_ops.matmul.default, (a, b, None, "relu", None), test_utils=checks)
     out = torch.empty(20, 24)
     torch.library.opcheck(
-        torch.ops.tile_ops.matmul_out.default, (a, b, None, None, None, None, None, out), test_utils=checks
+        torch.ops.tile_ops.matmul_out.default, (a, b, out, None, None, None, None, None), test_utils=checks
     )
 
 

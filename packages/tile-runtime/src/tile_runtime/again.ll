@@ -13,7 +13,8 @@
 ;     4 mask        of addresses        11 steps     kernels
 ;     5 guarded     operands of check   12 check     METH_FASTCALL function of torch, true for operands like the first ones
 ;    13 words       of memory           14 entries   of dictionaries
-;    then: (address, value) of each of `words`; (dictionary, key, object or null for none) of each of `entries`;
+;    15 apart       pairs of arguments that share no memory
+;    then: (place, bytes, place, bytes) of each of `apart`; (address, value) of each of `words`; (dictionary, key, object or null for none) of each of `entries`;
 ;    the places of `guarded`; the pairs of `same`; the other arguments; (function, result) of each condition;
 ;    (function, n, its n arguments) of what is made; (object, address) of what is held; (function, words,
 ;    launch, counter, n, n places in the pool) of each step. The pool is the operands, what is made, what is held. A step whose
@@ -200,8 +201,38 @@ no:
   ret i1 false
 }
 
+; Whether the memory of no pair at the cursor overlaps.
+define internal i1 @are_apart(ptr %cursor, i64 %n, ptr %leading) {
+entry:
+  br label %each
+each:
+  %k = phi i64 [ 0, %entry ], [ %k1, %one ]
+  %more = icmp ult i64 %k, %n
+  br i1 %more, label %one, label %yes
+one:
+  %i = call i64 @next(ptr %cursor)
+  %i.bytes = call i64 @next(ptr %cursor)
+  %j = call i64 @next(ptr %cursor)
+  %j.bytes = call i64 @next(ptr %cursor)
+  %i.p = getelementptr i64, ptr %leading, i64 %i
+  %j.p = getelementptr i64, ptr %leading, i64 %j
+  %a = load i64, ptr %i.p
+  %b = load i64, ptr %j.p
+  %a.end = add i64 %a, %i.bytes
+  %b.end = add i64 %b, %j.bytes
+  %below = icmp ule i64 %a.end, %b
+  %above = icmp ule i64 %b.end, %a
+  %apart = or i1 %below, %above
+  %k1 = add i64 %k, 1
+  br i1 %apart, label %each, label %no
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+
 ; Whether all that the record says of a call holds for this one; the cursor then stands at what is made.
-define internal i1 @holds(ptr %record, ptr %cursor, ptr %args, ptr %passed) {
+define internal i1 @holds(ptr %record, ptr %cursor, ptr %args, ptr %leading, ptr %passed) {
 entry:
   %count = load i64, ptr %record
   %tensors.p = getelementptr i64, ptr %record, i64 1
@@ -218,10 +249,15 @@ entry:
   %words = load i64, ptr %words.p
   %entries.p = getelementptr i64, ptr %record, i64 14
   %entries = load i64, ptr %entries.p
-  br label %word
+  %apart.p = getelementptr i64, ptr %record, i64 15
+  %apart = load i64, ptr %apart.p
+  %separate = call i1 @are_apart(ptr %cursor, i64 %apart, ptr %leading)
+  br i1 %separate, label %word.each, label %no
 
+word.each:
+  br label %word
 word:
-  %w = phi i64 [ 0, %entry ], [ %w1, %word.right ]
+  %w = phi i64 [ 0, %word.each ], [ %w1, %word.right ]
   %words.left = icmp ult i64 %w, %words
   br i1 %words.left, label %word.one, label %entry.each
 word.one:
@@ -536,7 +572,7 @@ found:
   br i1 %three, label %ask, label %unknown
 ask:
   call void @Py_IncRef(ptr %object)
-  %lists = getelementptr i64, ptr %record, i64 15
+  %lists = getelementptr i64, ptr %record, i64 16
   store ptr %lists, ptr %cursor
   %pool.p = getelementptr i64, ptr %record, i64 2
   %pool.size = load i64, ptr %pool.p
@@ -545,7 +581,7 @@ ask:
   %pool = alloca ptr, i64 %pool.size, align 16
   %addresses = alloca i64, i64 %pool.size, align 16
   %passed = alloca ptr, i64 %room, align 16
-  %same = call i1 @holds(ptr %record, ptr %cursor, ptr %args, ptr %passed)
+  %same = call i1 @holds(ptr %record, ptr %cursor, ptr %args, ptr %leading, ptr %passed)
   br i1 %same, label %known, label %another
 known:
   %result = call ptr @run(ptr %torch, ptr %record, ptr %cursor, ptr %args, ptr %leading, ptr %pool, ptr %addresses, ptr %passed)

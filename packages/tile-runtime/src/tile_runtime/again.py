@@ -28,11 +28,12 @@ class Known:
     """What a call takes and does. Places are positions among the operands, then what is made, then what is held.
 
     `shapes` are those of the torch tensors that lead the arguments, whose addresses are multiples of `alignment`; `others` the
-    arguments after them; `same` the pairs of operands that are one object. `check` is called with the `guarded` operands and says
-    whether they are like the first ones; each of `conditions` gives its value, each of `entries` (a dictionary and a key of type
-    str or bytes) is that very object, or is not there for None, and each of `words`, an address, holds this number. `made` are
-    functions and their arguments, of which the first `results` make what the call returns; `held` are tensors or None; `steps`
-    functions, addresses of 8-byte counters of their calls, and places of their arguments.
+    arguments after them; `same` the pairs of operands that are one object, `apart` those whose memory does not overlap: the place
+    of each and its bytes. `check` is called with the `guarded` operands and says whether they are like the first ones; each of
+    `conditions` gives its value, each of `entries` (a dictionary and a key of type str or bytes) is that very object, or is not
+    there for None, and each of `words`, an address, holds this number. `made` are functions and their arguments, of which the
+    first `results` make what the call returns (one object, or a tuple); `held` are tensors or None; `steps` functions, addresses
+    of 8-byte counters of their calls, and places of their arguments.
     """
 
     shapes: Sequence[Sequence[int]]
@@ -48,6 +49,7 @@ class Known:
     held: Sequence[Any]
     steps: Sequence[tuple[Callable[..., Any], int, Sequence[int]]]
     alignment: int
+    apart: Sequence[tuple[int, int, int, int]] = ()
 
     def record(self) -> Words:
         """The record of again.ll; what it points to lives as long as it."""
@@ -57,7 +59,7 @@ class Known:
             keep.append(thing)
             return id(thing)
 
-        lists: list[int] = [word for pair in self.words for word in pair]
+        lists: list[int] = [word for group in (*self.apart, *self.words) for word in group]
         for entries, key, value in self.entries:
             lists += [address(entries), address(key), 0 if value is None else address(value)]
         lists += [*self.guarded, *(place for pair in self.same for place in pair), *map(address, self.others)]
@@ -80,7 +82,7 @@ class Known:
             self.alignment - 1,
         ]
         head += [len(self.guarded), len(self.same), len(self.conditions), len(self.made), self.results, len(self.held)]
-        head += [len(self.steps), address(self.check), len(self.words), len(self.entries)]
+        head += [len(self.steps), address(self.check), len(self.words), len(self.entries), len(self.apart)]
         record = Words(struct.pack(f"={len(head) + len(lists)}Q", *head, *lists))
         record.keep = keep
         return record

@@ -57,6 +57,12 @@ ROUNDED = (8, 12, 16, 20, 24, 32, 36, 40, 48, 56, 64, 96, 128, 192, 256)
 #: 1.15.
 AS_ROWS = {8: (0, 8), 12: (0, 12), 20: (16, 4), 24: (16, 8), 36: (32, 4), 40: (32, 8), 56: (48, 8)}
 ROUNDED_FEW, ROUNDED_MORE = (128, 1024), (256, 512)
+#: Rows of W and codes of a step where columns are one vector, without AMX: by more rows products are slower. Kernels on another
+#: EPYC, 28 November 2026, by 256 rows of 512 codes, 128 of 1024, 64 of 512, 64 of 1024, 32 of 1024, 16 tokens in uint4 1.02,
+#: 1.00, 1.23, 1.27, 1.27, nf4 0.97, 0.94, 1.17, 1.22, 1.23, int4 in groups of 32 0.93, 0.92, 1.10, 1.13, 1.12, 20 tokens in
+#: uint4 0.99, 0.96, 1.15, 1.19, 1.17, 24 tokens in nf4 0.93, 0.92, 1.05, 1.09, 1.07; but 32 tokens in uint4 1.12, 1.10, 1.06,
+#: 1.10, 1.08, 256 tokens 0.98, 0.96, 0.94, 0.96, 0.95.
+ROUNDED_VECTOR = (64, 1024)
 
 
 def plan(problem: DequantProblem, target: Target) -> Plan:
@@ -129,6 +135,8 @@ def _plan_rounded(problem: DequantProblem, target: Target) -> Plan:
     columns, rows = (tokens, 0) if amx else AS_ROWS.get(tokens, (tokens, 0))
     block_N, codes = ROUNDED_FEW if tokens <= FEW else ROUNDED_MORE
     codes = ROUNDED_FEW[1] if amx and tokens <= SOME else codes
+    if columns == 16 and not amx:
+        block_N, codes = ROUNDED_VECTOR
     tile: dict[str, Scalar] = {"columns": columns, "rows": rows, "out_dtype": problem.out_dtype, "block_N": block_N}
     tile |= {"block_W": codes * FORMATS[problem.format].bits // 32, "halves": _looks_up_halves(target)}
     product = KernelSpec.of(FAMILY, "product_rounded", None, **problem.codes(), **tile)

@@ -93,7 +93,7 @@ def matmul(
         if known is not None:
             return known
     if out is not None:
-        _matmul_out(a, b, bias, activation, out_dtype, scale_a, scale_b, out)
+        _matmul_out(a, b, out, bias, activation, out_dtype, scale_a, scale_b)
         return out
     if scale_a is not None or scale_b is not None or a.dtype in _FLOAT8:
         return _scaled_matmul(a, b, scale_a, scale_b, bias, activation, out_dtype)
@@ -155,12 +155,12 @@ def _(
 def _matmul_out(
     a: torch.Tensor,
     b: torch.Tensor,
+    out: torch.Tensor,
     bias: torch.Tensor | None,
     activation: str | None,
     out_dtype: torch.dtype | None,
     scale_a: torch.Tensor | None,
     scale_b: torch.Tensor | None,
-    out: torch.Tensor,
 ) -> None:
     call = MATMUL.call(
         a, b, bias=bias, activation=activation, out_dtype=out_dtype, scale_a=scale_a, scale_b=scale_b, out=out
@@ -176,12 +176,12 @@ def _matmul_out(
 def _(
     a: torch.Tensor,
     b: torch.Tensor,
+    out: torch.Tensor,
     bias: torch.Tensor | None,
     activation: str | None,
     out_dtype: torch.dtype | None,
     scale_a: torch.Tensor | None,
     scale_b: torch.Tensor | None,
-    out: torch.Tensor,
 ) -> None:
     check(a, b, bias, activation, out_dtype, out, scale_a, scale_b)
 

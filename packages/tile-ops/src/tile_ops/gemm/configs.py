@@ -444,7 +444,10 @@ def _tiles(target: Target, size: str) -> Tiles:
 
 def _held(tiles: Tiles, problem: GemmProblem, target: Target) -> Tiles:
     """With as many stages as fit. Bytes of an operand that is not contiguous along k are no matrix that tensor cores load as
-    it lies: their tiles have rows 16 bytes apart where no bulk copy can fill them."""
+    it lies: their tiles have rows 16 bytes apart where no bulk copy can fill them. tf32 by a b that is not contiguous along k:
+    beside 128 sums of a thread, places of more than three stages spill."""
+    if problem.tf32 and not problem.transpose_b and tiles.block_m * tiles.block_n > CUT:
+        return replace(tiles, stages=min(tiles.stages, 3))
     across = problem.transpose_a, not problem.transpose_b
     if ITEMSIZE[problem.dtype] > 1 or target.kind != "cuda" or not any(across):
         return tiles

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tile_ops.again import offer
 from tile_ops.autocast import only
+from tile_ops.constants import constant
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
 from tile_ops.registration import operation
@@ -328,11 +329,13 @@ def _ssd_step(
     call = SSD_STEP.call(state, x, dt, A, B, C, D=D, z=z, dt_bias=dt_bias, dt_softplus=dt_softplus)
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
     if y.numel():
-        bias = A.new_zeros(A.shape, dtype=torch.float32) if dt_bias is None else dt_bias.float().contiguous()
+        heads = A.shape[0]
+        bias = constant(heads, 0.0, torch.float32, A.device) if dt_bias is None else dt_bias.float().contiguous()
         steps = (dt.contiguous(), A.float().contiguous(), bias)
         gate = x.new_empty((*x.shape[:2], 0)) if z is None else z.contiguous()
         factors = (B.contiguous(), C.contiguous(), _skip(x, D), gate)
-        call["forward"](state, x.contiguous(), *steps, *factors, y, call.problem.model.heads_per_group)
+        call.run("forward", state, x.contiguous(), *steps, *factors, y, numbers=(call.problem.model.heads_per_group,))
+        offer(y, constants=(bias,) if dt_bias is None else ())
     return y
 
 
