@@ -202,6 +202,30 @@ def quantized_bfloat16(device: str) -> Iterator[Case]:
         )
 
 
+def int4_of_torch(device: str) -> Iterator[Case]:
+    """The same beside torch's own product with weights of four bits, which it packs for rows of 64; its zeros are float, and
+    added."""
+    n, group, dtype = 4096, 128, torch.bfloat16
+    w = tile_ops.quantize(torch.randn(n, n, dtype=dtype), format="uint4", group_size=group)
+    assert w.zeros is not None
+    options: dict[str, Any] = {"scales": w.scales, "zeros": w.zeros, "format": "uint4", "group_size": group}
+    ones, none = torch.ones_like(w.scales), torch.zeros_like(w.zeros)
+    codes = dequantize(w.packed, scales=ones, zeros=none, format="uint4", group_size=group).round().int()
+    packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(codes, 1)
+    both = torch.stack([w.scales, (8 - w.zeros.float()) * w.scales], -1).to(dtype)
+    for m in (1, 2, 3, 4, 6, 8, 16, 64, 256):
+        x = torch.randn(m, n, dtype=dtype)
+        yield Case(
+            "int4_of_torch",
+            f"dequant_matmul bfloat16 uint4 in groups of {group} {m}x{n}x{n} beside torch's of four bits",
+            dtype,
+            lambda x=x: tile_ops.dequant_matmul(x, w.packed, **options),
+            lambda x=x: torch.ops.aten._weight_int4pack_mm_for_cpu(x, packed, group, both),
+            float(w.packed.nbytes + w.scales.nbytes) + 4.0 * m * n,
+            2.0 * m * n * n,
+        )
+
+
 def weight_gradients(device: str) -> Iterator[Case]:
     """Products of a transposed matrix, by which layers learn: m, k, n."""
     for dtype, (m, k, n) in product(DTYPES, ((1024, 512, 1024), (256, 2048, 1024))):
@@ -449,6 +473,7 @@ FAMILIES: tuple[Callable[[str], Iterator[Case]], ...] = (
     experts,
     quantized,
     quantized_bfloat16,
+    int4_of_torch,
     weight_gradients,
     small_norms,
     large_norms,

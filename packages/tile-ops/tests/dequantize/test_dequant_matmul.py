@@ -137,13 +137,20 @@ def test_zeros_that_pairs_take_off_sums_are_near_zero(request):
 def test_rounded_weights_on_a_cpu(request, registers, format, ran, close):
     """The same by weights of x's type: few tokens as rows, more as columns, or as both, of one tile and of two."""
     with_pairs(request, registers)
-    shapes = ((7, 140, 1184, 32), (12, 16, 1024, 256), (19, 140, 96, -1), (39, 270, 1024, 64), (41, 16, 1024, 64))
+    shapes = (
+        (6, 140, 1184, 32),
+        (7, 140, 1184, 32),
+        (12, 16, 1024, 256),
+        (19, 140, 96, -1),
+        (39, 270, 1024, 64),
+        (41, 16, 1024, 64),
+    )
     shapes += ((230, 20, 2144, 1024), (260, 16, 96, 32))
     for m, n, k, group in shapes:
         x, w = torch.zeros(m, k, dtype=torch.bfloat16), random_weight(n, k, format, group, torch.bfloat16)
         (product,) = tile_ops.explain(tile_ops.dequant_matmul, x, w.packed, **arguments(w)).kernels
         assert product.spec.function == "product_rounded"
-        rows = {7: 8, 12: 12, 19: 4, 39: 8, 41: 0}.get(m, 0)
+        rows = {6: 6, 7: 8, 12: 12, 19: 4, 39: 8, 41: 0}.get(m, 0)
         assert dict(product.spec.arguments)["rows"] == (0 if registers else rows)
         check(ran, close, m, n, k, format, group, torch.bfloat16, bias=m in (19, 39, 41), out_dtype=torch.float32)
 
@@ -193,8 +200,15 @@ def test_tiles_of_rounded_weights():
         found = dict(dict(configs.plan(problem, Target("cpu", arch)).kernels)["product"].arguments)
         return found["columns"], found["rows"], found["block_N"], found["block_W"] * 8
 
-    few = [tile(m) for m in (5, 9, 13, 17, 21)]
-    assert few == [(0, 8, 128, 1024), (0, 12, 128, 1024), (16, 0, 64, 1024), (16, 4, 64, 1024), (16, 8, 64, 1024)]
+    few = [tile(m) for m in (5, 7, 9, 13, 17, 21)]
+    assert few == [
+        (0, 6, 128, 1024),
+        (0, 8, 128, 1024),
+        (0, 12, 128, 1024),
+        (16, 0, 64, 1024),
+        (16, 4, 64, 1024),
+        (16, 8, 64, 1024),
+    ]
     assert [tile(m) for m in (57, 1000)] == [(64, 0, 256, 512), (256, 0, 256, 512)]
     tiles = [tile(m, "x86-64-v4+bf16+vnni+amx") for m in (8, 20, 64, 65)]
     assert tiles == [(8, 0, 128, 1024), (20, 0, 256, 1024), (64, 0, 256, 1024), (96, 0, 256, 512)]

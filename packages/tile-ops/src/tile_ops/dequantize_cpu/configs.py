@@ -54,8 +54,9 @@ ROUNDED = (8, 12, 16, 20, 24, 32, 36, 40, 48, 56, 64, 96, 128, 192, 256)
 #: Without AMX: columns, of which vectors hold 16, and rows of scalar products. EPYC, of torch's speed, as columns alone and so:
 #: 12 tokens in uint4 1.06, 1.29, int4 in groups of 32 0.86, 1.09, 20 tokens 0.93, 1.20; 0.85, 1.15, 24 tokens 1.00, 1.16; 0.95,
 #: 1.12, 36 tokens 0.92, 1.20; 0.91, 1.10, 40 tokens 0.99, 1.14; 0.94, 1.09, 52 tokens 0.95, 1.02; 0.92, 0.99; but 16 tokens 1.23,
-#: 1.15.
-AS_ROWS = {8: (0, 8), 12: (0, 12), 20: (16, 4), 24: (16, 8), 36: (32, 4), 40: (32, 8), 56: (48, 8)}
+#: 1.15. Eight rows and six, 28 November 2026: 6 tokens in uint4 1.23, 1.41, nf4 1.27, 1.41, int4 in groups of 32 1.19, 1.35.
+AS_ROWS = {6: (0, 6), 8: (0, 8), 12: (0, 12), 20: (16, 4), 24: (16, 8), 36: (32, 4), 40: (32, 8), 56: (48, 8)}
+ROUNDED_WITHOUT_AMX = (6, *ROUNDED)
 ROUNDED_FEW, ROUNDED_MORE = (128, 1024), (256, 512)
 #: Rows of W and codes of a step where columns are one vector, without AMX: by more rows products are slower. Kernels on another
 #: EPYC, 28 November 2026, by 256 rows of 512 codes, 128 of 1024, 64 of 512, 64 of 1024, 32 of 1024, 16 tokens in uint4 1.02,
@@ -131,7 +132,7 @@ def _plan_pairs(problem: DequantProblem) -> Plan:
 
 def _plan_rounded(problem: DequantProblem, target: Target) -> Plan:
     amx = target.has("amx")
-    tokens = next((t for t in ROUNDED if t >= problem.m), ROUNDED[-1])
+    tokens = next((t for t in (ROUNDED if amx else ROUNDED_WITHOUT_AMX) if t >= problem.m), ROUNDED[-1])
     columns, rows = (tokens, 0) if amx else AS_ROWS.get(tokens, (tokens, 0))
     block_N, codes = ROUNDED_FEW if tokens <= FEW else ROUNDED_MORE
     codes = ROUNDED_FEW[1] if amx and tokens <= SOME else codes
@@ -177,7 +178,7 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
     if target.kind != "cpu":
         return
     for name, group, dtype in shipped_problems():
-        for m in sorted({*WORDS, *COLUMNS, *PAIRS, *ROUNDED}):
+        for m in sorted({*WORDS, *COLUMNS, *PAIRS, *ROUNDED_WITHOUT_AMX}):
             problem = DequantProblem(m, 512, 8192, name, group, dtype, dtype, name == "uint4", False)
             yield from (spec for _, spec in plan(problem, target).kernels)
         yield decode(problem, target)
