@@ -475,8 +475,18 @@ def host() -> None:
     q = torch.randn(1, 16, 2, 64, device=device, dtype=dtype)
     functional = torch.nn.functional
     r, u = a.clone().requires_grad_(), w.clone().requires_grad_()
+    out = a.new_empty(2, 64)
+    state, dt, A = (torch.rand(shape, device=device) for shape in ((1, 4, 64, 128), (1, 4), 4))
+    x, B, C = (torch.randn(shape, device=device, dtype=dtype) for shape in ((1, 4, 64), (1, 1, 128), (1, 1, 128)))
+
+    def step() -> torch.Tensor:
+        state.mul_(torch.exp(dt * -A)[..., None, None]).add_((dt[..., None] * x)[..., None] * B[:, :, None])
+        return (state @ C[..., None].float())[..., 0]
+
     calls: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         "matmul": (lambda: tile_ops.matmul(a, w.T), lambda: a @ w.T),
+        "matmul, out=": (lambda: tile_ops.matmul(a, w, out=out), lambda: torch.matmul(a, w, out=out)),
+        "ssd_step": (lambda: tile_ops.ssd_step(state, x, dt, -A, B, C), step),
         "rms_norm": (lambda: tile_ops.rms_norm(a, w[0]), lambda: functional.rms_norm(a, (64,), w[0], 1e-6)),
         "layer_norm": (lambda: tile_ops.layer_norm(a, w[0], w[1]), lambda: functional.layer_norm(a, (64,), w[0], w[1])),
         "flash_attention": (

@@ -265,6 +265,26 @@ def test_a_product_into_a_tensor_comes_again(known_by, monkeypatch):
         tile_ops.matmul(a.clone().requires_grad_(), b, bias=bias, out=out)
 
 
+def test_autograd_knows_of_a_product_into_a_tensor_that_comes_again(known_by):
+    a, b, out = torch.randn(5, 64), torch.randn(64, 64), torch.empty(5, 64)
+    wanted, x = a.requires_grad_(), torch.randn(5, 64, requires_grad=True)
+    with torch.no_grad():
+        for _ in range(4):
+            tile_ops.matmul(wanted, b, out=out)
+    with pytest.raises(RuntimeError, match="matmul_out writes an operand"):
+        tile_ops.matmul(wanted, b, out=out)
+    product = (x * out).sum()  # keeps `out` for the gradient of x
+    with torch.no_grad():
+        tile_ops.matmul(wanted, b, out=out)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()
+    with torch.inference_mode():
+        kept = torch.full((5, 64), float("nan"))
+        for _ in range(4):
+            tile_ops.matmul(wanted, b, out=kept)  # has no version
+        torch.testing.assert_close(kept.double(), a.double() @ b.double(), rtol=1e-5, atol=1e-4)
+
+
 def test_a_product_into_its_own_operand_is_never_taken_for_one_that_is_known(known_by):
     a, b = torch.randn(64, 64), torch.randn(64, 64)
 

@@ -14,11 +14,11 @@
 ;     5 guarded     operands of check   12 check     METH_FASTCALL function of torch, true for operands like the first ones
 ;    13 words       of memory           14 entries   of dictionaries
 ;    15 apart       pairs of arguments that share no memory
-;    then: (place, bytes, place, bytes) of each of `apart`; (address, value) of each of `words`; (dictionary, key, object or null for none) of each of `entries`;
-;    the places of `guarded`; the pairs of `same`; the other arguments; (function, result) of each condition;
-;    (function, n, its n arguments) of what is made; (object, address) of what is held; (function, words,
-;    launch, counter, n, n places in the pool) of each step. The pool is the operands, what is made, what is held. A step whose
-;    `launch` is not 0 is tried on the addresses first (tile_runtime.native.Words).
+;    then: (place, bytes, place, bytes) of each of `apart`; (address, value) of each of `words`; (dictionary, key,
+;    object or null for none) of each of `entries`; the places of `guarded`; the pairs of `same`; the other arguments;
+;    (function, result) of each condition; (function, n, its n arguments) of what is made; (object, address) of what is
+;    held; (function, words, launch, counter, n, n places in the pool) of each step. The pool is the operands, what is made,
+;    what is held. A step whose `launch` is not 0 is tried on the addresses first (tile_runtime.native.Words).
 ;
 ; The function returns None for a call that it does not know; nothing has happened then.
 
