@@ -16,6 +16,7 @@ TARGETS = [Target(kind, arch) for kind, archs in ARCHS.items() for arch in archs
 #: Kinds of targets, or architectures, on which a family's calls take the kernels of other products.
 SERVED_BY_PRODUCTS = {
     "dequantize_cpu": {"cuda", "hip"},
+    "dequantize_vectors": {"cuda", "hip"},
     "gemm_halves": {"cuda", "hip", "x86-64-v3", "x86-64-v4"},
     "gemm_in_place": {"cuda", "hip"},
     "gemm_pairs": {"cuda", "hip", "x86-64-v3", "x86-64-v4", "x86-64-v4+bf16+vnni"},

@@ -67,6 +67,31 @@ elementwise("popcount", np.bitwise_count, ints, "uint32", 0, 0)
 elementwise("bitwise_not", np.invert, ints, "int32", 0, 0)
 
 
+def products_of_pairs(dtype):
+    def program():
+        @T.prim_func
+        def main(
+            A: T.Tensor((48,), "uint32"),
+            B: T.Tensor((48,), "uint32"),
+            C: T.Tensor((48,), "float32"),
+            D: T.Tensor((48,), "float32"),
+        ):
+            with T.Kernel(1, threads=16):
+                for i in T.Parallel(48):
+                    D[i] = T.dot2(A[i], B[i], C[i], dtype=dtype)
+
+        a, b = (floats(48, 2, seed=seed).astype(T.dtype(dtype).as_numpy()) for seed in (1, 2))
+        c = floats(48, seed=3)
+        expected = c + (a.astype(np.float64) * b.astype(np.float64)).sum(-1)
+        return Program(main, [a.view(np.uint32)[:, 0], b.view(np.uint32)[:, 0], c], [expected], 2e-6, 2e-6)
+
+    case("T.dot2", title=f"dot2 {dtype}")(program)
+
+
+for _name in ("bfloat16", "float16"):
+    products_of_pairs(_name)
+
+
 def tests_of_values(name):
     def program():
         function = getattr(T, name)

@@ -8,18 +8,14 @@ from itertools import pairwise
 import pytest
 import torch
 
-import tile_compiler
 import tile_ops
 import tilelang
-from tile_ops.dequantize import api, configs, kernels, reference
+from tile_ops.dequantize import configs, kernels, reference
 from tile_ops.dequantize.formats import FORMATS, unpack
 from tile_ops.dequantize.problem import DequantProblem
 from tile_ops.dequantize.weights import QuantizedWeight
-from tile_ops.dequantize_cpu import configs as cpu
-from tile_ops.dequantize_cpu import kernels as cpu_kernels
 from tile_ops.errors import WrongDtype, WrongShape, WrongStride, WrongValue
 from tile_ops.kernel import KernelSpec, Target, resolve, target_of
-from tile_ops.prebuild import ARCHS
 
 
 def test_autocast_leaves_scales_of_eight_bits(device):
@@ -74,144 +70,6 @@ def test_whole_tiles(way, ran, close):
 def test_many_tokens_of_bfloat16(ran, close):
     for m, n, k in ((64, 128, 128), (50, 40, 160)):
         check(ran, close, m, n, k, "int4", 32, torch.bfloat16, out_dtype=torch.float32)
-
-
-@pytest.mark.cpu("its own kernels")
-@pytest.mark.parametrize("format", ["int4", pytest.param("uint2", marks=pytest.mark.full), "nf4"])
-def test_steps_on_a_cpu(ran, close, monkeypatch, format):
-    """Whole steps and what is left of a row, groups of several vectors and of less than one; tokens, and rows of W, that fill
-    no tile."""
-    monkeypatch.setattr(cpu, "_codes", lambda target: {1: 1024, 2: 1024, 4: 1024, 8: 512})
-    for m, group in ((1, 512), (2, 128), (4, 32), (7, 64)):
-        check(ran, close, m, 140, 2 * 1024 + 160, format, group)
-    for m, group in ((9, 32), (70, 512), (20, 1024)):
-        check(ran, close, m, 140, 2 * 512 + 160, format, group, torch.bfloat16, bias=True)
-
-
-@pytest.mark.cpu("its own kernels")
-@pytest.mark.parametrize("arch", ARCHS["cpu"])
-@pytest.mark.parametrize("m", [1, 4, 16])
-def test_codes_are_looked_up_in_registers_of_a_cpu(arch, m):
-    problem = DequantProblem(m, 512, 8192, "nf4", 128, "float16", "float16", False, False)
-    spec = dict(configs.plan(problem, Target("cpu", arch)).kernels)["product"]
-    func = getattr(cpu_kernels, spec.function)(**dict(spec.arguments))
-    asm = tile_compiler.lower(func, tilelang.target.Target("cpu", arch)).asm()
-    wide = "%zmm" if arch.startswith("x86-64-v4") else "%ymm"
-    assert sum("vperm" in line and wide in line for line in asm.splitlines()) >= 8  # each of a word's codes
-
-
-@pytest.mark.cpu("its own kernels")
-@pytest.mark.parametrize("registers", [False, True], ids=["vectors", "tiles"])
-@pytest.mark.parametrize("format", ["uint4", "int4", "uint1", "int2", "fp4"])
-def test_pairs_on_a_cpu(request, registers, format, ran, close):
-    """Steps and tiles that are not whole, groups of a word and of several steps, tokens that fill a tile and that do not."""
-    with_pairs(request, registers)
-    more = ((5, 16, 160, 128), (64, 70, 2144, 1024)) if registers else ()
-    for m, n, k, group in ((9, 140, 1184, 128), (16, 130, 1024, 256), (13, 16, 96, -1), *more):
-        x, w = torch.zeros(m, k, dtype=torch.float16), random_weight(n, k, format, group, torch.float16)
-        _, product = tile_ops.explain(tile_ops.dequant_matmul, x, w.packed, **arguments(w)).kernels
-        assert product.spec.function == "product_pairs"
-        check(ran, close, m, n, k, format, group, bias=m == 9)
-
-
-@pytest.mark.cpu("its own kernels")
-def test_zeros_that_pairs_take_off_sums_are_near_zero(request):
-    """A row of W whose codes all equal its zero points, beside large x that are far from 0: exactly 0 is what it would be."""
-    with_pairs(request, False)
-    x = (300 * torch.randn(8, 512, generator=torch.Generator().manual_seed(0)) + 1000).half()
-    w = random_weight(4, 512, "uint4", 128)
-    w.zeros[:, 2] = 5
-    w.packed.view(4, -1)[2] = 0x55
-    found = tile_ops.dequant_matmul(x, w.packed, **arguments(w), out_dtype=torch.float32)
-    (product,) = (
-        k for k in tile_ops.explain(tile_ops.dequant_matmul, x, w.packed, **arguments(w)).kernels if k.role == "product"
-    )
-    assert product.spec.function == "product_pairs"
-    assert found[:, 2].abs().max() <= 1e-5 * found.square().mean().sqrt()
-    assert found[:, [0, 1, 3]].abs().min() > 0
-
-
-@pytest.mark.cpu("its own kernels")
-@pytest.mark.parametrize("registers", [False, True], ids=["vectors", "tiles"])
-@pytest.mark.parametrize("format", ["uint4", "int4", "uint1", "int2", "nf4"])
-def test_rounded_weights_on_a_cpu(request, registers, format, ran, close):
-    """The same by weights of x's type: few tokens as rows, more as columns, or as both, of one tile and of two."""
-    with_pairs(request, registers)
-    shapes = (
-        (6, 140, 1184, 32),
-        (7, 140, 1184, 32),
-        (12, 16, 1024, 256),
-        (19, 140, 96, -1),
-        (39, 270, 1024, 64),
-        (41, 16, 1024, 64),
-    )
-    shapes += ((230, 20, 2144, 1024), (260, 16, 96, 32))
-    for m, n, k, group in shapes:
-        x, w = torch.zeros(m, k, dtype=torch.bfloat16), random_weight(n, k, format, group, torch.bfloat16)
-        (product,) = tile_ops.explain(tile_ops.dequant_matmul, x, w.packed, **arguments(w)).kernels
-        assert product.spec.function == "product_rounded"
-        rows = {6: 6, 7: 8, 12: 12, 19: 4, 39: 8, 41: 0}.get(m, 0)
-        assert dict(product.spec.arguments)["rows"] == (0 if registers else rows)
-        check(ran, close, m, n, k, format, group, torch.bfloat16, bias=m in (19, 39, 41), out_dtype=torch.float32)
-
-
-def with_pairs(request, registers):
-    """As a CPU that multiplies pairs of bfloat16, by tile registers or without them."""
-    if registers:
-        request.getfixturevalue("in_registers")(api.DEQUANT_MATMUL, api._dequant_matmul)
-    elif "bf16" not in target_of(torch.empty(1)).arch or "amx" in target_of(torch.empty(1)).arch:
-        pytest.skip("this machine multiplies no pairs of bfloat16, or has tile registers")
-
-
-def test_what_is_held_exactly_goes_by_pairs():
-    """float16, which is two of bfloat16, by tables that it holds; groups of 32 where they are worth it; no bytes."""
-
-    def planned(m, format, group=128, dtype="float16", arch="x86-64-v4+bf16+vnni"):
-        problem = DequantProblem(m, 512, 8192, format, group, dtype, "float32", False, False)
-        return dict(configs.plan(problem, Target("cpu", arch)).kernels).get("product")
-
-    def paired(*call, **options):
-        product = planned(*call, **options)
-        return product is not None and product.function == "product_pairs"
-
-    assert [paired(m, "uint4") for m in (4, 5, 16, 17)] == [False, True, True, False]
-    assert paired(8, "fp4")
-    assert not paired(8, "nf4")
-    assert not paired(8, "bnb_fp4")
-    assert not paired(16, "int4", 32)
-    assert not paired(8, "uint4", arch="x86-64-v4")
-    assert not paired(16, "int4", 0, "int8")
-    assert not paired(16, "uint4", 128, "bfloat16")
-    tiles = "x86-64-v4+bf16+vnni+amx"
-    assert [paired(m, "int4", 32, arch=tiles) for m in (8, 9, 64, 65)] == [False, True, True, False]
-    assert paired(1000, "int2", arch=tiles)
-    assert [paired(16, "uint1", group, arch=tiles) for group in (64, 128, 0)] == [False, True, True], "words of a group"
-    assert not paired(1000, "nf4", arch=tiles)
-    assert not paired(16, "uint4", 128, "bfloat16", tiles)
-    names = [planned(m, "nf4", 64, "bfloat16") for m in (4, 5, 1023, 1024)]
-    assert [spec and spec.function for spec in names] == ["words", "product_rounded", "product_rounded", None]
-
-
-def test_tiles_of_rounded_weights():
-    """Tokens as columns and as rows, rows of W, and codes of a row in a step."""
-
-    def tile(m, arch="x86-64-v4+bf16+vnni"):
-        problem = DequantProblem(m, 4096, 4096, "uint4", 128, "bfloat16", "bfloat16", False, False)
-        found = dict(dict(configs.plan(problem, Target("cpu", arch)).kernels)["product"].arguments)
-        return found["columns"], found["rows"], found["block_N"], found["block_W"] * 8
-
-    few = [tile(m) for m in (5, 7, 9, 13, 17, 21)]
-    assert few == [
-        (0, 6, 128, 1024),
-        (0, 8, 128, 1024),
-        (0, 12, 128, 1024),
-        (16, 0, 64, 1024),
-        (16, 4, 64, 1024),
-        (16, 8, 64, 1024),
-    ]
-    assert [tile(m) for m in (57, 1000)] == [(64, 0, 256, 512), (256, 0, 256, 512)]
-    tiles = [tile(m, "x86-64-v4+bf16+vnni+amx") for m in (8, 20, 64, 65)]
-    assert tiles == [(8, 0, 128, 1024), (20, 0, 256, 1024), (64, 0, 256, 1024), (96, 0, 256, 512)]
 
 
 def test_tokens_enough_to_decode_first(way, ran, close, monkeypatch):

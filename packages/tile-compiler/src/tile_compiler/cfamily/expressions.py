@@ -25,6 +25,7 @@ from tile_compiler.cfamily.literals import (
 )
 from tile_compiler.cfamily.math_functions import BIT_COUNTS, FLOAT_FUNCTIONS, FLOAT_TESTS, function_name
 from tile_compiler.errors import UnsupportedOnTarget
+from tilelang.ops.dot2 import by_parts
 
 LONG = 90  # columns of arguments that still stand in one line
 CONTINUED = "    "
@@ -384,6 +385,8 @@ class Expressions:
             return f"~{self.tight(args[0], UNARY)}", UNARY
         if name == "reinterpret":
             return self._reinterpret(node, args[0])
+        if name == "dot2":
+            return self.expression(by_parts(node))
         return self._function(node, name, args)
 
     def argument(self, node: Any) -> str:

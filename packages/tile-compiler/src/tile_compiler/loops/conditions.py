@@ -42,7 +42,7 @@ def harmless(value: Any, ranges: Ranges) -> bool:
             divisor = tile_ir.static(node.b)
             if str(node.ty).startswith(("int", "uint")) and (divisor is None or divisor == 0):
                 return False
-        if isinstance(node, ir.Call) and str(getattr(node.op, "name", "")).startswith(("tl.", "tirx.call_")):
+        if isinstance(node, ir.Call) and not tile_ir.only_computes(node):
             return False
     return True
 

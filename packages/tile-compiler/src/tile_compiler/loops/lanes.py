@@ -84,7 +84,7 @@ def can_run_in_lanes(body: Any, var: Any) -> bool:
             return False
         if isinstance(node, tir.For) and node.annotations:
             return False
-        if isinstance(node, ir.Call) and not _pure(node):
+        if isinstance(node, ir.Call) and not tile_ir.only_computes(node):
             return False
         if isinstance(node, (tir.BufferStore, ir.TensorLoad)):
             buffer = node.buffer if isinstance(node, tir.BufferStore) else node.source
@@ -94,11 +94,6 @@ def can_run_in_lanes(body: Any, var: Any) -> bool:
             if isinstance(node, tir.BufferStore) and scope in tile_ir.PRIVATE and buffer not in private:
                 return False
     return True
-
-
-def _pure(call: Any) -> bool:
-    name = str(getattr(call.op, "name", ""))
-    return not name.startswith(("tl.", "tirx.call_", "tirx.break", "tirx.continue", "tirx.ret"))
 
 
 def widest_itemsize(body: Any) -> int:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 
+import ml_dtypes
 import numpy as np
 import pytest
 import tile_registers
 import tvm
 
-from tile_compiler.targets.cpu.features import V3, V4, V4_AMX, CpuFeatures
+import tile_compiler
+import tilelang
+import tilelang.language as T
+from tile_compiler.targets.cpu.features import V3, V4, V4_AMX, V4_BF16_VNNI, CpuFeatures, host_features
 from tile_compiler.targets.cpu.instructions.multiply_accumulate import ALL, MultiplyAccumulate
 from tile_compiler.targets.cpu.instructions.tile_multiply import TILES, TileShape
 from tile_compiler.targets.cpu.library import function_text
@@ -19,6 +23,7 @@ from tile_compiler.targets.cpu.tile_kernels import CONFIGURE, RELEASE, TileKerne
 from tile_runtime_cpu.elf import Image
 from tilelang.interpreter import numerics
 from tilelang.ir.dtypes import dtype_of
+from tilelang.target import parse
 
 
 def build(op: MultiplyAccumulate, features: CpuFeatures, folder) -> tuple[Image, str]:
@@ -145,3 +150,36 @@ def test_levels_and_needs():
     assert ALL["f32"].available(V3)
     assert ALL["f32"].lanes(V4) == 16
     assert ALL["f64"].lanes(V3) == 4
+
+
+@pytest.mark.parametrize(("dtype", "kind"), [("bfloat16", ml_dtypes.bfloat16), ("float16", np.float16)])
+def test_dot2_by_level(dtype, kind):
+    """By the instruction where there is one, in vectors of all widths; by two products elsewhere."""
+    count = 45
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((count,), "uint32"),
+        B: T.Tensor((count,), "uint32"),
+        C: T.Tensor((count,), "float32"),
+        D: T.Tensor((count,), "float32"),
+    ):
+        with T.Kernel(1, threads=1):
+            for i in T.Parallel(count):
+                D[i] = T.dot2(A[i], B[i], C[i], dtype=dtype)
+
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((count, 2)).astype(kind) for _ in "ab")
+    c = rng.standard_normal(count).astype(np.float32)
+    expected = c + (a.astype(np.float64) * b.astype(np.float64)).sum(-1)
+    here = host_features()
+    for level in (V3, V4, V4_BF16_VNNI):
+        name = level.level + ("+bf16+vnni" if level.bf16 else "")
+        asm = tile_compiler.lower(kernel, parse(f"cpu -arch={name}")).asm()
+        found = [line for line in asm.splitlines() if "vdpbf16ps" in line]
+        assert bool(found) == (level.bf16 and dtype == "bfloat16")
+        assert not found or all(any(f"%{part}mm" in line for line in found) for part in "xyz")
+        if level.vector_bits <= here.vector_bits and (here.bf16 or not level.bf16):
+            out = np.zeros(count, np.float32)
+            tilelang.compile(kernel, target=parse(f"cpu -arch={name}"))(a.view("u4")[:, 0], b.view("u4")[:, 0], c, out)
+            np.testing.assert_allclose(out, expected, rtol=2e-6, atol=2e-6)

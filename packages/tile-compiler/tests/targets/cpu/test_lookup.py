@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from tvm import tirx as tir
 from tvm.ir import prim
 
 import tile_compiler
+import tilelang
 import tilelang.language as T
 from tile_compiler.targets.cpu.codegen import build_object
 from tile_compiler.targets.cpu.features import V3, V4
@@ -200,3 +203,51 @@ def test_they_are_loaded_once():
     for span, offset, repeated in ((4, 0, True), (4, 8, True), (8, 0, True), (4, 2, False), (3, 0, False)):
         asm = build_object([repeated_launch(span, 16, offset)], V4).asm
         assert ("vinsertps" not in asm) == repeated
+
+
+def pair_kernel(entries: int, mask: int, shift: int, other: int, tables: int = 1) -> Any:
+    """B[i] = the table's elements that bits `shift` and up, and `other` and up, of A[i] point to, side by side."""
+
+    def entry(table: Any, word: Any, by: int) -> Any:
+        return T.cast(table[T.cast((word >> T.uint32(by)) & T.uint32(mask), "int32")], "uint32")
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((COUNT,), "uint32"), values: T.Tensor((tables, entries), "uint16"), B: T.Tensor((COUNT,), "uint32")
+    ):
+        with T.Kernel(1, threads=1):
+            low, high = (T.alloc_shared((entries,), "uint16") for _ in range(2))
+            T.copy(values[0, 0], low)
+            T.copy(values[tables - 1, 0], high)
+            second = low if tables == 1 else high
+            for i in T.Parallel(COUNT):
+                B[i] = entry(low, A[i], shift) | (entry(second, A[i], other) << T.uint32(16))
+
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("entries", "mask", "shift", "other", "tables", "once"),
+    [
+        (16, 15, 0, 16, 1, True),
+        (16, 15, 12, 28, 1, True),
+        (4, 3, 6, 22, 1, True),
+        (2, 1, 15, 31, 1, True),
+        (32, 31, 3, 19, 1, True),
+        (64, 63, 3, 19, 1, False),  # too many for a register
+        (16, 15, 4, 16, 1, False),  # codes that lie 12 bits apart
+        (16, 7, 4, 20, 1, False),  # a table of more than the mask lets through
+        (16, 15, 4, 20, 2, False),  # two tables
+    ],
+)
+def test_both_halves_of_a_word_are_looked_up_at_once(entries, mask, shift, other, tables, once):
+    rng = np.random.default_rng(shift)
+    words = rng.integers(0, 2**32, COUNT, dtype=np.uint32)
+    values = rng.integers(0, 2**16, (tables, entries)).astype(np.uint16)
+    kernel, out = pair_kernel(entries, mask, shift, other, tables), np.zeros(COUNT, np.uint32)
+    tilelang.compile(kernel, target="cpu")(words, values, out)
+    expected = values[0][words >> shift & mask] | values[-1][words >> other & mask].astype(np.uint32) << 16
+    np.testing.assert_array_equal(out, expected)
+    asm = tile_compiler.lower(kernel, parse("cpu -arch=x86-64-v4")).asm()
+    assert ("vpermw" in asm) == once
+    assert "vpermw" not in tile_compiler.lower(kernel, parse("cpu -arch=x86-64-v3")).asm()

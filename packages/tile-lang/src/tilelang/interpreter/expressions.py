@@ -23,6 +23,7 @@ from tilelang.interpreter.numerics import Values
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import DType, dtype_of
 from tilelang.ops.atomic import ELEMENT
+from tilelang.ops.dot2 import DOT2, by_parts
 from tilelang.ops.shuffle import SHUFFLE, WARP
 
 # Calls that mean the same as an expression node.
@@ -358,6 +359,9 @@ def _call(node: Any) -> Meaning:
     if name in _CALLED_NODES:
         kind, dtype = _CALLED_NODES[name], dtype_of_node(node)
         return lambda machine: machine._operate(kind, *map(machine.value, args), dtype)
+    if name == DOT2:
+        parts = by_parts(node)
+        return lambda machine: machine.value(parts)
     if name in _CALLS:
         return functools.partial(_handled, _CALLS[name], node)
 

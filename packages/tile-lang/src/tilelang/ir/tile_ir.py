@@ -44,19 +44,21 @@ THREAD_AXES = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 
 
 _known_ops: set[str] = set()
+_by_lanes: set[str] = set()
 _registering = threading.Lock()  # threads may trace their first kernels at once, and TVM takes each name one time
 
 
-def operator(name: str, *, pure: bool = False) -> ir.Op:
-    """The `ir.Op` called `name`, registered on first use. Every name of ours starts with `tl.`."""
+def operator(name: str, *, pure: bool = False, by_lanes: bool = False) -> ir.Op:
+    """The `ir.Op` called `name`, registered on first use. Every name of ours starts with `tl.`. `by_lanes`: of vectors it is
+    what it is of each lane."""
     if name not in _known_ops:
         with _registering:
             if name not in _known_ops:
-                _register(name, pure)
+                _register(name, pure, by_lanes)
     return ir.Op.get(name)
 
 
-def _register(name: str, pure: bool) -> None:
+def _register(name: str, pure: bool, by_lanes: bool) -> None:
     try:
         ir.Op.get(name)
     except Exception:  # not registered yet: tvm_ffi raises its own AttributeError kinds
@@ -64,6 +66,9 @@ def _register(name: str, pure: bool) -> None:
     effect = tir.CallEffectKind.Pure if pure else tir.CallEffectKind.Opaque
     ir.register_op_attr(name, "TCallEffectKind", effect.value)
     ir.register_op_attr(name, "TScriptPrinterName", name, 20)
+    if by_lanes:
+        ir.register_op_attr(name, "TVectorizable", True)
+        _by_lanes.add(name)
     _known_ops.add(name)
 
 
@@ -73,6 +78,12 @@ def call(
     """A call of one of our operators; `attrs` are closed literals (int, float, bool, str, lists of them)."""
     operator(name)
     return ir.Call(name, list(args), attrs=attrs or None, ret_ty=dtype, span=span)
+
+
+def only_computes(node: ir.Call) -> bool:
+    """Whether a call gives a value of its operands and does nothing else, so that vectors may be its operands."""
+    name = str(getattr(node.op, "name", ""))
+    return name in _by_lanes or not name.startswith(("tl.", "tirx.call_", "tirx.break", "tirx.continue", "tirx.ret"))
 
 
 def attrs_of(node: ir.Call) -> dict[str, Any]:

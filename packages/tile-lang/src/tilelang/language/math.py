@@ -374,6 +374,39 @@ def popcount(x: Any) -> Any:
     return _lazy(make, value.dtype, (value,))
 
 
+def dot2(a: Any, b: Any, c: Any, dtype: Any = "bfloat16") -> Value:
+    """`T.dot2(a, b, c)`: c + a[0] * b[0] + a[1] * b[1], float32, of two pairs of `dtype` (bfloat16 or float16) in words of 32
+    bits (uint32), the first number in the low half.
+
+    Products are exact; how the sums are rounded is the target's: an x86 with AVX512_BF16 does it by one instruction, VDPBF16PS
+    (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2), which rounds to nearest even and takes denormal
+    numbers for 0. Others add the first product, then the second one, in float32.
+    """
+    from tilelang.ops.dot2 import DTYPES
+    from tilelang.ops.dot2 import dot2 as make
+
+    kind = dtype_of(dtype)
+    if str(kind) not in DTYPES:
+        raise DtypeError(
+            "T.dot2 of a type of which no word holds two numbers",
+            found=str(kind),
+            expected=" or ".join(DTYPES),
+            repair='dtype="bfloat16"',
+        )
+    word = DType("uint32")
+    words = [as_value(x, word) for x in (a, b)]
+    for x in words:
+        if x.dtype != word:
+            raise DtypeError(
+                "T.dot2 of something that is no word of two numbers",
+                found=f"{x.dtype}",
+                expected="uint32",
+                repair='T.view(buffer, shape, "uint32")',
+            )
+    total = convert(as_value(c, _FLOAT), _FLOAT)
+    return _lazy(lambda: make(words[0].node, words[1].node, total.node, str(kind)), _FLOAT, (*words, total))
+
+
 def const(x: Any, dtype: Any = None) -> Value:
     """A literal as a run-time value of a given type."""
     return as_value(x, dtype_of(dtype) if dtype is not None else literal_dtype(x))

@@ -12,7 +12,7 @@ import torch
 from tile_ops.again import offer
 from tile_ops.autocast import floats
 from tile_ops.gemm import matmul
-from tile_ops.kernel import target_of, threads_of
+from tile_ops.kernel import KernelSpec, target_of, threads_of
 from tile_ops.operator import Call, Operator
 from tile_ops.registration import operation
 
@@ -68,13 +68,15 @@ def dequant_matmul(
     x may be int8 too, with int4, int2 or int1, group_size -1, k below 131072, scales and bias float32: then sums are exact,
     in int32, and the result is float32 unless `out_dtype` says otherwise.
 
-    Products on matrix instructions, and those of bfloat16 on a CPU that multiplies pairs of it, round W to x's type, others
-    do not (`explain` tells which run); for 1024 tokens and more W is decoded before, by rows that take at most 128 MB, on a
-    GPU twice that, on a CPU 8 MB. For float16 such a CPU takes the zero point and what holds a code off the sums: there an
-    infinite x gives NaN, and a row of W whose codes all equal the zero point gives numbers near 0. Sums are in float32, the
-    result is rounded once. Results repeat bit for bit; a token's result may depend on how many there are, as the kernel does.
-    Empty tensors give an empty result, or the bias where k is 0. x and bias have gradients (weights that are frozen below
-    adapters); that of x decodes all of W. Raises WrongShape, WrongDtype, WrongStride, WrongValue, WrongDevice.
+    Products on matrix instructions, and those of more than eight tokens of bfloat16 on a CPU that multiplies pairs of it (six
+    with AMX), round W to x's type; up to eight tokens of bfloat16 on such a CPU without AMX round what a code of a table stands
+    for, before the scale; others round nothing (`explain` tells which run). For 1024 tokens and more W is decoded before, by
+    rows that take at most 128 MB, on a GPU twice that, on a CPU 8 MB. Few tokens on a CPU, and more of float16 where pairs are
+    multiplied, have the zero point, and what holds a code, taken off the sums: there an infinite x gives NaN, and a row of W
+    whose codes all equal the zero point gives numbers near 0. Sums are in float32, the result is rounded once. Results repeat
+    bit for bit; a token's result may depend on how many there are, as the kernel does. Empty tensors give an empty result, or
+    the bias where k is 0. x and bias have gradients (weights that are frozen below adapters); that of x decodes all of W.
+    Raises WrongShape, WrongDtype, WrongStride, WrongValue, WrongDevice.
 
     Sources: Frantar et al., GPTQ, 2022; Dettmers et al., QLoRA, 2023; OCP Microscaling Formats 1.0.
     """
@@ -115,12 +117,19 @@ def _dequant_matmul(
         _multiply_panels(call, flat, weight, codes, bias, out.view(m, n))
         return out
     splits, temporary = call.numbers.get("splits", 1), []
-    columns, words = "columns" in call, "deal" in call or call["product"].spec.function in ("words", "product_rounded")
+    kind = "columns" if "columns" in call else "vectors" if "vectors" in call else "rows"
+    words = kind != "rows" or "deal" in call or call["product"].spec.function == "product_rounded"
     more: tuple[torch.Tensor, ...] = ()  # operands beside x
-    if columns:
-        words, given = True, rows
+    if kind == "vectors":
+        given = rows
+        rows, sums = _empty_vectors(call.numbers, x, call["vectors"].spec)
+        more = (sums,)
+        call.run("vectors", given, rows, sums, views=lambda x, *ys: (x.view(m, -1), *ys))
+        temporary += [rows, sums]
+    elif kind == "columns":
+        given = rows
         rows, *rest = _empty_columns(call.numbers, x, problem.k // weight.view(torch.uint32).shape[1], problem)
-        more = tuple(rest)
+        more, kind = tuple(rest), "pairs" if rest else kind
         call.run("columns", given, rows, *more, views=lambda x, *ys: (x.view(m, -1), *ys))
         temporary += [rows, *more]
     elif "deal" in call:
@@ -128,7 +137,7 @@ def _dequant_matmul(
         call.run("deal", rows, dealt, views=_dealt)
         rows = dealt
         temporary.append(rows)
-    views = partial(_product_views, "pairs" if more else "columns" if columns else "rows", words, m)
+    views = partial(_product_views, kind, words, m)
     if splits == 1:
         call.run("product", rows, *more, weight, *codes, bias_or_none(bias, x.dtype, x.device), out, views=views)
     else:
@@ -154,13 +163,23 @@ def _empty_columns(
     return pairs, x.new_empty((rows, blocks, tokens), dtype=torch.float32)
 
 
+def _empty_vectors(numbers: dict[str, int], x: torch.Tensor, spec: KernelSpec) -> tuple[torch.Tensor, torch.Tensor]:
+    """What `vectors` makes of x: vectors of numbers or pairs, and sums of x for each word, if they are needed."""
+    vectors, places, tokens, parts, lanes = (
+        numbers[name] for name in ("vectors", "places", "tokens", "parts", "lanes")
+    )
+    held = torch.uint32 if dict(spec.arguments)["pairs"] else torch.float32
+    those = x.new_empty((vectors, places, tokens, parts, lanes), dtype=held)
+    return those, x.new_empty((numbers["sums"], tokens, lanes), dtype=torch.float32)
+
+
 def _product_views(kind: str, words: bool, m: int, rows: torch.Tensor, *rest: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """As `product` takes them: "rows" as a matrix; "columns", (steps, columns of a step, m), or those of "pairs" beside their
-    sums; codes as words or bytes; the result, or its parts, (parts, m, n)."""
+    sums; "vectors" as they are; codes as words or bytes; the result, or its parts, (parts, m, n)."""
     *more, weight, scales, zeros, table, bias, out = rest
     if kind == "rows":
         rows = rows.view(-1, rows.shape[-1])
-    else:
+    elif kind != "vectors":
         rows = rows.flatten(1, 2) if kind == "columns" else rows.flatten(4).flatten(1, 3)
     codes = (weight.view(torch.uint32) if words else weight, scales, zeros, table, bias)
     return rows, *more, *codes, out.view(-1, m, out.shape[-1])

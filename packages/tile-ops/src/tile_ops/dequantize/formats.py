@@ -73,6 +73,11 @@ FORMATS = {
 }
 
 
+def held_exactly(kind: Format) -> bool:
+    """Whether bfloat16 holds all numbers of a format."""
+    return all(float(torch.tensor(value, dtype=torch.float64).bfloat16()) == value for value in kind.values())
+
+
 def pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
     """Codes side by side in bytes: element i of the last dimension in byte i // per, per = 8 / bits, low bits first.
 

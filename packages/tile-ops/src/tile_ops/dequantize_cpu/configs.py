@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import torch
-
-from tile_ops.dequantize.formats import FORMATS
+from tile_ops.dequantize.formats import FORMATS, held_exactly
 from tile_ops.dequantize.problem import DequantProblem
+from tile_ops.dequantize_vectors import configs as vectors
 from tile_ops.kernel import KernelSpec, Target
 from tile_ops.kernel.spec import Scalar
 from tile_ops.operator import Plan
@@ -15,13 +14,6 @@ from tile_ops.operator import Plan
 FAMILY = "dequantize_cpu"
 SOURCE = "measured: dequantize_cpu/configs.py"
 
-#: Tokens that are multiplied by vectors of words, the least that holds all, with the codes of a row in a step: long pieces,
-#: as memory gives them faster, and fewer for more tokens, whose x fills the caches. More tokens go through a product of
-#: float32. 4096 x 4096 in uint4, a core of an EPYC with AVX-512, by 4096, 2048, 1024, 512 codes, ms: 4 tokens 2.3, 1.3, 1.6,
-#: 2.1, 8 tokens 8.8, 6.5, 2.3, 2.9 (3.7 by that product), 16 tokens 18.7, 15.6, 9.2, 5.6 (3.6).
-WORDS = {1: 4096, 2: 4096, 4: 2048, 8: 1024}
-#: Without AVX-512, whose registers hold the sums of more: 4 tokens in nf4 6 ms so, 8 ms by that product.
-WORDS_OF_AVX2 = {1: 4096, 2: 4096, 4: 2048}
 #: Tokens of a tile of the product of float32, and codes of a row in a step. 256 tokens by 64 and 128, of the speed of torch's
 #: product with halves: EPYC 6.4, 6.9, Intel Xeon 0.78, 0.87.
 COLUMNS = (8, 16, 32, 64, 128)
@@ -35,13 +27,12 @@ STEP_CODES = 512
 #: tokens in uint4 3.1, 4.5, 8 tokens 5.1, 4.3, uint1 5.7, 2.4, fp4 4.5, 3.3, int4 4.0, 4.3; 16 tokens 5.9, 5.0; 6.4, 5.7; 5.5,
 #: 5.0; 5.0, 5.0; 32 tokens in uint4 6.0, 6.0, 256 6.4, 6.9.
 PAIRS, PAIR_CODES, PAIR_ROWS = (8, 16, 32, 48, 64), 1024, (64, 128, 256)
-#: Tokens from which on pairs are taken, in groups of 32 and others; up to so many of float16 for groups of 32 with AMX, and
-#: without it, where they are two products instead of one.
-LEAST_PAIRS, LEAST_PAIRS_OF_32, MOST_PAIRS_OF_32, MOST_PAIRS_OF_FLOAT16 = 5, 9, 64, 16
+#: Tokens up to which pairs are taken for groups of 32 with AMX, and without it, where float16 is two products instead of one.
+MOST_PAIRS_OF_32, MOST_PAIRS_OF_FLOAT16 = 64, 16
 #: Words of a group, which are the lanes of a vector that decodes, at least.
 LEAST_WORDS = 4
-#: Tokens of bfloat16 from which on, where pairs of it are multiplied, weights are rounded to it, as the dense kernel has them;
-#: tokens of a tile; rows of W and codes of a row in a step for up to FEW tokens and for more, with AMX for up to SOME by as many
+#: Where pairs of bfloat16 are multiplied, weights of x in bfloat16 are rounded to it, as the dense kernel has them: tokens of a
+#: tile; rows of W and codes of a row in a step for up to FEW tokens and for more, with AMX for up to SOME by as many
 #: codes as few. 4096 x 4096 on one thread, of the speed of torch's product with halves, in uint4, nf4 and int4 in groups of 32,
 #: 27 November 2026. EPYC, in random order with W out of the caches, 8 tokens by 128 rows of 512, 1024, 2048 codes 1.40, 1.55,
 #: 1.20; 1.38, 1.54, 1.21; 1.28, 1.38, 1.18; by 128 rows of 1024, 256 of 512, 512 of 512 16 tokens 1.29, 1.27, 1.25; 1.31, 1.24,
@@ -49,14 +40,13 @@ LEAST_WORDS = 4
 #: 0.98, 0.98; 0.93, 0.96, 0.97. Intel Xeon with AMX by 256 rows of 512, 1024 16 tokens 1.73, 1.81; 1.64, 1.71; 1.32, 1.36, 32
 #: tokens 1.22, 1.31; 1.20, 1.22; 1.04, 1.12, 256 tokens 1.03, 0.96; 1.15, 1.17; 1.04, 1.01. Codes as pairs, as of float16, are
 #: slower: 16 tokens EPYC 1.20, Xeon 1.54; 1.32; 1.07. Fetching the next step's words while one is multiplied is no faster.
-LEAST_ROUNDED, FEW, SOME = 5, 12, 64
+FEW, SOME = 12, 64
 ROUNDED = (8, 12, 16, 20, 24, 32, 36, 40, 48, 56, 64, 96, 128, 192, 256)
 #: Without AMX: columns, of which vectors hold 16, and rows of scalar products. EPYC, of torch's speed, as columns alone and so:
 #: 12 tokens in uint4 1.06, 1.29, int4 in groups of 32 0.86, 1.09, 20 tokens 0.93, 1.20; 0.85, 1.15, 24 tokens 1.00, 1.16; 0.95,
 #: 1.12, 36 tokens 0.92, 1.20; 0.91, 1.10, 40 tokens 0.99, 1.14; 0.94, 1.09, 52 tokens 0.95, 1.02; 0.92, 0.99; but 16 tokens 1.23,
-#: 1.15. Eight rows and six, 28 November 2026: 6 tokens in uint4 1.23, 1.41, nf4 1.27, 1.41, int4 in groups of 32 1.19, 1.35.
-AS_ROWS = {6: (0, 6), 8: (0, 8), 12: (0, 12), 20: (16, 4), 24: (16, 8), 36: (32, 4), 40: (32, 8), 56: (48, 8)}
-ROUNDED_WITHOUT_AMX = (6, *ROUNDED)
+#: 1.15.
+AS_ROWS = {12: (0, 12), 20: (16, 4), 24: (16, 8), 36: (32, 4), 40: (32, 8), 56: (48, 8)}
 ROUNDED_FEW, ROUNDED_MORE = (128, 1024), (256, 512)
 #: Rows of W and codes of a step where columns are one vector, without AMX: by more rows products are slower. Kernels on another
 #: EPYC, 28 November 2026, by 256 rows of 512 codes, 128 of 1024, 64 of 512, 64 of 1024, 32 of 1024, 16 tokens in uint4 1.02,
@@ -68,12 +58,12 @@ ROUNDED_VECTOR = (64, 1024)
 
 def plan(problem: DequantProblem, target: Target) -> Plan:
     """For fewer tokens than are worth decoding W into memory; x is float16 or bfloat16."""
+    if (few := vectors.plan(problem, target)) is not None:
+        return few
     if _by_pairs(problem, target):
         return _plan_pairs(problem)
     if _by_rounded(problem, target):
         return _plan_rounded(problem, target)
-    if problem.m <= (most := max(_codes(target))):
-        return Plan.of({"product": _words(problem, target)}, f"at most {most} tokens: vectors of words", SOURCE)
     steps = _steps(problem, target, STEP_CODES)
     why = "weights decoded to float32, tile by tile"
     return Plan.of(_by_float32(problem, steps), why, SOURCE, words=steps["block_W"])
@@ -87,12 +77,11 @@ def decode(problem: DequantProblem, target: Target) -> KernelSpec:
 def _by_pairs(problem: DequantProblem, target: Target) -> bool:
     """Whether codes are multiplied as pairs of bfloat16: float16 in formats that it holds exactly."""
     kind, narrow = FORMATS[problem.format], problem.group == 32
-    least = LEAST_PAIRS_OF_32 if narrow else LEAST_PAIRS
-    if not target.has("bf16") or problem.m < least or problem.dtype != "float16":
+    if not target.has("bf16") or problem.dtype != "float16":
         return False
     if 0 < problem.group * kind.bits < LEAST_WORDS * 32:
         return False
-    if kind.table is not None and not all(_is_exact(value) for value in kind.table):
+    if not held_exactly(kind):
         return False
     if target.has("amx"):
         return not narrow or problem.m <= MOST_PAIRS_OF_32
@@ -101,17 +90,12 @@ def _by_pairs(problem: DequantProblem, target: Target) -> bool:
 
 def _by_rounded(problem: DequantProblem, target: Target) -> bool:
     """Whether weights are rounded to bfloat16, x's type, tile by tile."""
-    return problem.dtype == "bfloat16" and target.has("bf16") and problem.m >= LEAST_ROUNDED
+    return problem.dtype == "bfloat16" and target.has("bf16")
 
 
 def _looks_up_halves(target: Target) -> bool:
     """Whether 32 numbers of 16 bits are looked up at once."""
     return target.arch.startswith("x86-64-v4")
-
-
-def _is_exact(value: float) -> bool:
-    """Whether bfloat16 holds this number."""
-    return float(torch.tensor(value, dtype=torch.float64).bfloat16()) == value
 
 
 def _plan_pairs(problem: DequantProblem) -> Plan:
@@ -132,7 +116,7 @@ def _plan_pairs(problem: DequantProblem) -> Plan:
 
 def _plan_rounded(problem: DequantProblem, target: Target) -> Plan:
     amx = target.has("amx")
-    tokens = next((t for t in (ROUNDED if amx else ROUNDED_WITHOUT_AMX) if t >= problem.m), ROUNDED[-1])
+    tokens = next((t for t in ROUNDED if t >= problem.m), ROUNDED[-1])
     columns, rows = (tokens, 0) if amx else AS_ROWS.get(tokens, (tokens, 0))
     block_N, codes = ROUNDED_FEW if tokens <= FEW else ROUNDED_MORE
     codes = ROUNDED_FEW[1] if amx and tokens <= SOME else codes
@@ -142,16 +126,6 @@ def _plan_rounded(problem: DequantProblem, target: Target) -> Plan:
     tile |= {"block_W": codes * FORMATS[problem.format].bits // 32, "halves": _looks_up_halves(target)}
     product = KernelSpec.of(FAMILY, "product_rounded", None, **problem.codes(), **tile)
     return Plan.of({"product": product}, f"weights rounded to {problem.dtype}, {tokens} tokens at a time", SOURCE)
-
-
-def _words(problem: DequantProblem, target: Target) -> KernelSpec:
-    tokens, codes = next(item for item in _codes(target).items() if item[0] >= problem.m)
-    tile: dict[str, Scalar] = {"out_dtype": problem.out_dtype, "tokens": tokens, "block_N": 128}
-    return KernelSpec.of(FAMILY, "words", None, **problem.codes(), **tile, **_steps(problem, target, codes))
-
-
-def _codes(target: Target) -> dict[int, int]:
-    return WORDS_OF_AVX2 if target.arch == "x86-64-v3" else WORDS
 
 
 def _by_float32(problem: DequantProblem, steps: dict[str, int]) -> dict[str, KernelSpec]:
@@ -178,7 +152,7 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
     if target.kind != "cpu":
         return
     for name, group, dtype in shipped_problems():
-        for m in sorted({*WORDS, *COLUMNS, *PAIRS, *ROUNDED_WITHOUT_AMX}):
+        for m in sorted({*COLUMNS, *PAIRS, *ROUNDED}):
             problem = DequantProblem(m, 512, 8192, name, group, dtype, dtype, name == "uint4", False)
-            yield from (spec for _, spec in plan(problem, target).kernels)
+            yield from (spec for _, spec in plan(problem, target).kernels if spec.family == FAMILY)
         yield decode(problem, target)

@@ -4,6 +4,7 @@ Operands are those of `tile_ops.dequantize.kernels`; weights are words of 32 bit
 """
 
 import tilelang.language as T
+from tile_ops.dequantize_vectors.kernels import beside_rows, number_of_code
 
 
 @T.macro
@@ -12,103 +13,6 @@ def _add(total, offset, column):
     if offset.shape[0] > 0:
         for i, j in T.Parallel(total.shape[0], total.shape[1]):
             total[i, j] += offset[column + j]
-
-
-@T.macro
-def _beside_rows(given, group, row, lying, turned):
-    """turned[i, g] = given[group + g, row + i]: scales, or zero points, of rows of W side by side; `lying` has them first."""
-    T.copy(given[group : group + lying.shape[0], row : row + lying.shape[1]], lying)
-    for i, g in T.Parallel(lying.shape[1], lying.shape[0]):
-        turned[i, g] = lying[g, i]
-
-
-def words(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, table, tokens, block_N, block_W, lanes):
-    """For a CPU and few tokens, `tokens` at a time: the lanes of a vector are neighbouring words, of which each gives the
-    code of one place. x is put in that order once for `block_N` rows of W, `block_W` words a step.
-
-    W is read straight from memory in whole steps, which are inside of it by their count, each row while two before it are
-    multiplied; what is left is copied.
-    """
-    per, ahead = 32 // bits, 2
-    span = group // per if group else 0  # words of one group
-    rows = max(1, block_W // span) if group else 1  # groups of a step
-    m, n, length, groups = (T.dynamic(name) for name in ("m", "n", "words", "groups"))
-    bias_n, *unused = (T.dynamic(name) for name in ("bias_n", "zero_groups", "zero_n", "codes"))
-    k = length * per
-    number = _number(bits, signed)
-    places, those = tuple(range(per)), tuple(range(tokens))
-
-    @T.prim_func
-    def words(
-        X: T.Tensor((m, k), dtype),
-        W: T.Tensor((n, length), "uint32"),
-        scales: T.Tensor((groups, n), scale_dtype),
-        zero_points: T.Tensor((groups, n) if zeros else (unused[0], unused[1]), "uint8"),
-        values: T.Tensor((2**bits,) if table else (unused[2],), "float32"),
-        offset: T.Tensor((bias_n,), dtype),
-        out: T.Tensor((1, m, n), out_dtype),
-    ):
-        with T.Kernel(T.ceildiv(n, block_N), T.ceildiv(m, tokens), threads=1) as (bn, bm):
-            x = T.alloc_fragment((tokens, per, block_W), "float32")
-            x_sum = T.alloc_fragment((tokens, block_W), "float32")
-            packed = T.alloc_fragment((block_N, block_W), "uint32")
-            numbers = T.alloc_shared((rows, block_N), "float32")
-            scale_of = T.alloc_shared((block_N, rows), "float32")
-            zero_of = T.alloc_shared((block_N, rows), "float32")
-            sums = T.alloc_fragment((tokens, block_N, lanes), "float32")
-            total = T.alloc_fragment((tokens, block_N), "float32")
-            if table:
-                value_of = T.alloc_shared((2**bits,), "float32")
-                T.copy(values, value_of)
-
-            @T.macro
-            def prepare(first):
-                for t, c, w in T.Parallel(tokens, per, block_W):
-                    x[t, c, w] = T.cast(X[bm * tokens + t, (first + w) * per + c], "float32")
-                row = first * per // group if group else 0
-                _beside_rows(scales, row, bn * block_N, numbers, scale_of)
-                if zeros:
-                    _beside_rows(zero_points, row, bn * block_N, numbers, zero_of)
-                    T.clear(x_sum)
-                    for t, c in T.grid(tokens, per):
-                        for w in T.Parallel(block_W):
-                            x_sum[t, w] += x[t, c, w]
-
-            @T.macro
-            def multiply(i, word_at, count):
-                for j in T.Parallel(lanes):
-                    for v in T.serial(count):
-                        at = v * lanes + j
-                        word = word_at(at)
-                        parts = [0.0 for _ in those]
-                        for c in places:
-                            weight = number(word, c, value_of if table else None)
-                            parts = [weight * x[t, c, at] + parts[t] for t in those]
-                        place = (v * lanes if span % lanes == 0 else at) // span if group else 0
-                        for t in those:
-                            part = parts[t] - zero_of[i, place] * x_sum[t, at] if zeros else parts[t]
-                            sums[t, i, j] += part * scale_of[i, place]
-
-            T.clear(sums)
-            whole = length // block_W
-            for step in T.serial(whole):
-                first = step * block_W
-                prepare(first)
-                for i in T.serial(block_N):
-                    row = bn * block_N + i
-                    T.prefetch(W[row + ahead, first : first + block_W])
-                    multiply(i, lambda at: W[row, first + at], block_W // lanes)
-            rest = length - whole * block_W
-            if rest > 0:
-                prepare(whole * block_W)
-                T.copy(W[bn * block_N, whole * block_W], packed)
-                for i in T.serial(block_N):
-                    multiply(i, lambda at: packed[i, at], T.min(T.ceildiv(rest, lanes), block_W // lanes))
-            T.reduce_sum(sums, total, dim=2)
-            _add(total, offset, bn * block_N)
-            T.copy(total, out[0, bm * tokens, bn * block_N])
-
-    return words
 
 
 def columns(dtype, per, block_M, block_W):
@@ -137,7 +41,7 @@ def product_float32(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, t
     span = min(group // per, block_W) if group else block_W  # words of a step that have one scale
     m, n, length, steps, groups = (T.dynamic(name) for name in ("m", "n", "words", "steps", "groups"))
     bias_n, *unused = (T.dynamic(name) for name in ("bias_n", "zero_groups", "zero_n", "codes"))
-    number = _number(bits, signed)
+    number = number_of_code(bits, signed, table)
     places, parts = tuple(range(per)), block_W // span  # groups of a step
 
     @T.prim_func
@@ -167,16 +71,16 @@ def product_float32(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, t
                 T.copy(X[step, 0, bm * block_M], x)
                 T.copy(W[bn * block_N, step * block_W], packed)
                 row = step * block_W * per // group if group else 0
-                _beside_rows(scales, row, bn * block_N, numbers, scale_of)
+                beside_rows(scales, row, bn * block_N, numbers, scale_of)
                 if zeros:
-                    _beside_rows(zero_points, row, bn * block_N, numbers, less)
+                    beside_rows(zero_points, row, bn * block_N, numbers, less)
                     for i, r in T.Parallel(block_N, parts):
                         less[i, r] *= scale_of[i, r]
                 for i, v, j in T.Parallel(block_N, block_W // lanes, lanes):
                     at = v * lanes + j
                     part = (v * lanes if span % lanes == 0 else at) // span
                     for c in places:
-                        weight = number(packed[i, at], c, value_of if table else None) * scale_of[i, part]
+                        weight = number(value_of if table else None, packed[i, at], c) * scale_of[i, part]
                         decoded[i, c * block_W + at] = weight - less[i, part] if zeros else weight
                 T.gemm(decoded, x, acc)
             total = T.alloc_fragment((block_M, block_N), "float32")
@@ -186,19 +90,6 @@ def product_float32(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, t
             T.copy(total, out[0, bm * block_M, bn * block_N])
 
     return product_float32
-
-
-def _number(bits, signed):
-    """`number(word, place, values)`: what a word's code stands for, float32, looked up in `values` if these are given."""
-
-    def number(word, place, values):
-        if signed:  # the highest bits of a word keep their sign as they are shifted down
-            top = T.reinterpret(word << T.uint32(32 - bits - place * bits), "int32")
-            return T.cast(top >> (32 - bits), "float32")
-        code = T.cast((word >> T.uint32(place * bits)) & T.uint32(2**bits - 1), "int32")
-        return T.cast(code, "float32") if values is None else values[code]
-
-    return number
 
 
 def columns_of_pairs(per, span, block_M):
@@ -283,9 +174,9 @@ def product_pairs(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, tab
             for step in T.serial(T.ceildiv(length, block_W)):
                 T.copy(W[bn * block_N, step * block_W], packed)
                 row = step * block_W * per // group if group else 0
-                _beside_rows(scales, row, bn * block_N, numbers, scale_of)
+                beside_rows(scales, row, bn * block_N, numbers, scale_of)
                 if zeros:
-                    _beside_rows(zero_points, row, bn * block_N, numbers, less)
+                    beside_rows(zero_points, row, bn * block_N, numbers, less)
                 if not table:
                     for i, r in T.Parallel(block_N, parts):
                         less[i, r] = ((less[i, r] if zeros else 0) + offset) * scale_of[i, r]
@@ -397,9 +288,9 @@ def product_rounded(
             for step in T.serial(T.ceildiv(length, block_W)):
                 T.copy(W[row, step * block_W], packed)
                 first_group = step * block_W * per // group if group else 0
-                _beside_rows(scales, first_group, row, numbers, scale_of)
+                beside_rows(scales, first_group, row, numbers, scale_of)
                 if zeros:
-                    _beside_rows(zero_points, first_group, row, numbers, zero_of)
+                    beside_rows(zero_points, first_group, row, numbers, zero_of)
                 for i, part in T.grid(block_N, parts):
                     unpack(codes, decoded, i, part * span, value_of, number_of, zero_of[i, part], scale_of[i, part])
                 first = step * depth

@@ -119,6 +119,19 @@ class LegalMemory:
         bits = dtype_facts(scalar_of(dtype_of(_as_computed(index)))[0]).bits
         return lookup.helper_name(dtype, entries, lanes, self.features, bits)
 
+    def looks_up_pairs(self, flat: Any, entries: int) -> bool:
+        """Whether a table of so many elements of 16 bits is looked up by the halves of words (`load_pair`)."""
+        root = self.roots_of[flat]
+        held = root.size // 2 == entries and not self._is_packed(root, "uint16")
+        return held and lookup.are_halves("uint16", entries, 16, self.features)
+
+    def load_pair(self, flat: Any, word: Any) -> Any:
+        """The elements that either half of each word points to, side by side, as words."""
+        lanes = scalar_of(dtype_of(word))[1]
+        name = lookup.helper_name("uint16", self.roots_of[flat].size // 2, 2 * lanes, self.features, 16)
+        table, at = self.address(flat, tir.const(0, "int64")), tir.reinterpret(f"int16x{2 * lanes}", word)
+        return tir.reinterpret(f"uint32x{lanes}", tir.call_extern(f"uint16x{2 * lanes}", name, table, at))
+
     def store(self, flat: Any, index: Any, value: Any, span: Any) -> Any:
         root = self.roots_of[flat]
         scalar = scalar_of(str(flat.ty.dtype))[0]

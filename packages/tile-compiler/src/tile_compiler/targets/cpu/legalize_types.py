@@ -20,6 +20,7 @@ from tvm.ir import prim
 from tile_compiler.rewrite import Rewriter
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of as dtype_facts
+from tilelang.ops.dot2 import by_parts
 
 from .conversions import SMALL_FLOATS
 from .expressions import (
@@ -35,6 +36,7 @@ from .expressions import (
 )
 from .flatten import storage_dtype
 from .legal_memory import LegalMemory
+from .lookup_pairs import pair_of_lookups
 from .math import FUNCTIONS
 
 NARROW_FLOATS = ("float16", "bfloat16", *SMALL_FLOATS, "float8_e8m0fnu")
@@ -186,7 +188,10 @@ class _LegalValue(ExpressionRewriter):
 
     def on_binary(self, node: Any) -> Any:
         scalar, lanes = scalar_of(dtype_of(node.a))
-        kind, a, b = type(node), self(node.a), self(node.b)
+        kind = type(node)
+        if kind is prim.BitwiseOr and (pair := self._pair(node)) is not None:
+            return pair
+        a, b = self(node.a), self(node.b)
         if scalar in NARROW_FLOATS:
             a, b = convert(a, scalar, "float32"), convert(b, scalar, "float32")
             result = float_operation(kind, a, b)
@@ -205,6 +210,13 @@ class _LegalValue(ExpressionRewriter):
                 return wrap(call_helper(dtype_of(a), f"tl.division.{division}.{legal}.{legal_lanes}", a, b), scalar)
             return wrap(kind(a, b), scalar)
         return kind(a, b)
+
+    def _pair(self, node: Any) -> Any:
+        """Two look-ups that are one; None for anything else."""
+        found = pair_of_lookups(node) if scalar_of(dtype_of(node))[1] > 1 else None
+        if found is None or not self.memory.looks_up_pairs(found[0], found[2]):
+            return None
+        return self.memory.load_pair(found[0], self(found[1]))
 
     def on_unary(self, node: Any) -> Any:
         scalar = scalar_of(dtype_of(node))[0]
@@ -287,6 +299,13 @@ class _LegalValue(ExpressionRewriter):
         negated = call_helper(dtype_of(x), f"tl.wrapping.sub.{legal}.{lanes}", zero, x)
         return wrap(prim.Select(x >= zero, x, negated), scalar)
 
+    def _dot2(self, node: Any) -> Any:
+        dtype = str(tile_ir.attrs_of(node)["dtype"])
+        if dtype != "bfloat16" or not self.memory.features.bf16:
+            return self(by_parts(node))
+        args = [self(a) for a in node.args]
+        return call_helper(dtype_of(node), f"tl.dot2.{dtype}.{scalar_of(dtype_of(node))[1]}", *args)
+
     def _likely(self, node: Any) -> Any:
         return self(node.args[0])
 
@@ -324,6 +343,7 @@ _SPECIAL = {
     "fabs": _LegalValue._absolute,
     "abs": _LegalValue._absolute,
     "likely": _LegalValue._likely,
+    "dot2": _LegalValue._dot2,
     "popcount": _LegalValue._bit_count,
     "clz": _LegalValue._bit_count,
     "atomic_elem": _LegalValue._atomic,

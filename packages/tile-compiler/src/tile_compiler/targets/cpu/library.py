@@ -1,7 +1,7 @@
 """The LLVM helpers that generated code calls, written on demand from their names.
 
 `tl.cvt.<from>.<to>.<lanes>`, `tl.math.<function>.<dtype>.<lanes>`, `tl.load|store|gather|scatter.<dtype>.<lanes>`,
-`tl.lookup.<dtype>.<entries>.<lanes>.<elements of a register, or "halves">`, `tl.pack|unpack.<dtype>.<lanes>`,
+`tl.lookup.<dtype>.<entries>.<lanes>.<elements of a register, or "halves">`, `tl.dot2|pack|unpack.<dtype>.<lanes>`,
 `tl.popcount|clz|unequal.<dtype>.<lanes>`, `tl.wrapping|division.<op>.<dtype>.<lanes>`, `tl.atomic.<op>.<dtype>`,
 and the GEMM kernels (`tl.gemm`, `tl.dots`, `tl.interleave`, `tl.transpose`, `tl.row_sums`, `tl.tiles`, ...).
 A name says everything about its function, so equal names are equal functions.
@@ -19,6 +19,7 @@ from . import ahead, conversions, gemm_dots, gemm_kernels, gemm_packing, gemm_st
 from .conversions import llvm_scalar
 from .features import CpuFeatures
 from .flatten import storage_dtype
+from .instructions.multiply_accumulate import VDPBF16PS
 from .llvm_text import Function, Value, bits_of, mangle, vector
 
 
@@ -141,6 +142,16 @@ def _lookup(name: str, dtype: str, entries: str, lanes: str, width: str) -> Func
     return lookup.write(name, dtype, int(entries), int(lanes), int(width))
 
 
+def _dot2(name: str, dtype: str, lanes: str) -> Function:
+    """c and the products of pairs of bfloat16, for machines that have vdpbf16ps."""
+    count, width = int(lanes), max(4, int(lanes))  # the least that a register holds
+    words, numbers = vector("i32", count), vector("float", count)
+    f = Function(name, numbers, [("a", words), ("b", words), ("c", numbers)])
+    a, b, c = (lookup.resized(f, x, range(count), width) for x in f.args)
+    f.ret(lookup.resized(f, VDPBF16PS.write(f, c, a, b), range(count), count))
+    return f
+
+
 def _unpack(name: str, dtype: str, lanes: str) -> Function:
     """Bytes -> one element per byte, low bits first."""
     count, bits = int(lanes), dtype_facts(dtype).bits
@@ -256,6 +267,7 @@ _WRITERS: dict[str, Callable[..., Function]] = {
     "repeat": _repeat,
     "scatter": _scatter,
     "lookup": _lookup,
+    "dot2": _dot2,
     "unpack": _unpack,
     "pack": _pack,
     "popcount": _bit_count,

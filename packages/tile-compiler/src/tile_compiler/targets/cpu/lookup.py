@@ -49,8 +49,8 @@ def write(name: str, dtype: str, entries: int, lanes: int, width: int) -> Functi
     registers = [_register(f, table, scalar, wide, first, entries, width) for first in range(0, entries, width)]
     found = None
     for first in range(0, lanes, width):
-        some = _resized(f, at, range(first, min(first + width, lanes)), width)
-        part = _resized(f, _chosen(f, registers, some), range(min(width, lanes - first)), min(width, lanes - first))
+        some = resized(f, at, range(first, min(first + width, lanes)), width)
+        part = resized(f, _chosen(f, registers, some), range(min(width, lanes - first)), min(width, lanes - first))
         found = part if found is None else _joined(f, found, part)
     assert found is not None
     f.ret(_narrow(found, scalar))
@@ -70,9 +70,9 @@ def write_halves(name: str, dtype: str, entries: int, lanes: int) -> Function:
     found = None
     for first in range(0, lanes, HALVES):
         count = min(HALVES, lanes - first)
-        some = _resized(f, at, range(first, first + count), HALVES)
+        some = resized(f, at, range(first, first + count), HALVES)
         part = f.call("llvm.x86.avx512.permvar.hi.512", register.type, register, some)
-        part = _resized(f, part, range(count), count)
+        part = resized(f, part, range(count), count)
         found = part if found is None else _joined(f, found, part)
     assert found is not None
     f.ret(_narrow(found, scalar))
@@ -84,10 +84,10 @@ def _register(f: Function, table: Value, scalar: str, wide: str, first: int, ent
     count, size = min(width, entries - first), bits_of(scalar) // 8
     loaded = f.load(vector(scalar, count), f.at(table, first * size), size)
     value = loaded if scalar == wide else loaded.bits().convert("zext", wide)
-    return _resized(f, value, range(count), width)
+    return resized(f, value, range(count), width)
 
 
-def _resized(f: Function, x: Value, lanes: range, width: int) -> Value:
+def resized(f: Function, x: Value, lanes: range, width: int) -> Value:
     """These lanes of `x` in a vector of `width`, or a scalar for 1; what follows them is any value."""
     count = split(x.type)[1]
     if width == 1:
@@ -124,7 +124,7 @@ def _permuted(f: Function, register: Value, at: Value) -> Value:
 
 def _joined(f: Function, a: Value, b: Value) -> Value:
     lanes = split(a.type)[1] + split(b.type)[1]
-    b = _resized(f, b, range(split(b.type)[1]), split(a.type)[1])
+    b = resized(f, b, range(split(b.type)[1]), split(a.type)[1])
     return f.shuffle(a, b, range(lanes))
 
 
