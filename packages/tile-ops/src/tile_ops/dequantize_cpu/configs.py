@@ -14,6 +14,10 @@ from tile_ops.operator import Plan
 FAMILY = "dequantize_cpu"
 SOURCE = "measured: dequantize_cpu/configs.py"
 
+#: Tokens that go as in `dequantize_vectors` where tile registers multiply the others. 4096 x 4096, a core of a Xeon with AMX,
+#: 28 November 2026, ms so and by tile registers: 6 tokens of bfloat16 in uint4 2.2, 2.3, int4 in groups of 32 2.2, 2.6, of
+#: float16 in uint4 2.0, 2.4, int2 2.05, 2.08; 8 tokens of float16 2.6, 2.8, 2.8, 2.4; in groups of 32 (mxfp4) 2.9, 5.2.
+MOST_VECTORS_WITH_AMX = 6
 #: Tokens of a tile of the product of float32, and codes of a row in a step. 256 tokens by 64 and 128, of the speed of torch's
 #: product with halves: EPYC 6.4, 6.9, Intel Xeon 0.78, 0.87.
 COLUMNS = (8, 16, 32, 64, 128)
@@ -27,8 +31,9 @@ STEP_CODES = 512
 #: tokens in uint4 3.1, 4.5, 8 tokens 5.1, 4.3, uint1 5.7, 2.4, fp4 4.5, 3.3, int4 4.0, 4.3; 16 tokens 5.9, 5.0; 6.4, 5.7; 5.5,
 #: 5.0; 5.0, 5.0; 32 tokens in uint4 6.0, 6.0, 256 6.4, 6.9.
 PAIRS, PAIR_CODES, PAIR_ROWS = (8, 16, 32, 48, 64), 1024, (64, 128, 256)
-#: Tokens up to which pairs are taken for groups of 32 with AMX, and without it, where float16 is two products instead of one.
-MOST_PAIRS_OF_32, MOST_PAIRS_OF_FLOAT16 = 64, 16
+#: Tokens of which pairs are taken for groups of 32 with AMX, and up to which without it, where float16 is two products instead of
+#: one.
+LEAST_PAIRS_OF_32, MOST_PAIRS_OF_32, MOST_PAIRS_OF_FLOAT16 = 9, 64, 16
 #: Words of a group, which are the lanes of a vector that decodes, at least.
 LEAST_WORDS = 4
 #: Where pairs of bfloat16 are multiplied, weights of x in bfloat16 are rounded to it, as the dense kernel has them: tokens of a
@@ -58,11 +63,13 @@ ROUNDED_VECTOR = (64, 1024)
 
 def plan(problem: DequantProblem, target: Target) -> Plan:
     """For fewer tokens than are worth decoding W into memory; x is float16 or bfloat16."""
-    if (few := vectors.plan(problem, target)) is not None:
+    pairs, rounded = _by_pairs(problem, target), _by_rounded(problem, target)
+    most = MOST_VECTORS_WITH_AMX if target.has("amx") and (pairs or rounded) else None
+    if (few := vectors.plan(problem, target, most)) is not None:
         return few
-    if _by_pairs(problem, target):
+    if pairs:
         return _plan_pairs(problem)
-    if _by_rounded(problem, target):
+    if rounded:
         return _plan_rounded(problem, target)
     steps = _steps(problem, target, STEP_CODES)
     why = "weights decoded to float32, tile by tile"
@@ -84,7 +91,7 @@ def _by_pairs(problem: DequantProblem, target: Target) -> bool:
     if not held_exactly(kind):
         return False
     if target.has("amx"):
-        return not narrow or problem.m <= MOST_PAIRS_OF_32
+        return not narrow or LEAST_PAIRS_OF_32 <= problem.m <= MOST_PAIRS_OF_32
     return not narrow and problem.m <= MOST_PAIRS_OF_FLOAT16
 
 

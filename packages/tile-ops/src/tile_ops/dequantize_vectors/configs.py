@@ -23,21 +23,19 @@ ROWS = 128
 PAIRS = {"bfloat16": (1, 2, 3, 4, 5, 6, 7, 8), "float16": (1, 2, 3, 4, 5, 6, 8, 10, 12)}
 #: Tokens of a kernel that multiplies float32, by lanes of a vector.
 FLOATS = {16: (1, 2, 3, 4, 6, 8), 8: (1, 2, 3, 4)}
-#: Tokens of bfloat16 that go so with AMX: the same machine (below), 6 tokens in uint4 2.6, 8 by weights rounded to memory 3.1.
-MOST_WITH_AMX = 6
 #: Tokens of float32 from which on numbers of a table are scaled, less their zero points, for all words of a vector, instead of
 #: sums of products: in uint4 1, 2, 3, 4, 8 tokens EPYC 0.91, 1.13 (sums 0.67, 1.01), 3 and more 1.6 (1.8), 3.1 (3.5), Xeon with
 #: AMX 1.7, 1.9, 2.0, 2.2 (0.9, 1.8, 2.7, 2.6), 6 tokens 2.6 (3.8). Without zero points nothing is gained.
 SCALED = 3
 
 
-def plan(problem: DequantProblem, target: Target) -> Plan | None:
-    """None for tokens that are too many. Numbers: those of the vectors of x, and of sums of x, if there are zero points."""
+def plan(problem: DequantProblem, target: Target, most: int | None = None) -> Plan | None:
+    """None for tokens that are too many, or more than `most`. Numbers: those of the vectors of x, and of sums of x, if there
+    are zero points."""
     kind, pairs = FORMATS[problem.format], _by_pairs(problem, target)
     lanes = 16 if target.arch.startswith("x86-64-v4") else 8
     served = PAIRS[problem.dtype] if pairs else FLOATS[lanes]
-    most = MOST_WITH_AMX if target.has("amx") and problem.dtype == "bfloat16" else served[-1]
-    if problem.m > most:
+    if problem.m > (served[-1] if most is None else most):
         return None
     tokens = next(tokens for tokens in served if tokens >= problem.m)
     parts = 2 if pairs and problem.dtype == "float16" else 1
@@ -46,9 +44,8 @@ def plan(problem: DequantProblem, target: Target) -> Plan | None:
     x: dict[str, Scalar] = {"dtype": problem.dtype, "bits": kind.bits, "sums": problem.zeros}
     tile: dict[str, Scalar] = {"block_N": ROWS, "block_W": _codes(tokens * parts, pairs) * kind.bits // 32}
     tile |= {"looked_up": lanes == 16 or kind.table is not None, "out_dtype": problem.out_dtype}
-    alike = (
-        lanes == 16 and problem.group > 0 and problem.group * kind.bits % (32 * lanes) == 0
-    )  # scales of a vector's words
+    words = problem.group * kind.bits // 32  # of a group
+    alike = lanes == 16 and words > 0 and words % lanes == 0  # those of a vector have one scale
     tile["scaled"] = alike and not pairs and problem.zeros and tokens >= SCALED
     how = "two at a time, and multiplied as pairs of bfloat16" if pairs else "and multiplied"
     numbers = {"vectors": vectors, "places": places, "tokens": tokens, "parts": parts, "lanes": lanes}
@@ -84,10 +81,11 @@ def _codes(rows: int, pairs: bool) -> int:
 def shipped(target: Target) -> Iterator[KernelSpec]:
     """Those of the weights that `dequantize` ships."""
     from tile_ops.dequantize.configs import shipped_problems
+    from tile_ops.dequantize_cpu.configs import plan as planned
 
     if target.kind != "cpu":
         return
     for name, group, dtype in shipped_problems():
         for m in range(1, max(PAIRS[dtype]) + 1):
-            found = plan(DequantProblem(m, 512, 8192, name, group, dtype, dtype, name == "uint4", False), target)
-            yield from () if found is None else (spec for _, spec in found.kernels)
+            problem = DequantProblem(m, 512, 8192, name, group, dtype, dtype, name == "uint4", False)
+            yield from (spec for _, spec in planned(problem, target).kernels if spec.family == FAMILY)

@@ -194,7 +194,7 @@ def _on_cpu(problem: GemmProblem, target: Target) -> Plan:
 def _few_in_place(problem: GemmProblem, target: Target) -> in_place.Tile | None:
     plain = not (problem.transpose_a or problem.scales or problem.gradient)
     known = problem.dtype in ("float16", "bfloat16", "float32", "int8")
-    if target.kind != "cpu" or not (plain and known and problem.transpose_b):
+    if target.kind != "cpu" or not (plain and known and problem.transpose_b) or few_rows.of_large(problem, target):
         return None
     return in_place.few(target, problem.dtype, problem.m, problem.n, problem.k, problem.batch)
 

@@ -26,6 +26,15 @@ DOT_ROWS, DOT_STEP = 4, 64
 #: With AVX-512 so many read more of B's rows at once (of few columns, others are for `gemm_in_place`): elements of a step, and
 #: rows of a transposed B. 8 x 1024 x 16 as whole calls on an EPYC 3.1 us, by register tiles 4.1 (torch 4.6).
 LONG_STEP, LONG_ROWS = 128, 16
+#: Bytes of a transposed B that a CPU's caches do not hold, how many of each row are fetched ahead then, and the most rows of A
+#: for which such a B is read so where `gemm_in_place` multiplies those of others. EPYC with AVX-512, 28 November 2026, ms by
+#: `gemm_in_place`, so without and with fetching: 1 row by 4096 x 14336 of float16 8.5, 5.7, 5.4 (torch 5.2), bfloat16 7.6, 5.9,
+#: 5.3, float32 10.1, 9.0 (none other); by 4096 x 4096 1.5, 1.34, 1.18 (torch 1.46); 1.5, 1.34, 1.24; 2.5, 2.3; 2 rows by 4096 x
+#: 14336 8.6, 7.0, 6.2; 8.5, 7.2, 6.1; 16.5, 12.5, 11.4; 4 rows 11.0, 8.6, 7.6; 8.0, 9.0, 8.5. Of a B in the caches, fetching
+#: costs up to a seventh, and a Xeon with AMX loses by it (1 row by 4096 x 4096 of float16 1.42, 1.64, float32 2.92, 3.10).
+LARGE_BYTES = 1 << 25
+AHEAD = {"float16": 2048, "bfloat16": 2048, "float32": 1024}
+MOST_ROWS_OF_LARGE = {"float16": 4, "bfloat16": 2, "float32": 2}
 #: Blocks of columns and parts of k that a CPU's product of few rows has at least, for its cores.
 CPU_BLOCKS = 16
 #: Bytes of B that a part along k of a CPU's product has at least: fewer, and starting costs more than it brings.
@@ -40,6 +49,18 @@ def suits(problem: GemmProblem, target: Target) -> bool:
         return False
     plain = problem.batch == 1 and not (problem.transpose_a or problem.scales or problem.gradient)
     return plain and (problem.transpose_b or target.kind == "cpu")
+
+
+def of_large(problem: GemmProblem, target: Target) -> bool:
+    """Whether so much of a transposed B comes from memory that it is read here, and fetched ahead."""
+    few = problem.m <= MOST_ROWS_OF_LARGE.get(problem.dtype, 0)
+    return few and suits(problem, target) and _is_fetched(problem, target)
+
+
+def _is_fetched(problem: GemmProblem, target: Target) -> bool:
+    """Whether B is fetched ahead: with AVX-512 but without AMX (AVX2 was not measured)."""
+    large = problem.transpose_b and problem.n * problem.k * ITEMSIZE[problem.dtype] >= LARGE_BYTES
+    return large and target.arch.startswith("x86-64-v4") and not target.has("amx")
 
 
 def dot_tiles(problem: GemmProblem, target: Target) -> Tiles | None:
@@ -105,7 +126,8 @@ def _by_rows(problem: GemmProblem, target: Target) -> KernelSpec:
     vector = 16 // ITEMSIZE[problem.dtype]
     gpu = {"block_n": 2, "block_k": 256 * vector, "lanes": 256, "vector": vector, "threads": 128}
     lanes = 8 if target.arch == "x86-64-v3" else 16  # of a register
-    cpu = {"block_n": 8, "block_k": 4 * lanes, "lanes": lanes}
+    ahead = AHEAD[problem.dtype] // ITEMSIZE[problem.dtype] if _is_fetched(problem, target) else 0
+    cpu = {"block_n": 8, "block_k": 4 * lanes, "lanes": lanes, "ahead": ahead}
     if lanes == 16 and problem.dtype == "float32" and problem.m > DOT_ROWS:
         cpu |= {"block_n": LONG_ROWS, "block_k": LONG_STEP if problem.k >= LONG_STEP else 4 * lanes}
     return KernelSpec.of(

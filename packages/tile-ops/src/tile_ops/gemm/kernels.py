@@ -494,8 +494,9 @@ def _dot(load, x, row, places):
     return total
 
 
-def gemv_rows(dtype, out_dtype, bias, rows, block_n, block_k, lanes):
-    """`gemv` for CPUs: `block_n` rows of the weight are read at once, straight from memory, `block_k` elements a step.
+def gemv_rows(dtype, out_dtype, bias, rows, block_n, block_k, lanes, ahead):
+    """`gemv` for CPUs: `block_n` rows of the weight are read at once, straight from memory, `block_k` elements a step, while
+    those `ahead` (0: none) are fetched.
 
     Each element of the weight is loaded once for all rows of A. Of a row's sum each of `lanes` keeps a part.
     """
@@ -518,6 +519,9 @@ def gemv_rows(dtype, out_dtype, bias, rows, block_n, block_k, lanes):
             whole = k // block_k
             for step in T.serial(whole):
                 T.copy(A[0, 0, step * block_k], x)
+                if ahead:
+                    next_k = step * block_k + ahead
+                    T.prefetch(B[0, bn * block_n : (bn + 1) * block_n, next_k : next_k + block_k])
                 for i, j in T.Parallel(block_n, lanes):
                     for r in T.serial(rows):
                         sums[r, i, j] += _dot(
