@@ -71,8 +71,8 @@ def dequant_matmul(
     Products on matrix instructions, and those of more than eight tokens of bfloat16 on a CPU that multiplies pairs of it (six
     with AMX), round W to x's type; up to eight tokens of bfloat16 on such a CPU without AMX round what a code of a table stands
     for, before the scale; others round nothing (`explain` tells which run). For 1024 tokens and more W is decoded before, by
-    rows that take at most 128 MB, on a GPU twice that, on a CPU 8 MB. Few tokens on a CPU, and more of float16 where pairs are
-    multiplied, have the zero point, and what holds a code, taken off the sums: there an infinite x gives NaN, and a row of W
+    rows that take at most 128 MB, on a GPU twice that, on a CPU 8 MB. Few tokens on a CPU have zero points taken off the sums,
+    and more of float16 where pairs are multiplied what holds a code as well: there an infinite x gives NaN, and a row of W
     whose codes all equal the zero point gives numbers near 0. Sums are in float32, the result is rounded once. Results repeat
     bit for bit; a token's result may depend on how many there are, as the kernel does. Empty tensors give an empty result, or
     the bias where k is 0. x and bias have gradients (weights that are frozen below adapters); that of x decodes all of W.

@@ -44,8 +44,7 @@ def vectors_of_x(dtype, bits, tokens, sums, pairs, lanes):
                             if sums:
                                 total[j] = T.dot2(pair, T.uint32(ONES), total[j])
                             if len(parts) > 1:
-                                low = T.cast(low, "float32") - T.cast(low_part, "float32")
-                                high = T.cast(high, "float32") - T.cast(high_part, "float32")
+                                low, high = _rest(low, low_part), _rest(high, high_part)
                     else:
                         value = T.if_then_else((t < m) & (k < length * per), T.cast(X[t, k], "float32"), T.float32(0))
                         P[v, p, t, 0, j] = value
@@ -204,6 +203,12 @@ def beside_rows(given, group, row, lying, turned):
 def parts_of(dtype):
     """Numbers of bfloat16 whose sum is one of this type."""
     return 2 if dtype == "float16" else 1
+
+
+def _rest(value, part):
+    """What is left of a number without a part of it: nothing of an infinite one."""
+    rest = T.cast(value, "float32") - T.cast(part, "float32")
+    return T.if_then_else(rest == rest, rest, T.float32(0))
 
 
 def _bits(value):

@@ -15,6 +15,8 @@ import tvm_ffi
 from tvm import ir
 from tvm.ir import prim
 
+from tilelang.ir.dtypes import dtype_of as dtype_facts
+
 from .expressions import dtype_of, scalar_of
 
 
@@ -61,6 +63,9 @@ def _widened_load(node: Any) -> Any:
 def _masked(index: Any) -> tuple[Any, int] | None:
     """(value, mask) of an index that is the low bits of a value."""
     while isinstance(index, prim.Cast):
+        kind = dtype_facts(scalar_of(dtype_of(index))[0])
+        if kind.is_float or kind.bits < 8:  # which would not hold it
+            return None
         index = index.value
     mask = _number(index.b) if isinstance(index, prim.BitwiseAnd) else None
     return None if mask is None or mask & (mask + 1) else (index.a, mask)
