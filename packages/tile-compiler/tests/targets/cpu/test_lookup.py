@@ -15,6 +15,7 @@ import tilelang
 import tilelang.language as T
 from tile_compiler.targets.cpu.codegen import build_object
 from tile_compiler.targets.cpu.features import V3, V4
+from tile_compiler.targets.cpu.lookup_pairs import pair_of_lookups
 from tile_compiler.targets.cpu.lowered import LoweredLaunch
 from tilelang.target import parse
 
@@ -251,3 +252,19 @@ def test_both_halves_of_a_word_are_looked_up_at_once(entries, mask, shift, other
     asm = tile_compiler.lower(kernel, parse("cpu -arch=x86-64-v4")).asm()
     assert ("vpermw" in asm) == once
     assert "vpermw" not in tile_compiler.lower(kernel, parse("cpu -arch=x86-64-v3")).asm()
+
+
+@pytest.mark.parametrize(
+    ("through", "words", "once"),
+    [("int32", 1, True), ("uint8", 1, True), ("int4", 1, False), ("float32", 1, False), ("int32", 2, False)],
+)
+def test_indices_of_one_word_that_conversions_keep_are_a_pair(through, words, once):
+    """15 as int4 is -1; halves of two words are no pair."""
+    table, given = tir.decl_buffer((16,), "uint16", "table"), [tir.Var(f"word_{i}", "uint32") for i in range(words)]
+
+    def entry(word: Any, by: int) -> Any:
+        code = prim.RShift(word, tir.const(by, "uint32")) & tir.const(15, "uint32")
+        return prim.Cast("uint32", LOAD(table, [prim.Cast("int32", prim.Cast(through, code))]))
+
+    node = entry(given[0], 4) | prim.LShift(entry(given[-1], 20), tir.const(16, "uint32"))
+    assert (pair_of_lookups(node) is not None) == once
