@@ -187,6 +187,32 @@ def test_lanes_that_hold_one_result_exchange_it_once(rng: Any, check: Any) -> No
     assert ctx.shared_bytes == {0: 4 * 2 * 4}
 
 
+@pytest.mark.parametrize("clear", [True, False])
+@pytest.mark.parametrize(("rows", "cols", "threads"), [(16, 128, 128), (8, 32, 64), (64, 32, 128)])
+def test_results_that_other_threads_need_are_handed_on(
+    rng: Any, proved: Any, rows: int, cols: int, threads: int, clear: bool
+) -> None:
+    """All threads need all sums: the sums cross shared memory, and the tile does not."""
+    everywhere = Fragment((rows,), lambda i, rep: (rep, i), replicate=threads)
+
+    @T.prim_func
+    def sums(A: T.Tensor((rows, cols), "float32"), S: T.Tensor((rows,), "float32")):
+        with T.Kernel(1, threads=threads):
+            a = T.alloc_fragment((rows, cols), "float32")
+            s = T.alloc_fragment((rows,), "float32")
+            T.annotate_layout({s: everywhere})
+            T.copy(A, a)
+            T.fill(s, 2)
+            T.reduce_sum(a, s, dim=1, clear=clear)
+            T.copy(s, S)
+
+    args = [rng.standard_normal((rows, cols)).astype("float32"), np.zeros(rows, "float32")]
+    trace, ctx = proved(sums, args)
+    assert any("s goes through shared memory to the threads that need it" in text for _, text in ctx.report.notes)
+    assert ctx.shared_bytes[0] < rows * cols * 4 / 4
+    assert simt.calls(trace.steps[-1].after, "tl::shfl_xor")
+
+
 @pytest.mark.parametrize("dim", [0, 1])
 def test_a_pipelined_tile_is_reduced_along_the_dimension_that_is_said(rng: Any, check: Any, dim: int) -> None:
     """The pipeline gives the tile a dimension in front, of its versions."""

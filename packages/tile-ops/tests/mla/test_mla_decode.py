@@ -48,10 +48,10 @@ def agrees(ran, close, arguments):
     close(lse[~empty], expected_lse[~empty], 1e-5)
 
 
-@pytest.fixture(params=["cpu", "cuda -arch=sm_80", "hip -mcpu=gfx942"])
+@pytest.fixture(params=["cpu", "cuda -arch=sm_80", "cuda -arch=sm_90a", "hip -mcpu=gfx942"])
 def anywhere(request, run_as):
-    """`way` with sm_80 in the place of sm_90a, whose checks of synchronization take minutes for these tiles."""
-    run_as(request.param, any_gpu=True)
+    """`way` and sm_80, whose tiles are others."""
+    run_as(request.param)
 
 
 @pytest.fixture
@@ -84,13 +84,14 @@ def test_what_is_no_number_reaches_its_sequence(many_threads, ran, columns, role
     assert torch.equal(lse.isnan(), expected)
 
 
-def test_a_warp_has_the_same_rows_of_scores_and_output(run_as):
-    """Else each thread keeps the sums of all 32 rows, in arrays whose indices it computes, which lie in memory."""
-    run_as("cuda -arch=sm_80")
-    explained = tile_ops.explain(tile_ops.mla_decode, *operands((0, 37, 48, 1), heads=40, page=32), scale=SCALE)
+@pytest.mark.parametrize(("arch", "page", "rows", "held"), [("sm_80", 32, 32, 4), ("sm_90a", 64, 64, 2)])
+def test_a_warp_has_the_same_rows_of_scores_and_output(run_as, arch, page, rows, held):
+    """Else each thread keeps the sums of all rows, in arrays whose indices it computes, which lie in memory."""
+    run_as(f"cuda -arch={arch}")
+    explained = tile_ops.explain(tile_ops.mla_decode, *operands((0, 37, 48, 1), heads=40, page=page), scale=SCALE)
     spec = explained.kernels[0].spec
-    assert dict(spec.arguments)["block_h"] == 32
-    assert "float largest[4];" in resolve(spec, explained.target).kernel.get_kernel_source()
+    assert dict(spec.arguments)["block_h"] == rows
+    assert f"float largest[{held}];" in resolve(spec, explained.target).kernel.get_kernel_source()
 
 
 @pytest.mark.parametrize("anywhere", ["cpu", "hip -mcpu=gfx942"], indirect=True)
@@ -112,7 +113,7 @@ def test_bfloat16_and_long_pages(ran, close):
 
 @pytest.mark.parametrize(
     "anywhere",
-    ["cpu", pytest.param("cuda -arch=sm_80", marks=pytest.mark.full), "hip -mcpu=gfx942"],
+    ["cpu", pytest.param("cuda -arch=sm_90a", marks=pytest.mark.full), "hip -mcpu=gfx942"],
     indirect=True,
 )
 def test_float32(anywhere, ran, close):

@@ -33,8 +33,10 @@ class Config:
 
 #: Where the widths fit `decode_pairs`: a tile of keys for each of two warpgroups (measured, docs/performance/cuda.md).
 PAIRS = Config(64, 64, 2, pairs=True)
-#: wgmma takes 64 rows. Fewer heads are padded: reading the cache takes longer than their products.
+#: wgmma takes 64 rows. Fewer heads are padded: reading the cache takes longer than their products. Two warpgroups, where each
+#: has whole panels of 64 columns of the output.
 WGMMA = Config(64, 64, 2)
+NARROW = Config(64, 64, 2, threads=128)
 #: Without it, from the largest tiles to the smallest: a device takes the first that fits and has no more rows than there
 #: are heads. Each key that is read serves `block_h` heads, so that heads come first. Of 32 heads each warp scores 8 keys, so
 #: that it has the rows of the scores that it has of the output: with more warps than keys for them they would split the
@@ -106,7 +108,7 @@ def _config(problem: DecodeProblem, target: Target) -> Config:
     elif target.arch == "sm_90a" and _fits_pairs(problem) and PAIRS.bytes(row) <= limit:
         return PAIRS
     elif target.arch == "sm_90a" and WGMMA.bytes(row) <= limit:
-        found = WGMMA
+        found = WGMMA if problem.dim % 128 == 0 else NARROW
     else:
         rows = max(16, problem.heads)
         fits = (c for c in CONFIGS if c.block_h <= rows and c.bytes(row) <= limit)

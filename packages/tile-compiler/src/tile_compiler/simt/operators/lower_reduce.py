@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tvm import tirx as tir
 
-from tile_compiler.simt.distribution import Distribution
+from tile_compiler.simt.distribution import Distribution, pushed_forward
 from tile_compiler.simt.lowering import Lowering
 from tile_compiler.simt.operators.nests import call, int32, load, local, serial, store, under, unrolled
 from tile_compiler.simt.operators.reduce import result_of
@@ -99,7 +99,9 @@ def lower_reduce(op: Reduce, low: Lowering) -> Any:
                 dst[r] = part[r]                                       or step(dst[r], part[r]) to keep dst's content
 
     Where a result is summed in several chains that the first elements begin, the identity comes last.
-    Threads in other warps exchange through shared memory. Irregular distributions go through shared memory at once.
+    Threads in other warps exchange through shared memory. Where other threads need the results than those that hold their
+    elements (two tiles with rows of their own share them), the results go through shared memory. What is held irregularly
+    goes there at once, whole.
     """
     src, dst = low.distribution(op.src.source), low.distribution(op.dst.source)
     dim = op.dim % len(src.shape)
@@ -109,9 +111,16 @@ def lower_reduce(op: Reduce, low: Lowering) -> Any:
     else:
         combine = combine_of(op.kind, accumulator_type(element_type(op.src), result), result, op.nan_propagate)
     pattern = butterfly(src, dst, dim)
-    if pattern is None:
-        return _through_shared(op, low, src, dst, dim, combine)
-    return _exchanged(op, low, pattern, dst.steps, combine)
+    if pattern is not None:
+        part, body = _exchanged(op, low, pattern, dst.steps, combine)
+        return tile_ir.sequence(
+            [*body, unrolled("r", dst.steps, lambda r: _finish(op, low, combine, r, load(part, r)))]
+        )
+    near = pushed_forward(src, result_of(src.shape, dim), dst.shape)
+    pattern = butterfly(src, near, dim)
+    if pattern is not None:
+        return _handed_on(op, low, pattern, near, dst, combine)
+    return _through_shared(op, low, src, dst, dim, combine)
 
 
 def _finish(op: Reduce, low: Lowering, combine: Combine, register: Any, partial: Any) -> Any:
@@ -148,7 +157,8 @@ def _joined(part: Any, count: int, chains: int, combine: Combine) -> list[Any]:
     return body
 
 
-def _exchanged(op: Reduce, low: Lowering, pattern: Butterfly, count: int, combine: Combine) -> Any:
+def _exchanged(op: Reduce, low: Lowering, pattern: Butterfly, count: int, combine: Combine) -> tuple[Any, list[Any]]:
+    """(The results of each thread, `count` of them, what computes them)."""
     register, chains = _chains(pattern.register, count, low)
     part = local(count * chains, combine.dtype, f"{op.dst.source.name}_part")
     low.temporaries.append(tir.AllocBuffer(part))
@@ -191,8 +201,7 @@ def _exchanged(op: Reduce, low: Lowering, pattern: Butterfly, count: int, combin
     if across:
         inside = [m for m in pattern.masks if m < low.ctx.arch.warp]
         body += _between_warps(low, part, count, _low_bits(inside), across, combine, str(op.dst.source.name))
-    body.append(unrolled("r", count, lambda r: _finish(op, low, combine, r, load(part, r))))
-    return tile_ir.sequence([s for b in body for s in tile_ir.statements(b)])
+    return part, [s for b in body for s in tile_ir.statements(b)]
 
 
 def _one(register: Ints, s: int, part: Any, source: Any, combine: Combine) -> Any:
@@ -254,6 +263,35 @@ def _lead(thread: Any, masks: list[int]) -> Any:
     return lead
 
 
+def _handed_on(
+    op: Reduce, low: Lowering, pattern: Butterfly, near: Distribution, dst: Distribution, combine: Combine
+) -> Any:
+    """Results of the threads that hold their elements, distributed as `near`; through shared memory to those of `dst`."""
+    low.ctx.report.note(
+        low.span, f"reduce: {op.dst.source.name} goes through shared memory to the threads that need it"
+    )
+    part, body = _exchanged(op, low, pattern, near.steps, combine)
+    scratch = low.shared(list(dst.shape), combine.dtype, f"{op.dst.source.name}_results")
+
+    def put(r: Any) -> Any:
+        return _put(near, low, scratch, r, load(part, r))
+
+    def take(r: Any) -> Any:
+        index, conditions = dst.place(low.tx, r)
+        return under(conditions, _finish(op, low, combine, r, load(scratch, *index)))
+
+    return tile_ir.sequence([*body, unrolled("r", near.steps, put), unrolled("r", dst.steps, take)])
+
+
+def _put(held: Distribution, low: Lowering, scratch: Any, step: Any, value: Any) -> Any:
+    """Write a thread's element to its place in shared memory; of those that hold a copy, one does."""
+    index, conditions = held.place(low.tx, step)
+    if held.replicas > 1:
+        owner = to_tir(held.fragment.thread_expr, {**dict(zip("ijkl", index)), "rep": int32(0)})
+        conditions = [*conditions, low.tx == owner]
+    return under(conditions, store(scratch, value, *index, span=low.span))
+
+
 def _through_shared(op: Reduce, low: Lowering, src: Distribution, dst: Distribution, dim: int, combine: Combine) -> Any:
     """Write the tile to shared memory; each thread sums the rows of its results."""
     low.ctx.report.note(low.span, f"reduce: {op.src.source.name} goes through shared memory, row by row")
@@ -263,11 +301,7 @@ def _through_shared(op: Reduce, low: Lowering, src: Distribution, dst: Distribut
     low.temporaries.append(tir.AllocBuffer(total))
 
     def put(s: Any) -> Any:
-        index, conditions = src.place(low.tx, s)
-        if src.replicas > 1:
-            owner = to_tir(src.fragment.thread_expr, {**dict(zip("ijkl", index)), "rep": int32(0)})
-            conditions = [*conditions, low.tx == owner]
-        return under(conditions, store(scratch, load(source, s), *index, span=low.span))
+        return _put(src, low, scratch, s, load(source, s))
 
     def take(r: Any) -> Any:
         index, conditions = dst.place(low.tx, r)
