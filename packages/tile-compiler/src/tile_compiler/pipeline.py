@@ -17,6 +17,7 @@ from tile_compiler.passes.plan_pipeline import plan_pipeline
 from tile_compiler.passes.plan_scratch import plan_scratch
 from tile_compiler.passes.relax_atomics import relax_atomics
 from tile_compiler.passes.serialize_threads import serialize_threads
+from tile_compiler.passes.unroll_loops import unroll_loops
 
 Pass = Callable[[tir.PrimFunc, CompileContext], tir.PrimFunc]
 
@@ -25,6 +26,7 @@ CPU: tuple[tuple[str, Pass], ...] = (
     ("exchange_by_memory", exchange_by_memory),  # from here on no thread asks another one for a value
     ("plan_pipeline", plan_pipeline),  # from here on no pipelined loops
     ("drop_hints", drop_hints),
+    ("unroll_loops", unroll_loops),  # from here on no unrolled loops
     ("serialize_threads", serialize_threads),  # from here on no threads: a block is one thread
     ("bounds", bounds),  # from here on element accesses are in bounds or guarded
     ("lower_tile_ops", lower_tile_ops),  # from here on no regions; what the operators make is guarded too

@@ -45,6 +45,10 @@ def _thread(node: Any) -> str | None:
     return "a thread axis" if is_axis else None
 
 
+def _unrolled(node: Any) -> str | None:
+    return "an unrolled loop" if node.kind == tir.ForKind.UNROLLED else None
+
+
 def _region(node: Any) -> str | None:
     return f"a region of {node.source.name}"
 
@@ -70,6 +74,7 @@ GONE: dict[str, tuple[Rule, ...]] = {
     "lower_shuffles": (_calls("tl.shuffle"),),
     "plan_pipeline": (_annotated_loop(tile_ir.PIPELINED, "a pipelined loop"),),
     "drop_hints": (_calls("tl.hint", "tl.annotate_layout"),),
+    "unroll_loops": (Rule(tir.For, _unrolled),),
     "serialize_threads": (Rule(tir.AttrStmt, _thread),),
     "lower_tile_ops": (_TILE_OPERATORS, _REGION),
     "lower_parallel": (_PARALLEL,),

@@ -147,6 +147,27 @@ def test_vectorized_and_unrolled_loops(rng: Any, check: Any) -> None:
     np.testing.assert_array_equal(check(twice, [a, np.zeros(43, "float32")])[1], 2 * a)
 
 
+def test_unrolled_loops_inside_a_parallel_one(rng: Any, check: Any, capfd: Any) -> None:
+    """Registers hold the sums of each row; LLVM has nothing to say about a hint that it ignores."""
+
+    @T.prim_func
+    def sums(A: T.Tensor((3, n), "float32"), S: T.Tensor((3,), "float32")):
+        with T.Kernel(1):
+            parts = T.alloc_fragment((3, 16), "float32")
+            s = T.alloc_fragment((3,), "float32")
+            T.clear(parts)
+            for k in T.serial(T.ceildiv(n, 16)):
+                for j in T.Parallel(16):
+                    for r in T.unroll(3):
+                        parts[r, j] += T.if_then_else(k * 16 + j < n, A[r, k * 16 + j], 0.0)
+            T.reduce_sum(parts, s, dim=1)
+            T.copy(s, S)
+
+    a = rng.standard_normal((3, 43)).astype("float32")
+    np.testing.assert_allclose(check(sums, [a, np.zeros(3, "float32")], rtol=1e-5)[1], a.sum(1), rtol=1e-4)
+    assert "nroll" not in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(
     "dtype", ["float16", "bfloat16", "float64", "int8", "uint8", "int32", "int64", "float8_e4m3fn"]
 )

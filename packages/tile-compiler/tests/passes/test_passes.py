@@ -21,6 +21,7 @@ from tile_compiler.passes.plan_pipeline import plan_pipeline
 from tile_compiler.passes.plan_scratch import plan_scratch
 from tile_compiler.passes.relax_atomics import relax_atomics
 from tile_compiler.passes.serialize_threads import serialize_threads
+from tile_compiler.passes.unroll_loops import MOST, unroll_loops
 
 n, m = T.dynamic("n"), T.dynamic("m")
 
@@ -76,6 +77,32 @@ def test_drop_hints(before_after: Any) -> None:
 
     ctx = before_after(hints, drop_hints)
     assert "hint has no effect" in json.dumps(ctx.report.to_json())
+
+
+def test_unroll_loops(before_after: Any) -> None:
+    """Each step has its own loop variables; of more steps than are written out, of unknown ones, and of those that a break
+    leaves the loop stays."""
+
+    @T.prim_func
+    def loops(A: T.Tensor((4, 8), "float32"), N: T.Tensor((1,), "int32"), B: T.Tensor((4, 8), "float32")):
+        with T.Kernel(1) as bx:
+            for r in T.unroll(1, 3):
+                for j in T.serial(8):
+                    twice = A[r, j] * 2
+                    B[r, j] = twice + r
+            for r in T.unroll(2):
+                for j in T.unroll(2):
+                    B[r * 3, j] = 1
+            for r in T.unroll(MOST + 1):
+                A[0, r % 8] += 1
+            for r in T.unroll(N[0]):
+                A[1, r] += 1
+            for r in T.unroll(4):
+                if A[2, r] > 0:
+                    break
+                A[2, r] = 1
+
+    before_after(loops, unroll_loops)
 
 
 @pytest.mark.parametrize(

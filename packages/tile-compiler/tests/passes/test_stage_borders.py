@@ -29,7 +29,8 @@ def kernel(A: T.Tensor((64, 64), "float32"), B: T.Tensor((64, 64), "float32"), H
             T.copy(A[k * 32, 0], tile)
             for i, j in T.Parallel(32, 64):
                 B[k * 32 + i, j] = tile[i, j] * 2
-        T.atomic_add(H[bx], 1)
+        for _ in T.unroll(2):
+            T.atomic_add(H[bx], 1)
 
 
 def test_the_whole_pipeline_keeps_its_promises():
@@ -41,6 +42,7 @@ def test_the_whole_pipeline_keeps_its_promises():
     [
         ("plan_pipeline", "a pipelined loop"),
         ("drop_hints", "a call of tl.hint"),
+        ("unroll_loops", "an unrolled loop"),
         ("serialize_threads", "a thread axis"),
         ("lower_tile_ops", "tl.copy|a region of"),
         ("lower_parallel", "a T.Parallel loop"),

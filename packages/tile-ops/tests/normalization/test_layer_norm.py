@@ -172,6 +172,14 @@ def test_which_rows_are_read_from_a_cache_depends_on_the_cpu_and_the_type():
 
     assert function("x86-64-v3", "float32", 64) == "layer_norm"
     assert function("x86-64-v3", "float32", 65) == "layer_norm_cached"
+
+    def ahead(arch, dtype, columns):
+        spec = plan(NormProblem(1, columns, dtype, None, "layer_norm"), Target("cpu", arch)).kernels[0][1]
+        return dict(spec.arguments).get("ahead", 0)
+
+    assert [ahead("x86-64-v4", "float32", columns) for columns in (640, 641)] == [0, 1024]
+    assert not ahead("x86-64-v4", "float16", 641)
+    assert not ahead("x86-64-v4+bf16+vnni+amx", "float32", 641)
     for arch, dtype in (("x86-64-v3", "bfloat16"), ("x86-64-v4", "float32")):
         assert function(arch, dtype, 320) == "layer_norm"
         assert function(arch, dtype, 321) == "layer_norm_cached"

@@ -13,7 +13,12 @@ from tile_ops.errors import WrongDtype, WrongShape, WrongStride
 from tile_ops.kernel import Target
 from tile_ops.normalization import reference
 from tile_ops.normalization.problem import DTYPES, NormProblem
-from tile_ops.normalization_backward.api import LAYER_NORM_BACKWARD, RMS_NORM_BACKWARD, SOFTMAX_BACKWARD
+from tile_ops.normalization_backward.api import (
+    LAYER_NORM_BACKWARD,
+    RMS_NORM_BACKWARD,
+    SOFTMAX_BACKWARD,
+    rms_norm_backward,
+)
 from tile_ops.normalization_backward.configs import plan, shipped
 from tile_ops.normalization_backward.problem import NormBackwardProblem
 from tile_ops.normalization_backward.reference import TOLERANCES
@@ -96,6 +101,33 @@ def test_which_way_the_second_pass_over_rows_of_softmax_goes():
     assert [way(n, "float32", "x86-64-v3") for n in (160, 4096)] == ["forwards", "forwards"]
     assert way(160, "float16", "x86-64-v3") == "joined"
     assert way(4096, "float32", "x86-64-v4+bf16+vnni+amx") == "forwards"
+
+
+@pytest.mark.cpu("kernels of CPUs")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(3, 40), (7, 1000), (65, 72), (6, 2050)])
+def test_rows_at_once_and_what_is_left_of_them(close, shape, dtype):
+    """Parts of no, one and several fours, with rows besides; columns that fill no piece. The gradient of x is the same with
+    and without those of the weights."""
+    x, weight, bias = (normal(*size, seed=i, dtype=dtype) for i, size in enumerate((shape, shape[1:], shape[1:])))
+    for activation in (None, "silu"):
+        agree(close, "rms_norm", x, weight, activation=activation)
+        given = x.detach(), weight.detach(), 1e-6, activation
+        both = [rms_norm_backward(normal(*shape, seed=5, dtype=dtype), *given, sums)[0] for sums in (True, False)]
+        assert torch.equal(*both)
+    agree(close, "layer_norm", x, weight, bias)
+    agree(close, "layer_norm", x)
+
+
+@pytest.mark.cpu("plans")
+def test_where_rows_are_at_once():
+    def together(rows, columns, arch="x86-64-v4"):
+        problem = NormBackwardProblem(NormProblem(rows, columns, "float32", None, "layer_norm"), True)
+        return dict(dict(plan(problem, Target("cpu", arch)).kernels)["rows"].arguments).get("together", 1)
+
+    assert [together(rows, 1024) for rows in (1, 1024, 1025)] == [4, 4, 1]
+    assert [together(10**6, columns) for columns in (2048, 2049)] == [1, 4]
+    assert together(8, 4096, "x86-64-v3") == together(8, 4096, "x86-64-v4+bf16+vnni+amx") == 1
 
 
 @pytest.mark.parametrize("rows", [1, 200, 3000])

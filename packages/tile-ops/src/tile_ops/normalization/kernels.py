@@ -277,13 +277,15 @@ def layer_norm_long(dtype, block_rows, block_columns):
     return layer_norm
 
 
-def layer_norm_cached(dtype, block_rows, block_columns):
+def layer_norm_cached(dtype, block_rows, block_columns, ahead=0):
     """For CPUs: rows of any length, read as often as needed while a cache holds them, in pieces whose sums stay in registers.
 
     What a row is written with adds up the next one of the block's, and fetches the one after it: memory is read while there is
-    work.
+    work. With `ahead`, so many elements, it fetches where results go, too, a row or more of so many ahead, and operands by one
+    more.
     """
     m, n, kept = T.dynamic("m, n, kept")
+    later = T.ceildiv(ahead, n) if ahead else 1
 
     @T.macro
     def add(X, row, column, count, origin, sums):
@@ -304,7 +306,9 @@ def layer_norm_cached(dtype, block_rows, block_columns):
 
     @T.macro
     def write_and_add(X, weight, bias, Y, row, column, count, origin, mean, scale, next_origin, sums):
-        T.prefetch(X[row + 2, column : column + count])
+        T.prefetch(X[row + 1 + later, column : column + count])
+        if ahead:
+            T.prefetch(Y[row + later, column : column + count])
         for j in T.Parallel(count):
             rest = T.cast(X[row, column + j], "float32") - origin - mean
             Y[row, column + j] = rest * scale * weight[column + j] + bias[column + j]

@@ -16,6 +16,7 @@ from tile_ops.operator import Plan
 from .problem import NormBackwardProblem
 
 FAMILY = "normalization_backward"
+KINDS = ("softmax", "layer_norm")
 #: Columns of a kernel on a GPU, the least that hold a row.
 COLUMNS = forward.COLUMNS["cuda"]
 #: A block of norms on a GPU: elements of its tile and threads, at least (of a LayerNorm, whose sums are twice as many, CENTERED:
@@ -54,6 +55,12 @@ JOINED, JOINED_ROWS, JOINED_PIECE, TOGETHER = {4: 640, 2: 4096}, 64, 32, 4
 #: 0.89, 1.00, 1024x4096 0.72, 0.98; in bfloat16 64x4096 1.17, 1.18; by pieces of 64 and 256 64x4096 0.96, 1.00 (28 November
 #: 2026). Larger matrices want the processor to fetch the next row ahead of the first pass, which it does after a forward one.
 BACKWARDS, BACKWARDS_ELEMENTS, BACKWARDS_PIECE = 4096, 1 << 20, 128
+#: Norms with AVX-512, but no AMX: so many rows at once, by pieces of so many elements, whose gradients of weights are added up
+#: before they are added to memory: rows of more than FOLLOWED elements, and matrices of up to so many elements. Kernels of a
+#: LayerNorm in float32, one thread of an EPYC, us, so and row by row: 2048x160 104, 116, 512x1024 160, 165, 64x2048 50, 65,
+#: 64x4096 97, 129, 32x8192 93, 124, 1024x4096 2481, 3677, but 8192x320 2374, 1036, 4096x640 1845, 1102; in bfloat16 122, 139,
+#: 185, 212, 64x4096 97, 121, 4096x1024 1959, 1572 (28 November 2026).
+AT_ONCE, AT_ONCE_PIECE, AT_ONCE_ELEMENTS = 4, 16, 1 << 20
 #: What a CPU fetches: with AMX the next row and the place of the result, elsewhere the latter, of rows of more elements than
 #: this. LayerNorm in float32, both, the result's place, nothing, of torch's speed: Intel Xeon 512x1024 1.23, 1.05, 1.00,
 #: 2048x160 1.04, 1.05, 0.80, 64x4096 1.18, 1.01, 0.93, 4096x1024 1.46, 1.15, 0.93, 1024x4096 1.26, 0.93, 0.93; EPYC with
@@ -101,6 +108,8 @@ def plan(problem: NormBackwardProblem, target: Target) -> Plan:
         kernels = {"rows": kernel("norm_backward", tile)}
     elif target.kind == "cpu":
         numbers = {"block_columns": tile["block_columns"], "fetched": _fetched(norm, target)}
+        if _at_once(norm, target):
+            numbers = {"block_columns": AT_ONCE_PIECE, "together": AT_ONCE}
         kernels = {"rows": kernel("norm_backward_cached", numbers)}
         tiles, least, most = norm.rows, max(CPU_ROWS, CPU_ELEMENTS // max(1, norm.columns)), CPU_PARTS
     else:
@@ -125,6 +134,12 @@ def _second_pass(norm: NormProblem, target: Target) -> str:
         return "joined"
     cached = norm.columns >= BACKWARDS and norm.rows * norm.columns <= BACKWARDS_ELEMENTS
     return "backwards" if cached and size == 4 and vectors and not target.has("amx") else "forwards"
+
+
+def _at_once(norm: NormProblem, target: Target) -> bool:
+    if target.arch == "x86-64-v3" or target.has("amx"):
+        return False
+    return norm.columns > FOLLOWED or norm.rows * norm.columns <= AT_ONCE_ELEMENTS
 
 
 def _fetched(norm: NormProblem, target: Target) -> str:
@@ -165,8 +180,8 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
     of_cpu = (NARROW, NARROW + 1, FOLLOWED + 1, *(columns + 1 for columns in JOINED.values()))
     lengths = of_cpu if target.kind == "cpu" else (*COLUMNS, RESIDENT + 1)
     for dtype, columns in product(DTYPES, lengths):
-        norms = [NormProblem(1, columns, dtype, activation) for activation in ACTIVATIONS]
-        norms += [NormProblem(rows, columns, dtype, None, "softmax") for rows in (1, BACKWARDS_ELEMENTS)]
-        norms.append(NormProblem(1, columns, dtype, None, "layer_norm"))
+        few_and_many = (1, BACKWARDS_ELEMENTS)
+        norms = [NormProblem(rows, columns, dtype, act) for rows, act in product(few_and_many, ACTIVATIONS)]
+        norms += [NormProblem(rows, columns, dtype, None, kind) for rows, kind in product(few_and_many, KINDS)]
         for norm in norms:
             yield from (spec for _, spec in plan(NormBackwardProblem(norm, True), target).kernels)

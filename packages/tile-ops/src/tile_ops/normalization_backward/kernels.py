@@ -127,10 +127,10 @@ def _gradient(DY, weight, row, column, h, activation):
     return dy
 
 
-def norm_backward_cached(dtype, block_columns, centered, activation, fetched=""):
-    """For CPUs: rows one after the other, each read as often as needed while a cache holds it, in pieces whose sums stay in
+def norm_backward_cached(dtype, block_columns, centered, activation, fetched="", together=1):
+    """For CPUs: `together` rows at a time, each read as often as needed while a cache holds it, in pieces whose sums stay in
     registers. A part has neighbouring rows, and its sums lie in Partial, (1 or 2, parts, n) or (0, parts, n), from the
-    beginning. Rows: (0, m, 1) for RMSNorm.
+    beginning: rows that are together are added to them at once. Rows: (0, m, 1) for RMSNorm.
 
     `fetched`: "result", the place of a row's result is fetched while the row is summed; "all", the next row is, too, while the
     result is written.
@@ -139,48 +139,90 @@ def norm_backward_cached(dtype, block_columns, centered, activation, fetched="")
     last = 1 if centered else 0  # kind of sums
 
     @T.macro
-    def add(X, weight, DY, DX, row, column, count, mean, squares, dots, sums):
+    def add(X, weight, DY, DX, row, rows, column, count, mean, squares, dots, sums):
         """`dots` but for the factor r, which RMSNorm's `squares` tell."""
         if fetched:
-            T.prefetch(DX[row, column : column + count])
+            T.prefetch(DX[row : row + rows, column : column + count])
         for j in T.Parallel(count):
-            rest = T.cast(X[row, column + j], "float32") - mean
-            if not centered:
-                squares[j] += rest * rest
-            if activation is None:
-                g = T.cast(DY[row, column + j], "float32") * weight[column + j]
-                dots[j] += g * rest
-                if centered:
-                    sums[j] += g
+            for r in tuple(range(rows)):
+                rest = T.cast(X[row + r, column + j], "float32") - mean[r]
+                if not centered:
+                    squares[r, j] += rest * rest
+                if activation is None:
+                    g = T.cast(DY[row + r, column + j], "float32") * weight[column + j]
+                    dots[r, j] += g * rest
+                    if centered:
+                        sums[r, j] += g
 
     @T.macro
-    def add_dots(X, weight, DY, row, column, count, scale, dots):
+    def add_dots(X, weight, DY, row, rows, column, count, scale, dots):
         for j in T.Parallel(count):
-            x = T.cast(X[row, column + j], "float32")
-            dots[j] += _gradient(DY, weight, row, column + j, x * scale, activation) * weight[column + j] * x
+            for r in tuple(range(rows)):
+                x = T.cast(X[row + r, column + j], "float32")
+                g = _gradient(DY, weight, row + r, column + j, x * scale[r], activation)
+                dots[r, j] += g * weight[column + j] * x
 
     @T.macro
-    def finish(X, weight, DY, Partial, DX, part, row, column, count, mean, scale, along, across, summed):
+    def finish(X, weight, DY, Partial, DX, part, row, rows, column, count, mean, scale, along, across, summed):
         if fetched == "all":
-            T.prefetch(X[row + 1, column : column + count])
-            T.prefetch(DY[row + 1, column : column + count])
+            T.prefetch(X[row + rows : row + 2 * rows, column : column + count])
+            T.prefetch(DY[row + rows : row + 2 * rows, column : column + count])
         for j in T.Parallel(count):
-            h = _normed(X, row, column + j, mean, scale)
-            g = _gradient(DY, weight, row, column + j, h, activation)
+            h = [_normed(X, row + r, column + j, mean[r], scale[r]) for r in range(rows)]
+            g = [_gradient(DY, weight, row + r, column + j, h[r], activation) for r in range(rows)]
             if summed:
-                Partial[0, part, column + j] += g * h
+                Partial[0, part, column + j] += sum(g[r] * h[r] for r in range(rows))
                 if centered:
-                    Partial[last, part, column + j] += g
-            rest = g * weight[column + j] - h * along
-            DX[row, column + j] = scale * (rest - across if centered else rest)
+                    Partial[last, part, column + j] += sum(g)
+            for r in tuple(range(rows)):
+                rest = g[r] * weight[column + j] - h[r] * along[r]
+                DX[row + r, column + j] = scale[r] * (rest - across[r] if centered else rest)
 
     @T.macro
-    def finish_row(X, weight, DY, Partial, DX, part, row, n, mean, scale, along, across, summed):
+    def finish_rows(X, weight, DY, Partial, DX, part, row, rows, n, mean, scale, along, across, summed):
         factors, end = (mean, scale, along, across), n // block_columns * block_columns
         for k in T.serial(n // block_columns):
-            finish(X, weight, DY, Partial, DX, part, row, k * block_columns, block_columns, *factors, summed)
+            finish(X, weight, DY, Partial, DX, part, row, rows, k * block_columns, block_columns, *factors, summed)
         if end < n:
-            finish(X, weight, DY, Partial, DX, part, row, end, n - end, *factors, summed)
+            finish(X, weight, DY, Partial, DX, part, row, rows, end, n - end, *factors, summed)
+
+    @T.macro
+    def differentiate(
+        X, weight, DY, Rows, Partial, DX, part, row, rows, eps, squares, dots, sums, mean, scale, along, across
+    ):
+        pieces, end = n // block_columns, n // block_columns * block_columns
+        for r in T.Parallel(rows):
+            mean[r] = 0
+            if centered:
+                mean[r] = Rows[0, row + r, 0] + X[row + r, 0]
+                scale[r] = Rows[1, row + r, 0]
+        T.clear(sums)
+        T.clear(squares)
+        T.clear(dots)
+        for k in T.serial(pieces):
+            add(X, weight, DY, DX, row, rows, k * block_columns, block_columns, mean, squares, dots, sums)
+        if end < n:
+            add(X, weight, DY, DX, row, rows, end, n - end, mean, squares, dots, sums)
+        if centered:
+            T.reduce_sum(sums, across, dim=1)
+            for r in T.Parallel(rows):
+                across[r] /= n
+        else:
+            T.reduce_sum(squares, scale, dim=1)
+            for r in T.Parallel(rows):
+                scale[r] = T.rsqrt(scale[r] / n + eps)
+        if activation == "silu":
+            for k in T.serial(pieces):
+                add_dots(X, weight, DY, row, rows, k * block_columns, block_columns, scale, dots)
+            if end < n:
+                add_dots(X, weight, DY, row, rows, end, n - end, scale, dots)
+        T.reduce_sum(dots, along, dim=1)
+        for r in T.Parallel(rows):
+            along[r] *= scale[r] / n
+        if kinds > last:
+            finish_rows(X, weight, DY, Partial, DX, part, row, rows, n, mean, scale, along, across, True)
+        else:
+            finish_rows(X, weight, DY, Partial, DX, part, row, rows, n, mean, scale, along, across, False)
 
     @T.prim_func
     def norm_backward(
@@ -193,51 +235,21 @@ def norm_backward_cached(dtype, block_columns, centered, activation, fetched="")
         eps: T.float32,
     ):
         with T.Kernel(parts, threads=128) as part:
-            sums = T.alloc_fragment((block_columns,), "float32")
-            squares = T.alloc_fragment((block_columns,), "float32")
-            dots = T.alloc_fragment((block_columns,), "float32")
-            total = T.alloc_fragment((1,), "float32")
-            mean = T.alloc_var("float32", init=0.0)
-            scale = T.alloc_var("float32", init=0.0)
-            along = T.alloc_var("float32", init=0.0)
-            across = T.alloc_var("float32", init=0.0)
-
+            squares, dots, sums = [T.alloc_fragment((together, block_columns), "float32") for _ in range(3)]
+            factors = [T.alloc_fragment((together,), "float32") for _ in range(4)]
             if kinds > last:
                 for j in T.Parallel(n):
                     Partial[0, part, j] = 0
                     if centered:
                         Partial[last, part, j] = 0
-            pieces, end = n // block_columns, n // block_columns * block_columns
+            operands, kept_sums = (X, weight, DY, Rows, Partial, DX, part), (eps, squares, dots, sums)
             each = T.ceildiv(m, parts)
-            for turn in T.serial(T.min(each, m - part * each)):
-                row = part * each + turn
-                if centered:
-                    mean = Rows[0, row, 0] + X[row, 0]
-                    scale = Rows[1, row, 0]
-                T.clear(sums)
-                T.clear(squares)
-                T.clear(dots)
-                for k in T.serial(pieces):
-                    add(X, weight, DY, DX, row, k * block_columns, block_columns, mean, squares, dots, sums)
-                if end < n:
-                    add(X, weight, DY, DX, row, end, n - end, mean, squares, dots, sums)
-                if centered:
-                    T.reduce_sum(sums, total)
-                    across = total[0] / n
-                else:
-                    T.reduce_sum(squares, total)
-                    scale = T.rsqrt(total[0] / n + eps)
-                if activation == "silu":
-                    for k in T.serial(pieces):
-                        add_dots(X, weight, DY, row, k * block_columns, block_columns, scale, dots)
-                    if end < n:
-                        add_dots(X, weight, DY, row, end, n - end, scale, dots)
-                T.reduce_sum(dots, total)
-                along = total[0] * scale / n
-                if kinds > last:
-                    finish_row(X, weight, DY, Partial, DX, part, row, n, mean, scale, along, across, True)
-                else:
-                    finish_row(X, weight, DY, Partial, DX, part, row, n, mean, scale, along, across, False)
+            first, rows = part * each, T.min(each, m - part * each)
+            for turn in T.serial(rows // together):
+                differentiate(*operands, first + turn * together, together, *kept_sums, *factors)
+            if together > 1:
+                for turn in T.serial(rows % together):
+                    differentiate(*operands, first + rows // together * together + turn, 1, *kept_sums, *factors)
 
     return norm_backward
 
