@@ -127,7 +127,7 @@ def test_where_rows_are_at_once():
 
     assert [together(rows, 1024) for rows in (1, 1024, 1025)] == [4, 4, 1]
     assert [together(10**6, columns) for columns in (2048, 2049)] == [1, 4]
-    assert together(8, 4096, "x86-64-v3") == together(8, 4096, "x86-64-v4+bf16+vnni+amx") == 1
+    assert [together(8, 4096, arch) for arch in ("x86-64-v3", "x86-64-v4+bf16+vnni+amx")] == [1, 4]
 
 
 @pytest.mark.parametrize("rows", [1, 200, 3000])

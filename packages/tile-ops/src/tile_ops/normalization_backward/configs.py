@@ -55,11 +55,12 @@ JOINED, JOINED_ROWS, JOINED_PIECE, TOGETHER = {4: 640, 2: 4096}, 64, 32, 4
 #: 0.89, 1.00, 1024x4096 0.72, 0.98; in bfloat16 64x4096 1.17, 1.18; by pieces of 64 and 256 64x4096 0.96, 1.00 (28 November
 #: 2026). Larger matrices want the processor to fetch the next row ahead of the first pass, which it does after a forward one.
 BACKWARDS, BACKWARDS_ELEMENTS, BACKWARDS_PIECE = 4096, 1 << 20, 128
-#: Norms with AVX-512, but no AMX: so many rows at once, by pieces of so many elements, whose gradients of weights are added up
+#: Norms with AVX-512: so many rows at once, by pieces of so many elements, whose gradients of weights are added up
 #: before they are added to memory: rows of more than FOLLOWED elements, and matrices of up to so many elements. Kernels of a
 #: LayerNorm in float32, one thread of an EPYC, us, so and row by row: 2048x160 104, 116, 512x1024 160, 165, 64x2048 50, 65,
 #: 64x4096 97, 129, 32x8192 93, 124, 1024x4096 2481, 3677, but 8192x320 2374, 1036, 4096x640 1845, 1102; in bfloat16 122, 139,
-#: 185, 212, 64x4096 97, 121, 4096x1024 1959, 1572 (28 November 2026).
+#: 185, 212, 64x4096 97, 121, 4096x1024 1959, 1572; an Intel Xeon with AMX, which fetches "all", 240, 249, 512, 507, 64x4096 265,
+#: 316, 1024x4096 3840, 5337, 4096x1024 3642, 3381, in bfloat16 512x1024 278, 314 (28 November 2026).
 AT_ONCE, AT_ONCE_PIECE, AT_ONCE_ELEMENTS = 4, 16, 1 << 20
 #: What a CPU fetches: with AMX the next row and the place of the result, elsewhere the latter, of rows of more elements than
 #: this. LayerNorm in float32, both, the result's place, nothing, of torch's speed: Intel Xeon 512x1024 1.23, 1.05, 1.00,
@@ -109,7 +110,11 @@ def plan(problem: NormBackwardProblem, target: Target) -> Plan:
     elif target.kind == "cpu":
         numbers = {"block_columns": tile["block_columns"], "fetched": _fetched(norm, target)}
         if _at_once(norm, target):
-            numbers = {"block_columns": AT_ONCE_PIECE, "together": AT_ONCE}
+            numbers = {
+                "block_columns": AT_ONCE_PIECE,
+                "fetched": "all" if target.has("amx") else "",
+                "together": AT_ONCE,
+            }
         kernels = {"rows": kernel("norm_backward_cached", numbers)}
         tiles, least, most = norm.rows, max(CPU_ROWS, CPU_ELEMENTS // max(1, norm.columns)), CPU_PARTS
     else:
@@ -137,7 +142,7 @@ def _second_pass(norm: NormProblem, target: Target) -> str:
 
 
 def _at_once(norm: NormProblem, target: Target) -> bool:
-    if target.arch == "x86-64-v3" or target.has("amx"):
+    if target.arch == "x86-64-v3":
         return False
     return norm.columns > FOLLOWED or norm.rows * norm.columns <= AT_ONCE_ELEMENTS
 
