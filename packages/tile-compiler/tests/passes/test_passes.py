@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tvm import tirx as tir
 
 import tilelang.language as T
 from tile_compiler import pipeline
@@ -22,6 +23,7 @@ from tile_compiler.passes.plan_scratch import plan_scratch
 from tile_compiler.passes.relax_atomics import relax_atomics
 from tile_compiler.passes.serialize_threads import serialize_threads
 from tile_compiler.passes.unroll_loops import MOST, unroll_loops
+from tilelang.ir import tile_ir
 
 n, m = T.dynamic("n"), T.dynamic("m")
 
@@ -103,6 +105,19 @@ def test_unroll_loops(before_after: Any) -> None:
                 A[2, r] = 1
 
     before_after(loops, unroll_loops)
+
+
+@pytest.mark.parametrize(("steps", "written"), [(32, 32 * 32), (33, 33)])
+def test_nested_loops_are_written_out_to_so_many_statements(steps: int, written: int) -> None:
+    @T.prim_func
+    def loops(A: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1) as bx:
+            for i in T.unroll(steps):
+                for j in T.unroll(steps):
+                    A[i, j] = i + j
+
+    after = unroll_loops(loops, CompileContext())
+    assert sum(isinstance(node, tir.BufferStore) for node in tile_ir.walk(after.body)) == written
 
 
 @pytest.mark.parametrize(

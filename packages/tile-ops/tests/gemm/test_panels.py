@@ -194,6 +194,28 @@ def test_eight_rows_of_a_small_matrix_are_one_block_with_amx():
     assert gemm_in_place.tile(Target("cpu", "x86-64-v4"), 8, 512, 512, False, panels=False) == gemm_in_place.FEW
 
 
+@pytest.mark.cpu("its kernels")
+@pytest.mark.parametrize(("m", "n", "k"), [(3, 70, 33), (8, 33, 600), (5, 64, 300), (7, 1, 64), (8, 100, 257)])
+def test_few_rows_by_a_small_transposed_matrix(close, ran, m, n, k):
+    """Columns and steps that fill no tile, with what ends a product, too; and several matrices."""
+    a, b, bias = torch.randn(m, k), torch.randn(n, k).T, torch.randn(n)
+    close(ran(tile_ops.matmul, a, b), reference.matmul(a, b), reference.TOLERANCES["float32"])
+    found = ran(tile_ops.matmul, a, b, bias=bias, activation="gelu")
+    close(found, reference.matmul(a, b, bias=bias, activation="gelu"), reference.TOLERANCES["float32"])
+    several = torch.randn(3, m, k), torch.randn(3, n, k).mT
+    close(ran(tile_ops.matmul, *several), reference.matmul(*several), reference.TOLERANCES["float32"])
+
+
+def test_few_rows_by_a_small_transposed_matrix_are_tiles_of_eight_with_avx512():
+    def rows(arch, m):
+        return gemm_in_place.small(Target("cpu", arch), m, 64, 64).block_m
+
+    assert [rows(arch, 8) for arch in ("x86-64-v4", AMX)] == [8, 8]
+    assert rows("x86-64-v3", 5) == 128
+    several = [gemm_in_place.tile(Target("cpu", "x86-64-v4"), m, 64, 64, True, False, batch=4) for m in (8, 9)]
+    assert [tile.block_m for tile in several] == [8, 128]
+
+
 def test_rows_of_a_tile_where_b_lies():
     """Blocks of five and six rows that hold them with the least left over."""
     target = Target("cpu", "x86-64-v4")

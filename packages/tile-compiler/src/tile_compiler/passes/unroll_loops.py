@@ -10,8 +10,9 @@ from tile_compiler.context import CompileContext
 from tile_compiler.rewrite import UNROLL, Rewriter, is_call, map_kernels, remake_loop, renewed, substitute
 from tilelang.ir import tile_ir
 
-#: Steps of a loop that are written out, at most: LLVM decides about longer loops, as about serial ones.
-MOST = 64
+#: Steps of a loop that are written out, at most, and statements that they become: LLVM decides about longer loops, as about
+#: serial ones.
+MOST, STATEMENTS = 64, 1024
 
 
 def unroll_loops(func: tir.PrimFunc, ctx: CompileContext) -> tir.PrimFunc:
@@ -46,6 +47,9 @@ def _steps(loop: tir.For) -> range | None:
     low, extent = tile_ir.static(loop.min), tile_ir.static(loop.extent)
     if low is None or extent is None or extent > MOST or UNROLL in (loop.annotations or {}):
         return None
-    if any(is_call(node, "tirx.break_loop", "tirx.continue_loop") for node in tile_ir.walk(loop.body)):
+    inside = list(tile_ir.walk(loop.body))
+    if extent * sum(isinstance(node, (tir.BufferStore, tir.Evaluate, tir.Bind)) for node in inside) > STATEMENTS:
+        return None
+    if any(is_call(node, "tirx.break_loop", "tirx.continue_loop") for node in inside):
         return None
     return range(low, low + extent)
