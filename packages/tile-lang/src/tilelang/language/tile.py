@@ -183,11 +183,12 @@ def _copy_stepped(a: Region, b: Region) -> None:
 
 
 def prefetch(tile: Any) -> None:
-    """`T.prefetch(A[i0:i1, j0:j1])`: fetch what will be read of a tensor soon into the caches; changes no result.
+    """`T.prefetch(A[i0:i1, j0:j1])`: fetch what will soon be read or written of a tensor into the caches; changes no
+    result.
 
     For loops on a CPU that read a tensor where it lies and compute for so long that the processor does not look ahead by
-    itself: fetch what the loop reads a kilobyte or more later. The region may leave the tensor. Other targets ignore it, and
-    the report says so.
+    itself: fetch what the loop reads, or writes, a kilobyte or more later. The region may leave the tensor. Other targets ignore
+    it, and the report says so.
 
     Raises InvalidArgument for a tile on chip.
     """
