@@ -47,6 +47,7 @@ NARROW, PIECE, LONG_PIECE = 320, 16, 64
 #: 512x1536 0.99, 0.96, 512x2048 0.98, 1.00, 64x4096 0.73, 0.95; bfloat16 2048x160 1.29, 0.92 and 1.22, 1.04, 512x1024
 #: 1.33, 1.21 and 1.26, 1.20, 512x2048 1.34, 1.21 and 1.28, 1.21, 64x4096 1.20, 1.15 and 1.24, 1.17. As AVX2 code 512x1024 0.96,
 #: 0.97 and 0.54, 0.50.
+#: With the next row and the place of its result fetched 2048x160 0.79, where it is 0.93 to 0.97 as a call.
 #: Blocks of 16, 64, 128 rows: 2048x160 0.99, 1.05, 1.08, 512x1024 0.98, 1.00, 1.01; other rows by rows of TOGETHER.
 JOINED, JOINED_ROWS, JOINED_PIECE, TOGETHER = {4: 640, 2: 4096}, 64, 32, 4
 #: With AVX-512, but no AMX, in float32: the second pass goes backwards over rows of so many elements or more, two of which fill

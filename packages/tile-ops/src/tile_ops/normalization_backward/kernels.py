@@ -137,6 +137,7 @@ def norm_backward_cached(dtype, block_columns, centered, activation, fetched="",
     """
     m, n, kinds, parts, kept = T.dynamic("m, n, kinds, parts, kept")
     last = 1 if centered else 0  # kind of sums
+    # Loops over a tuple are Python's: the rows are written out, and their sums have names.
 
     @T.macro
     def add(X, weight, DY, DX, row, rows, column, count, mean, squares, dots, sums):
