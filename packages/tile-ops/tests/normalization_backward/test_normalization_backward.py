@@ -119,6 +119,15 @@ def test_rows_at_once_and_what_is_left_of_them(close, shape, dtype):
     agree(close, "layer_norm", x)
 
 
+@pytest.mark.cpu("kernels of CPUs")
+@pytest.mark.parametrize("rows", [513, 577])
+def test_parts_without_rows_add_nothing(close, rows):
+    """64 parts of 9 and 10 rows: the last ones begin past the end."""
+    x, weight, bias = normal(rows, 1024), normal(1024, seed=1), normal(1024, seed=2)
+    agree(close, "rms_norm", x, weight)
+    agree(close, "layer_norm", x, weight, bias)
+
+
 @pytest.mark.cpu("plans")
 def test_where_rows_are_at_once():
     def together(rows, columns, arch="x86-64-v4"):

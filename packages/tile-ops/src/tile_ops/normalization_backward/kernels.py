@@ -245,7 +245,8 @@ def norm_backward_cached(dtype, block_columns, centered, activation, fetched="",
                         Partial[last, part, j] = 0
             operands, kept_sums = (X, weight, DY, Rows, Partial, DX, part), (eps, squares, dots, sums)
             each = T.ceildiv(m, parts)
-            first, rows = part * each, T.min(each, m - part * each)
+            # The last parts may have none: of a number below 0 the remainder would be rows of other parts.
+            first, rows = part * each, T.max(T.min(each, m - part * each), 0)
             for turn in T.serial(rows // together):
                 differentiate(*operands, first + turn * together, together, *kept_sums, *factors)
             if together > 1:
