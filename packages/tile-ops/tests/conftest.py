@@ -109,6 +109,7 @@ def in_registers(amx: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[Operato
 
     def choose(operator: Operator[Any], operation: Operation) -> None:
         monkeypatch.setattr(operator, "_calls", {})
+        operation.again.forget()
         monkeypatch.setattr(operation, "again", Again())
 
     return choose

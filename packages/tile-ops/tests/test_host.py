@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 import torch.autograd.forward_ad as forward_ad
@@ -235,6 +237,30 @@ def test_a_call_that_comes_again_goes_by_the_implementation(name, monkeypatch):
     assert results[0].data_ptr() != results[1].data_ptr()
 
 
+PUBLIC = {
+    name: getattr(tile_ops, public)
+    for name in AGAIN
+    if (public := name.partition(" ")[0].rstrip(","))
+    in ("matmul", "rms_norm", "layer_norm", "softmax", "grouped_matmul", "dequant_matmul")
+}
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_python_does_not_run_the_function_for_a_known_call(name):
+    """From CPython 3.12 on: before, a call of a function of Python cannot go elsewhere."""
+    call, seen = AGAIN[name], []
+    expected = call()
+    call(), call()
+    sys.setprofile(lambda frame, event, _: seen.append(frame.f_code) if event == "call" else None)
+    try:
+        found = call()
+    finally:
+        sys.setprofile(None)
+    assert torch.equal(found, expected)
+    assert call.__code__ in seen
+    assert (PUBLIC[name].__code__ in seen) == (sys.version_info < (3, 12))
+
+
 @pytest.fixture(params=["native", "python", "dispatched"])
 def known_by(request, monkeypatch):
     """What knows a call that writes an operand."""
@@ -326,6 +352,7 @@ def test_what_is_not_the_same_call_is_not_taken_for_it(code, monkeypatch):
     """Each beside a call that is known, to native code, and where there is none to Python."""
     if code == "python":
         for operation in (rms_norm_operation, forward_operation):
+            operation.again.forget()
             monkeypatch.setattr(operation, "again", Again())
         monkeypatch.setattr("tile_ops.again.known_calls", lambda: None)
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import sys
 import weakref
 from array import array
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any
 
 import pytest
 import torch
 
-from tile_runtime.again import Known, KnownCalls, known_calls
+from tile_runtime.again import Known, KnownCalls, _image, known_calls
 from tile_runtime.native import length_word
 
 COUNT = array("q", [0])
@@ -248,3 +250,143 @@ def test_of_shapes_that_share_a_slot_the_last_is_known() -> None:
     calls.keep(of(n))
     assert torch.equal(calls.call(x, x), x + x)
     assert calls.call(A, B) is None
+
+
+def test_numbers_hold_at_each_call() -> None:
+    depth = [0]
+    tell = ctypes.CFUNCTYPE(ctypes.c_int64)(lambda: depth[0])
+    address = ctypes.cast(tell, ctypes.c_void_p).value
+    assert address is not None
+    calls = table()
+    calls.keep(known([A.shape, B.shape], ADD, numbers=[(address, 0), (address, 0)]))
+    for number in (0, 1, -1, 1 << 40, 0):
+        depth[0] = number
+        assert (calls.call(A, B) is None) == (number != 0)
+
+
+RAN: list[tuple[Any, ...]] = []
+
+
+def public(
+    a: Any, b: Any = B, *, mode: str = "plain", size: float = 1.5, out: Any = None, last: tuple[int, ...] = ()
+) -> Any:
+    """Of a known call the arguments are a, b and mode."""
+    RAN.append((a, b, mode, size, out, last))
+    return RAN[-1]
+
+
+def entered(
+    function: Any, parameters: Sequence[str], calls: KnownCalls
+) -> Callable[[Sequence[Any], dict[str, Any], int], Any]:
+    """Calls `function` as Python does from 3.12 on, by what answers for it (PEP 590)."""
+    vectorcall = ctypes.PYFUNCTYPE(
+        ctypes.py_object, ctypes.py_object, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p
+    )(calls.entry(function, parameters))
+
+    def run(arguments: Sequence[Any], named: dict[str, Any], flag: int = 0) -> Any:
+        values = (ctypes.py_object * max(1, len(arguments) + len(named)))(*arguments, *named.values())
+        names = tuple(map(sys.intern, named))
+        return vectorcall(function, ctypes.addressof(values), len(arguments) | flag, id(names) if names else None)
+
+    return run
+
+
+@pytest.mark.parametrize("flag", [0, 1 << 63], ids=["plain", "offset"])
+def test_what_answers_for_a_function_knows_its_calls(flag: int) -> None:
+    calls = table()
+    run = entered(public, ("a", "b", "mode"), calls)
+    RAN.clear()
+    assert run((A,), {}, flag) is RAN[-1]  # before a call is known
+    calls.keep(known([A.shape, B.shape], ADD, others=("plain",)))
+    RAN.clear()
+    no = None
+    for arguments, named in (
+        ((A, B), {}),
+        ((A,), {}),
+        ((A,), {"b": B}),
+        ((), {"b": B, "a": A}),
+        ((B,), {"mode": "plain", "b": A}),
+        ((A, B), {"out": no, "size": 1.5, "last": ()}),
+    ):
+        a, b = named.get("a", *arguments[:1]), (*arguments, B)[1] if len(arguments) > 1 else named.get("b", B)
+        assert torch.equal(run(arguments, named, flag), a + b), (arguments, named)
+    assert not RAN
+
+
+@pytest.mark.parametrize("flag", [0, 1 << 63], ids=["plain", "offset"])
+def test_python_runs_the_function_for_other_calls(flag: int) -> None:
+    calls = table()
+    run = entered(public, ("a", "b", "mode"), calls)
+    calls.keep(known([A.shape, B.shape], ADD, others=("plain",)))
+    for arguments, named, wanted in (
+        ((A, B), {"mode": "other"}, (A, B, "other", 1.5, None, ())),
+        ((A, B), {"out": A}, (A, B, "plain", 1.5, A, ())),
+        ((A,), {"size": 2.5, "b": 1}, (A, 1, "plain", 2.5, None, ())),
+        ((A[:2],), {"last": (1,)}, (A[:2], B, "plain", 1.5, None, (1,))),
+        ((1, 2), {}, (1, 2, "plain", 1.5, None, ())),
+    ):
+        found = run(arguments, named, flag)
+        assert found is RAN[-1]
+        assert all(x is y or bool(torch.equal(x, y) if torch.is_tensor(x) else x == y) for x, y in zip(found, wanted))
+    for arguments, named, what in (
+        ((), {}, "missing 1 required positional argument: 'a'"),
+        ((), {"b": B}, "missing 1 required positional argument: 'a'"),
+        ((A, B, "plain"), {}, "takes from 1 to 2 positional arguments but 3"),
+        ((A, B), {"b": B}, "multiple values for argument 'b'"),
+        ((A, B), {"another": B}, "unexpected keyword argument 'another'"),
+    ):
+        with pytest.raises(TypeError, match=what):
+            run(arguments, named, flag)
+
+
+def test_what_answers_for_several_functions_tells_them_apart() -> None:
+    image = _image.__wrapped__()  # with room of its own
+    assert image is not None
+    functions = [FunctionType(public.__code__, globals(), f"copy{i}", (B,)) for i in range(300)]
+    for function in functions:
+        function.__kwdefaults__ = dict(public.__kwdefaults__)
+    last = KnownCalls(image), KnownCalls(image)
+    last[1].keep(known([A.shape, B.shape], ADD, others=("plain",)))
+    runs = [entered(f, ("a", "b", "mode"), last[i % 2]) for i, f in enumerate(functions[:20])]
+    RAN.clear()
+    for i, run in enumerate(runs):
+        assert (run((A, B), {}) is RAN[-1]) if i % 2 == 0 else torch.equal(run((A, B), {}), A + B)
+    assert len(RAN) == 10
+    for function in functions[20:]:  # more than native code has room for: of the last ones each call is Python's
+        entered(function, ("a", "b", "mode"), last[1])
+    RAN.clear()
+    assert torch.equal(runs[1]((A, B), {}), A + B)
+    assert not RAN
+    assert entered(functions[-1], ("a", "b", "mode"), last[1])((A, B), {}) is RAN[-1]
+
+
+def test_a_function_that_does_not_begin_with_the_arguments_is_refused() -> None:
+    calls = table()
+    for parameters in (("b",), ("a", "mode"), ("a", "b", "mode", "size", "out", "last", "more")):
+        with pytest.raises(ValueError, match="public does not begin with"):
+            calls.entry(public, parameters)
+
+    def needs(a: Any, b: Any) -> None: ...
+    def several(a: Any, *rest: Any) -> None: ...
+
+    for function in (needs, several):
+        with pytest.raises(ValueError, match="does not begin with a and go on with defaults"):
+            calls.entry(function, ("a",))
+
+
+def test_python_enters_by_it_where_it_can() -> None:
+    """From CPython 3.12 on each call of the function goes there first."""
+
+    def add_up(a: Any, b: Any, *, mode: str = "plain") -> Any:
+        return add_up
+
+    calls = table()
+    can = hasattr(ctypes.pythonapi, "PyFunction_SetVectorcall")
+    assert can == (sys.version_info >= (3, 12))
+    assert calls.enter(add_up, ("a", "b", "mode")) == can
+    for _ in range(50):
+        assert add_up(A, B) is add_up
+    calls.keep(known([A.shape, B.shape], ADD, others=("plain",)))
+    for _ in range(50):
+        assert torch.equal(add_up(A, B, mode="plain"), A + B) if can else add_up(A, B) is add_up
+    assert add_up(A, B, mode="other") is add_up

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -68,14 +69,33 @@ WATCHERS: tuple[tuple[Callable[[], object], object], ...] = (
     (torch.autograd._profiler_enabled, False),
 )
 #: What native code asks for: the guards of operands tell of a dispatch mode, but not of those by which torch traces (of fakes,
-#: of proxies), which a module notes with the others; a function mode has to be asked for, what the profiler says is also an
-#: entry of its module, and so is the level of forward derivatives, as one on tensors with a tangent is refused.
-_CONDITIONS: tuple[tuple[Callable[[], object], object], ...] = ((torch._C._len_torch_function_stack, 0),)
-_ENTRIES: tuple[tuple[dict[Any, Any], str | bytes, object], ...] = (
-    (vars(torch.utils._python_dispatch), "_is_in_torch_dispatch_mode", False),
+#: of proxies), nor of function modes; what the profiler says is also an entry of its module, and so is the level of forward
+#: derivatives, as one on tensors with a tangent is refused.
+_ENTRIES: list[tuple[dict[Any, Any], str | bytes, object]] = [
     (vars(torch.autograd.profiler), "_is_profiler_enabled", False),
     (vars(forward_ad), "_current_level", -1),
-)
+]
+_CONDITIONS: list[tuple[Callable[[], object], object]] = []
+_NUMBERS: list[tuple[int, int]] = []
+
+
+def _depth(symbol: str) -> int | None:
+    """The address of what in torch's libraries tells how many modes are active; None where there is nothing of this name."""
+    try:
+        return ctypes.cast(getattr(ctypes.CDLL(torch._C.__file__), symbol), ctypes.c_void_p).value
+    except (AttributeError, OSError):
+        return None
+
+
+# Asking torch's C++ costs 3 ns, by its Python functions 55, by the entry of its module 20.
+if (_function_modes := _depth("_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv")) is not None:
+    _NUMBERS.append((_function_modes, 0))
+else:
+    _CONDITIONS.append((torch._C._len_torch_function_stack, 0))
+if (_dispatch_modes := _depth("_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv")) is not None:
+    _NUMBERS.append((_dispatch_modes, 0))
+else:
+    _ENTRIES.append((vars(torch.utils._python_dispatch), "_is_in_torch_dispatch_mode", False))
 
 
 def aligned(*tensors: torch.Tensor | None) -> bool:
@@ -116,15 +136,20 @@ def offer(
 
 class Again:
     """The calls of an operation that are known, by the shapes of their first operands. `written` are the places of the
-    arguments that it writes."""
+    arguments that it writes. Known calls are those of `public`, too, whose first parameters are `parameters`, their arguments,
+    with the others at their defaults: native code answers them before Python starts to run it."""
 
     #: Shapes that are kept; a model has few.
     MOST = 256
 
-    def __init__(self, written: Sequence[int] = ()) -> None:
+    def __init__(
+        self, written: Sequence[int] = (), public: FunctionType | None = None, parameters: Sequence[str] = ()
+    ) -> None:
         self._written = tuple(written)
         self._known: dict[Any, Replay] = {}
         self._quick: KnownCalls | None = None
+        self._public, self._parameters = public, parameters
+        self._global: tuple[dict[str, Any], str] | None = None
         #: What a known call gives (nothing: an empty tuple), by native code, else None.
         self.call: Callable[..., Any] = _unknown
 
@@ -154,14 +179,27 @@ class Again:
             _record.launches = _record.offered = None
         return result
 
+    def is_global(self, names: dict[str, Any], name: str) -> None:
+        """`call` is also this global of a module, which Python finds 40 ns faster there."""
+        self._global = names, name
+        names[name] = self.call
+
+    def forget(self) -> None:
+        """No call is known."""
+        self._known.clear()
+        if self._quick is not None:
+            self._quick.clear()
+
     def _keep(self, key: Any, replay: Replay) -> None:
-        if not self._known:
+        if self.call is _unknown:
             self._quick = known_calls()
             self.call = _unknown if self._quick is None else self._quick.call
+            if self._global is not None:
+                self.is_global(*self._global)
+            if self._quick is not None and self._public is not None:
+                self._quick.enter(self._public, self._parameters)
         if len(self._known) >= self.MOST:
-            self._known.clear()
-            if self._quick is not None:
-                self._quick.clear()
+            self.forget()
         self._known[key] = replay
         if self._quick is not None:
             self._quick.keep(replay.known())
@@ -286,6 +324,7 @@ class Replay:
             guarded=[i for i in range(self._tensors) if i not in left_out],
             conditions=conditions,
             entries=entries,
+            numbers=_NUMBERS,
             words=[(length_word(recording), 0)],  # a call within one that is recorded must be seen
             made=self._made,
             results=self._results,

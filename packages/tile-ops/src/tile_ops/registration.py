@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -49,15 +50,18 @@ class Operation:
     such operands, as torch's `out=` does.
     """
 
-    def __init__(self, name: str, function: Callable[..., Any], mutates: Sequence[str]) -> None:
+    def __init__(
+        self, name: str, function: Callable[..., Any], mutates: Sequence[str], public: FunctionType | None
+    ) -> None:
         self._name = f"tile_ops::{name}"
         schema = torch.library.infer_schema(function, mutates_args=tuple(mutates))
         _LIBRARY.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
-        written = [list(inspect.signature(function).parameters).index(operand) for operand in mutates]
+        parameters = list(inspect.signature(function).parameters)
+        written = [parameters.index(operand) for operand in mutates]
         self._function = _counting(function, written) if mutates else function
         self._mutates = bool(mutates)
         #: `again.call(*arguments)`, where `traced()` is false, is the fast way to a result: None for calls that it does not know.
-        self.again = Again(written)
+        self.again = Again(written, public, parameters)
         #: The calls that come by torch's dispatcher, compiled graphs' among them: tensors have other keys there.
         self._dispatched = Again(written)
         # For all devices: which ones there are kernels for is for the target to say (WrongDevice).
@@ -272,6 +276,12 @@ def _counting(function: Callable[..., Any], written: Sequence[int]) -> Callable[
     return implementation
 
 
-def operation(name: str, *, mutates: Sequence[str] = ()) -> Callable[[Callable[..., Any]], Operation]:
-    """Decorates the implementation of `tile_ops::name`: annotated, positional; `mutates` names operands it writes."""
-    return lambda function: Operation(name, function, mutates)
+def operation(
+    name: str, *, mutates: Sequence[str] = (), public: Callable[..., Any] | None = None
+) -> Callable[[Callable[..., Any]], Operation]:
+    """Decorates the implementation of `tile_ops::name`: annotated, positional; `mutates` names operands it writes.
+
+    `public` is a function whose first parameters are the implementation's, and which with the others at their defaults does
+    nothing but call it: of such calls those that are known are answered before Python runs it."""
+    assert public is None or isinstance(public, FunctionType)
+    return lambda function: Operation(name, function, mutates, public)

@@ -52,3 +52,30 @@ def test_what_is_fetched_may_not_be_there(close, dtype, rows, m, n, k):
     out = torch.full((1, m, n), torch.nan, dtype=dtype)
     kernel(a[None], b[None], bias, out, 0)
     close(out[0], reference.matmul(a, b.T, bias=bias), reference.TOLERANCES[name])
+
+
+@pytest.mark.cpu("launches a kernel itself")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("lanes", [8, 16])
+@pytest.mark.parametrize("k", [1, 7, 8, 15, 17, 40, 48, 63, 100, 129])
+def test_the_ends_of_rows_fill_no_register(close, dtype, lanes, k):
+    """What is read a second time with them, an infinite number among it, counts once; what lies behind a row is not read."""
+    name = str(dtype).removeprefix("torch.")
+    generator = torch.Generator().manual_seed(k)
+    for rows, m, n, steps in ((1, 1, 13, 4), (4, 3, 8, 2)):
+        tile = {"rows": rows, "block_n": 8, "block_k": steps * lanes, "lanes": lanes, "ahead": 0}
+        kernel = tilelang.compile(kernels.gemv_rows(name, name, name, **tile), target="cpu")
+        room = [torch.randn(extent, k + 5, generator=generator).to(dtype) for extent in (m, n)]
+        for x in room:
+            x[:, k:] = torch.nan
+        a, b = (x[:, :k] for x in room)
+        a[0, max(0, k - lanes)] = torch.inf  # the first that is read with the last ones
+        b[2, k // 2] = -torch.inf
+        out = torch.full((1, m, n), torch.nan, dtype=dtype)
+        kernel(a[None], b[None], torch.empty(0, dtype=dtype), out, 0)
+        expected = reference.matmul(a, b.T)
+        infinite = ~expected.isfinite()
+        assert infinite[0].all()
+        assert infinite[:, 2].all()
+        assert torch.equal(out[0][infinite].double().nan_to_num(nan=7.0), expected[infinite].nan_to_num(nan=7.0))
+        close(out[0][~infinite], expected[~infinite], reference.TOLERANCES[name])

@@ -29,6 +29,7 @@ def everywhere(monkeypatch):
     monkeypatch.setattr(configs, "LEAST_ROWS", dict.fromkeys((False, True), 33))
     monkeypatch.setattr(configs, "tile", lambda target, *of: of_level(AMX if target.kind == "cpu" else target, *of))
     monkeypatch.setattr(api.MATMUL, "_calls", {})
+    api._matmul.again.forget()
     monkeypatch.setattr(api._matmul, "again", Again())
     api.MATMUL.plan.cache_clear()
     yield

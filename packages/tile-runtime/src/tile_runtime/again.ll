@@ -13,27 +13,43 @@
 ;     4 mask        of addresses        11 steps     kernels
 ;     5 guarded     operands of check   12 check     METH_FASTCALL function of torch, true for operands like the first ones
 ;    13 words       of memory           14 entries   of dictionaries
-;    15 apart       pairs of arguments that share no memory
-;    then: (place, bytes, place, bytes) of each of `apart`; (address, value) of each of `words`; (dictionary, key,
-;    object or null for none) of each of `entries`; the places of `guarded`; the pairs of `same`; the other arguments;
-;    (function, result) of each condition; (function, n, its n arguments) of what is made; (object, address) of what is
-;    held; (function, words, launch, counter, n, n places in the pool) of each step. The pool is the operands, what is made,
-;    what is held. A step whose `launch` is not 0 is tried on the addresses first (tile_runtime.native.Words).
+;    15 apart       pairs of arguments that share no memory      16 numbers   C functions that tell a number
+;    then: (place, bytes, place, bytes) of each of `apart`; (address, value) of each of `words`; (function, value) of
+;    each of `numbers`; (dictionary, key, object or null for none) of each of `entries`; the places of `guarded`; the pairs
+;    of `same`; the other arguments; (function, result) of each condition; (function, tuple of its arguments) of what is
+;    made; (object, address) of what is held; (function, words, launch, counter, n, n places in the pool) of each step.
+;    The pool is the operands, what is made, what is held. A step whose `launch` is not 0 is tried on the addresses first
+;    (tile_runtime.native.Words).
 ;
-; The function returns None for a call that it does not know; nothing has happened then.
+; @tl_again_v1 returns None for a call that it does not know; nothing has happened then.
+;
+; @tl_enter_v1 is the vectorcall of Python functions (PEP 590) whose first parameters are such a call's arguments: it asks
+; @tl_again_v1 first, where the others are at their defaults, and runs the function for what that does not know.
+;
+; ENTRY (8-byte words), which @tl_entries has for each function
+;     0 self        the SELF of its known calls, null before there is one
+;     1 positional  most arguments without a name
+;     2 parameters  in all
+;     3 count       how many of them are arguments of known calls
+;     4             (name, default or null for none) of each
 
 target triple = "x86_64-unknown-linux-gnu"
 
+declare ptr @PyObject_Call(ptr, ptr, ptr)
 declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
 declare i32 @PyObject_RichCompareBool(ptr, ptr, i32)
 declare ptr @PyDict_GetItemWithError(ptr, ptr)
 declare void @PyErr_Clear()
+declare ptr @_PyFunction_Vectorcall(ptr, ptr, i64, ptr)
 declare ptr @PyTuple_New(i64)
+declare i64 @PyTuple_Size(ptr)
+declare ptr @PyTuple_GetItem(ptr, i64)
 declare i32 @PyTuple_SetItem(ptr, i64, ptr)
 declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
 @_Py_NoneStruct = external global i8
 @_Py_TrueStruct = external global i8
+@tl_entries = global [512 x i64] zeroinitializer ; 256 times: function, its ENTRY; by the address of the function, then on
 
 ; The word at the cursor, which moves on.
 define internal i64 @next(ptr %cursor) {
@@ -251,6 +267,8 @@ entry:
   %entries = load i64, ptr %entries.p
   %apart.p = getelementptr i64, ptr %record, i64 15
   %apart = load i64, ptr %apart.p
+  %numbers.p = getelementptr i64, ptr %record, i64 16
+  %numbers = load i64, ptr %numbers.p
   %separate = call i1 @are_apart(ptr %cursor, i64 %apart, ptr %leading)
   br i1 %separate, label %word.each, label %no
 
@@ -259,7 +277,7 @@ word.each:
 word:
   %w = phi i64 [ 0, %word.each ], [ %w1, %word.right ]
   %words.left = icmp ult i64 %w, %words
-  br i1 %words.left, label %word.one, label %entry.each
+  br i1 %words.left, label %word.one, label %number.each
 word.one:
   %word.p = call ptr @next_object(ptr %cursor)
   %word.wanted = call i64 @next(ptr %cursor)
@@ -270,8 +288,22 @@ word.right:
   %w1 = add i64 %w, 1
   br label %word
 
+number.each:
+  %u = phi i64 [ 0, %word ], [ %u1, %number.right ]
+  %numbers.left = icmp ult i64 %u, %numbers
+  br i1 %numbers.left, label %number.one, label %entry.each
+number.one:
+  %tell = call ptr @next_object(ptr %cursor)
+  %number.wanted = call i64 @next(ptr %cursor)
+  %number.found = call i64 %tell()
+  %number.same = icmp eq i64 %number.found, %number.wanted
+  br i1 %number.same, label %number.right, label %no
+number.right:
+  %u1 = add i64 %u, 1
+  br label %number.each
+
 entry.each:
-  %e = phi i64 [ 0, %word ], [ %e1, %entry.right ]
+  %e = phi i64 [ 0, %number.each ], [ %e1, %entry.right ]
   %entries.left = icmp ult i64 %e, %entries
   br i1 %entries.left, label %entry.one, label %operands.gathered
 entry.one:
@@ -431,11 +463,8 @@ make:
   br i1 %making.left, label %make.one, label %holding
 make.one:
   %maker = call ptr @next_object(ptr %cursor)
-  %n = call i64 @next(ptr %cursor)
-  %given = load ptr, ptr %cursor
-  %after = getelementptr i64, ptr %given, i64 %n
-  store ptr %after, ptr %cursor
-  %new = call ptr @PyObject_Vectorcall(ptr %maker, ptr %given, i64 %n, ptr null)
+  %given = call ptr @next_object(ptr %cursor)
+  %new = call ptr @PyObject_Call(ptr %maker, ptr %given, ptr null)
   %no.memory = icmp eq ptr %new, null
   br i1 %no.memory, label %failed, label %make.done
 make.done:
@@ -572,7 +601,7 @@ found:
   br i1 %three, label %ask, label %unknown
 ask:
   call void @Py_IncRef(ptr %object)
-  %lists = getelementptr i64, ptr %record, i64 16
+  %lists = getelementptr i64, ptr %record, i64 17
   store ptr %lists, ptr %cursor
   %pool.p = getelementptr i64, ptr %record, i64 2
   %pool.size = load i64, ptr %pool.p
@@ -593,6 +622,174 @@ another:
 unknown:
   call void @Py_IncRef(ptr @_Py_NoneStruct)
   ret ptr @_Py_NoneStruct
+}
+
+; The ENTRY of a function, or null.
+define internal ptr @entry_of(ptr %function) {
+entry:
+  %address = ptrtoint ptr %function to i64
+  %aligned = lshr i64 %address, 4
+  br label %probe
+probe:
+  %place = phi i64 [ %aligned, %entry ], [ %following, %another ]
+  %slot = and i64 %place, 255
+  %first = shl i64 %slot, 1
+  %found.p = getelementptr i64, ptr @tl_entries, i64 %first
+  %found = load i64, ptr %found.p
+  %same = icmp eq i64 %found, %address
+  br i1 %same, label %yes, label %look
+look:
+  %empty = icmp eq i64 %found, 0
+  br i1 %empty, label %no, label %another
+another:
+  %following = add i64 %place, 1
+  br label %probe
+yes:
+  %entry.p = getelementptr i64, ptr %found.p, i64 1
+  %words = load ptr, ptr %entry.p
+  ret ptr %words
+no:
+  ret ptr null
+}
+
+; %values[p] of each parameter, from `given` arguments without a name, those that `names` tells, and defaults; false where this
+; is no call of a function with these parameters, or of a known call.
+define internal i1 @bind(ptr %words, ptr %args, i64 %given, ptr %names, ptr %values) {
+entry:
+  %positional.p = getelementptr i64, ptr %words, i64 1
+  %positional = load i64, ptr %positional.p
+  %parameters.p = getelementptr i64, ptr %words, i64 2
+  %parameters = load i64, ptr %parameters.p
+  %count.p = getelementptr i64, ptr %words, i64 3
+  %count = load i64, ptr %count.p
+  %table = getelementptr i64, ptr %words, i64 4
+  %many = icmp ugt i64 %given, %positional
+  br i1 %many, label %no, label %fill
+
+fill:
+  %f = phi i64 [ 0, %entry ], [ %f1, %filled ]
+  %filling = icmp ult i64 %f, %parameters
+  br i1 %filling, label %fill.one, label %named
+fill.one:
+  %f.to = getelementptr ptr, ptr %values, i64 %f
+  %is.given = icmp ult i64 %f, %given
+  br i1 %is.given, label %fill.given, label %fill.default
+fill.given:
+  %f.from = getelementptr ptr, ptr %args, i64 %f
+  br label %filled
+fill.default:
+  %f.pair = shl i64 %f, 1
+  %f.name = getelementptr ptr, ptr %table, i64 %f.pair
+  %f.default = getelementptr ptr, ptr %f.name, i64 1
+  br label %filled
+filled:
+  %from = phi ptr [ %f.from, %fill.given ], [ %f.default, %fill.default ]
+  %value = load ptr, ptr %from
+  store ptr %value, ptr %f.to
+  %f1 = add i64 %f, 1
+  br label %fill
+
+named:
+  %no.names = icmp eq ptr %names, null
+  br i1 %no.names, label %judge, label %sized
+sized:
+  %number = call i64 @PyTuple_Size(ptr %names)
+  br label %name
+name:
+  %n = phi i64 [ 0, %sized ], [ %n1, %put ]
+  %naming = icmp ult i64 %n, %number
+  br i1 %naming, label %name.one, label %judge
+name.one:
+  %name.object = call ptr @PyTuple_GetItem(ptr %names, i64 %n)
+  br label %search
+search:
+  %p = phi i64 [ %given, %name.one ], [ %p1, %search.next ]
+  %searching = icmp ult i64 %p, %parameters
+  br i1 %searching, label %search.one, label %no
+search.one:
+  %pair = shl i64 %p, 1
+  %name.p = getelementptr ptr, ptr %table, i64 %pair
+  %wanted = load ptr, ptr %name.p
+  %is.name = icmp eq ptr %wanted, %name.object
+  br i1 %is.name, label %put, label %search.next
+search.next:
+  %p1 = add i64 %p, 1
+  br label %search
+put:
+  %place = add i64 %given, %n
+  %named.from = getelementptr ptr, ptr %args, i64 %place
+  %named.value = load ptr, ptr %named.from
+  %named.to = getelementptr ptr, ptr %values, i64 %p
+  store ptr %named.value, ptr %named.to
+  %n1 = add i64 %n, 1
+  br label %name
+
+judge:
+  br label %argument
+argument:
+  %a = phi i64 [ 0, %judge ], [ %a1, %argument.there ]
+  %asking = icmp ult i64 %a, %count
+  br i1 %asking, label %argument.one, label %rest
+argument.one:
+  %a.p = getelementptr ptr, ptr %values, i64 %a
+  %a.value = load ptr, ptr %a.p
+  %missing = icmp eq ptr %a.value, null
+  br i1 %missing, label %no, label %argument.there
+argument.there:
+  %a1 = add i64 %a, 1
+  br label %argument
+rest:
+  %r = phi i64 [ %count, %argument ], [ %r1, %rest.same ]
+  %resting = icmp ult i64 %r, %parameters
+  br i1 %resting, label %rest.one, label %yes
+rest.one:
+  %r.p = getelementptr ptr, ptr %values, i64 %r
+  %r.value = load ptr, ptr %r.p
+  %r.pair = shl i64 %r, 1
+  %r.name = getelementptr ptr, ptr %table, i64 %r.pair
+  %r.default.p = getelementptr ptr, ptr %r.name, i64 1
+  %r.default = load ptr, ptr %r.default.p
+  %at.default = icmp eq ptr %r.value, %r.default
+  br i1 %at.default, label %rest.same, label %no
+rest.same:
+  %r1 = add i64 %r, 1
+  br label %rest
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+
+define ptr @tl_enter_v1(ptr %function, ptr %args, i64 %flagged, ptr %names) {
+entry:
+  %words = call ptr @entry_of(ptr %function)
+  %none = icmp eq ptr %words, null
+  br i1 %none, label %python, label %entered
+entered:
+  %self = load ptr, ptr %words
+  %unknown = icmp eq ptr %self, null
+  br i1 %unknown, label %python, label %bound
+bound:
+  %given = and i64 %flagged, 9223372036854775807 ; PY_VECTORCALL_ARGUMENTS_OFFSET is the highest bit
+  %parameters.p = getelementptr i64, ptr %words, i64 2
+  %parameters = load i64, ptr %parameters.p
+  %count.p = getelementptr i64, ptr %words, i64 3
+  %count = load i64, ptr %count.p
+  %values = alloca ptr, i64 %parameters, align 16
+  %fits = call i1 @bind(ptr %words, ptr %args, i64 %given, ptr %names, ptr %values)
+  br i1 %fits, label %ask, label %python
+ask:
+  %answer = call ptr @tl_again_v1(ptr %self, ptr %values, i64 %count)
+  %another = icmp eq ptr %answer, @_Py_NoneStruct
+  br i1 %another, label %forget, label %known
+forget:
+  call void @Py_DecRef(ptr %answer)
+  br label %python
+known:
+  ret ptr %answer
+python:
+  %result = call ptr @_PyFunction_Vectorcall(ptr %function, ptr %args, i64 %flagged, ptr %names)
+  ret ptr %result
 }
 
 !llvm.module.flags = !{!0}

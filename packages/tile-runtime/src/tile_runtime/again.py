@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import inspect
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from .elf import Image
@@ -17,9 +19,11 @@ from .native_interface import HEADER_BYTES
 from .shipped_code import ShippedCode
 
 CODE = ShippedCode(Path(__file__).parent, "again")
-_IMPORTS = ("PyObject_Vectorcall", "PyObject_RichCompareBool", "PyDict_GetItemWithError", "PyErr_Clear", "PyTuple_New",
-            "PyTuple_SetItem", "Py_IncRef", "Py_DecRef", "_Py_NoneStruct", "_Py_TrueStruct")  # fmt: skip
+_IMPORTS = ("PyObject_Call", "PyObject_Vectorcall", "PyObject_RichCompareBool", "PyDict_GetItemWithError", "PyErr_Clear",
+            "PyTuple_New", "PyTuple_SetItem", "PyTuple_GetItem", "PyTuple_Size", "Py_IncRef", "Py_DecRef",
+            "_PyFunction_Vectorcall", "_Py_NoneStruct", "_Py_TrueStruct")  # fmt: skip
 _SLOT_BITS = 10
+_ENTRIES = 256  # functions that native code has room for, and one
 _SPREAD = 0x9E3779B97F4A7C15  # 2^64 / the golden ratio
 
 
@@ -31,9 +35,10 @@ class Known:
     arguments after them; `same` the pairs of operands that are one object, `apart` those whose memory does not overlap: the place
     of each and its bytes. `check` is called with the `guarded` operands and says whether they are like the first ones; each of
     `conditions` gives its value, each of `entries` (a dictionary and a key of type str or bytes) is that very object, or is not
-    there for None, and each of `words`, an address, holds this number. `made` are functions and their arguments, of which the
-    first `results` make what the call returns (one object, or a tuple); `held` are tensors or None; `steps` functions, addresses
-    of 8-byte counters of their calls, and places of their arguments.
+    there for None, each of `words`, an address, holds this number, and each of `numbers`, the address of a C function without
+    arguments, tells this one (64 bits). `made` are functions and their arguments, of which the first `results` make what the
+    call returns (one object, or a tuple); `held` are tensors or None; `steps` functions, addresses of 8-byte counters of their
+    calls, and places of their arguments.
     """
 
     shapes: Sequence[Sequence[int]]
@@ -44,12 +49,13 @@ class Known:
     conditions: Sequence[tuple[Callable[[], object], object]]
     entries: Sequence[tuple[dict[Any, Any], str | bytes, object]]
     words: Sequence[tuple[int, int]]
-    made: Sequence[tuple[Callable[..., Any], Sequence[object]]]
+    made: Sequence[tuple[Callable[..., Any], tuple[object, ...]]]
     results: int
     held: Sequence[Any]
     steps: Sequence[tuple[Callable[..., Any], int, Sequence[int]]]
     alignment: int
     apart: Sequence[tuple[int, int, int, int]] = ()
+    numbers: Sequence[tuple[int, int]] = ()
 
     def record(self) -> Words:
         """The record of again.ll; what it points to lives as long as it."""
@@ -59,14 +65,14 @@ class Known:
             keep.append(thing)
             return id(thing)
 
-        lists: list[int] = [word for group in (*self.apart, *self.words) for word in group]
+        lists: list[int] = [word for group in (*self.apart, *self.words, *self.numbers) for word in group]
         for entries, key, value in self.entries:
             lists += [address(entries), address(key), 0 if value is None else address(value)]
         lists += [*self.guarded, *(place for pair in self.same for place in pair), *map(address, self.others)]
         for ask, value in self.conditions:
             lists += [address(ask), address(value)]
         for make, arguments in self.made:
-            lists += [address(make), len(arguments), *map(address, arguments)]
+            lists += [address(make), address(arguments)]
         for thing in self.held:
             lists += [address(thing), 0 if thing is None else thing.data_ptr()]
         for run, counter, places in self.steps:
@@ -82,7 +88,14 @@ class Known:
             self.alignment - 1,
         ]
         head += [len(self.guarded), len(self.same), len(self.conditions), len(self.made), self.results, len(self.held)]
-        head += [len(self.steps), address(self.check), len(self.words), len(self.entries), len(self.apart)]
+        head += [
+            len(self.steps),
+            address(self.check),
+            len(self.words),
+            len(self.entries),
+            len(self.apart),
+            len(self.numbers),
+        ]
         record = Words(struct.pack(f"={len(head) + len(lists)}Q", *head, *lists))
         record.keep = keep
         return record
@@ -101,6 +114,7 @@ class KnownCalls:
     happened, if it is another call. Of calls whose shapes share a slot the last one is known."""
 
     def __init__(self, image: Image) -> None:
+        self._image = image
         self._slots = (ctypes.c_uint64 * (1 << _SLOT_BITS))()
         self._records: dict[int, Words] = {}
         words = struct.pack("=QQ", torch_words(), ctypes.addressof(self._slots))
@@ -113,10 +127,62 @@ class KnownCalls:
         self._slots[slot] = id(record)
         self._records[slot] = record  # the one before goes when it is not running
 
+    def enter(self, function: FunctionType, parameters: Sequence[str]) -> bool:
+        """Calls of `function` that are known are answered by native code, before Python starts to run it: those of its first
+        parameters, which are these, with the others at their defaults. False where Python has no such entry (before 3.12)."""
+        install = getattr(ctypes.pythonapi, "PyFunction_SetVectorcall", None)
+        if install is None:
+            return False
+        self.entry(function, parameters)
+        install.argtypes, install.restype = [ctypes.py_object, ctypes.c_void_p], None
+        install(function, self._image.address("tl_enter_v1"))
+        return True
+
+    def entry(self, function: FunctionType, parameters: Sequence[str]) -> int:
+        """The address of what answers, a `vectorcallfunc` of PEP 590, which knows this function from now on."""
+        entry = Entry(function, parameters, self.call)
+        table = (ctypes.c_uint64 * (2 * _ENTRIES)).from_address(self._image.address("tl_entries"))
+        address = id(function)
+        places = ((address // 16 + i) % _ENTRIES for i in range(_ENTRIES))
+        free = sum(not word for word in table[::2])
+        slot = next(place for place in places if table[2 * place] in (0, address))
+        if table[2 * slot] or free > 1:  # a search ends at one that is free; Python's are the calls of what has no room
+            _entered[address] = entry
+            table[2 * slot + 1] = ctypes.addressof(entry.words)
+            table[2 * slot] = address
+        return self._image.address("tl_enter_v1")
+
     def clear(self) -> None:
         """Forget all calls."""
         ctypes.memset(self._slots, 0, ctypes.sizeof(self._slots))
         self._records.clear()
+
+
+class Entry:
+    """What again.ll knows of a function: its parameters with their defaults, of which the first are arguments of known calls."""
+
+    def __init__(self, function: FunctionType, parameters: Sequence[str], call: Callable[..., Any]) -> None:
+        code = function.__code__
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        last = function.__defaults__ or ()
+        defaults = dict(zip(names[code.co_argcount - len(last) : code.co_argcount], last))
+        defaults |= function.__kwdefaults__ or {}
+        others = names[len(parameters) :]
+        several = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+        if several or names[: len(parameters)] != tuple(parameters) or any(name not in defaults for name in others):
+            raise ValueError(
+                f"{function.__qualname__} does not begin with {', '.join(parameters)} and go on with defaults"
+            )
+        own = call.__self__  # type: ignore[attr-defined]
+        words = [id(own), code.co_argcount, len(names), len(parameters)]
+        for name in names:
+            words += [id(name), id(defaults[name]) if name in defaults else 0]
+        self.words = (ctypes.c_uint64 * len(words))(*words)
+        self._keep = (function, call, defaults)
+
+
+#: By the addresses of their functions: native code has both for good.
+_entered: dict[int, Entry] = {}
 
 
 @cache

@@ -83,7 +83,7 @@ def dequant_matmul(
     return _dequant_matmul(x, weight, scales, zeros, format, group_size, bias, out_dtype)
 
 
-@operation("dequant_matmul")
+@operation("dequant_matmul", public=dequant_matmul)
 def _dequant_matmul(
     x: torch.Tensor,
     weight: torch.Tensor,

@@ -88,8 +88,8 @@ def matmul(
     Source: the definition; scales of blocks: DeepSeek-AI, DeepSeek-V3, 2024, section 3.3.2; two of bfloat16: G. Henry, P. T. P.
     Tang and A. Heinecke, ARITH 2019.
     """
-    if scale_a is scale_b is out is None and not traced():
-        known = _matmul.again.call(a, b, bias, activation, out_dtype)
+    if out is None and scale_a is None and scale_b is None and not traced():
+        known = _known(a, b, bias, activation, out_dtype)
         if known is not None:
             return known
     if out is not None:
@@ -100,7 +100,7 @@ def matmul(
     return _matmul(a, b, bias, activation, out_dtype)
 
 
-@operation("matmul")
+@operation("matmul", public=matmul)
 def _matmul(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -110,6 +110,10 @@ def _matmul(
 ) -> torch.Tensor:
     call = MATMUL.call(a, b, bias=bias, activation=activation, out_dtype=out_dtype)
     return _run(call, a, b, bias)
+
+
+_known = _matmul.again.call
+_matmul.again.is_global(globals(), "_known")
 
 
 @_matmul.register_fake

@@ -127,7 +127,7 @@ def _by_rows(problem: GemmProblem, target: Target) -> KernelSpec:
     gpu = {"block_n": 2, "block_k": 256 * vector, "lanes": 256, "vector": vector, "threads": 128}
     lanes = 8 if target.arch == "x86-64-v3" else 16  # of a register
     ahead = AHEAD[problem.dtype] // ITEMSIZE[problem.dtype] if _is_fetched(problem, target) else 0
-    cpu = {"block_n": 8, "block_k": 4 * lanes, "lanes": lanes, "ahead": ahead}
+    cpu = {"block_n": 8, "block_k": (4 if problem.k >= 4 * lanes else 2) * lanes, "lanes": lanes, "ahead": ahead}
     if lanes == 16 and problem.dtype == "float32" and problem.m > DOT_ROWS:
         cpu |= {"block_n": LONG_ROWS, "block_k": LONG_STEP if problem.k >= LONG_STEP else 4 * lanes}
     return KernelSpec.of(

@@ -515,6 +515,7 @@ def gemv_rows(dtype, out_dtype, bias, rows, block_n, block_k, lanes, ahead):
             sums = T.alloc_fragment((rows, block_n, lanes), "float32")
             total = T.alloc_fragment((rows, block_n), "float32")
 
+            _has_operands(A, B)
             T.clear(sums)
             whole = k // block_k
             for step in T.serial(whole):
@@ -530,18 +531,57 @@ def gemv_rows(dtype, out_dtype, bias, rows, block_n, block_k, lanes, ahead):
                             r,
                             [v * lanes + j for v in range(block_k // lanes)],
                         )
-            T.copy(A[0, 0, whole * block_k], x)
-            for part in T.serial(T.ceildiv(k - whole * block_k, lanes)):
-                for i, j in T.Parallel(block_n, lanes):
-                    for r in T.serial(rows):
-                        at = part * lanes + j
-                        sums[r, i, j] += T.cast(B[0, bn * block_n + i, whole * block_k + at], "float32") * x[r, at]
+            if k % block_k > 0:
+                for part in T.serial(k % block_k // lanes):
+                    _add_lanes(A, B, sums, bn * block_n, whole * block_k + part * lanes)
+                if (k % lanes > 0) & (k >= lanes):
+                    _add_last(A, B, sums, bn * block_n, k - lanes, lanes - k % lanes)
+                if k < lanes:
+                    for i, j in T.Parallel(block_n, lanes):
+                        if (bn * block_n + i < n) & (j < k):
+                            for r in T.serial(rows):
+                                weight = T.cast(B[0, bn * block_n + i, j], "float32")
+                                sums[r, i, j] += weight * T.cast(A[0, r, j], "float32")
             T.reduce_sum(sums, total, dim=2)
             _add(total, added, bn * block_n)
             _activate(total, activation)
             T.copy(total, C[0, 0, bn * block_n])
 
     return gemv_rows
+
+
+@T.macro
+def _add_lanes(A, B, sums, row, at):
+    """sums[r, i, j] += A[r, at + j] * B[row + i, at + j]."""
+    rows, block_n, lanes = sums.shape
+    T.assume((at >= 0) & (at + lanes <= A.shape[2]))
+    x = T.alloc_fragment((rows, lanes), "float32")
+    T.copy(A[0, 0, at], x)
+    for i, j in T.Parallel(block_n, lanes):
+        for r in T.serial(rows):
+            sums[r, i, j] += T.cast(B[0, row + i, at + j], "float32") * x[r, j]
+
+
+@T.macro
+def _add_last(A, B, sums, row, at, first):
+    """`_add_lanes` for j >= first. What lies before is read too, and may be infinite."""
+    rows, block_n, lanes = sums.shape
+    T.assume((at >= 0) & (at + lanes <= A.shape[2]))
+    x = T.alloc_fragment((rows, lanes), "float32")
+    weight = T.alloc_fragment((block_n, lanes), "float32")
+    T.copy(A[0, 0, at], x)
+    T.copy(B[0, row, at], weight)
+    for r, j in T.Parallel(rows, lanes):
+        x[r, j] = T.if_then_else(j >= first, x[r, j], 0.0)
+    for i, j in T.Parallel(block_n, lanes):
+        for r in T.serial(rows):
+            sums[r, i, j] += T.if_then_else(j >= first, weight[i, j], 0.0) * x[r, j]
+
+
+@T.macro
+def _has_operands(A, B):
+    """That there are a row of A and a matrix B: nothing then asks for each element whether it is there."""
+    T.assume((A.shape[0] > 0) & (A.shape[1] > 0) & (B.shape[0] > 0))
 
 
 @T.macro
@@ -561,13 +601,14 @@ def _add_columns(A, B, sums, first, count, column, block_k):
             if column + j < n:
                 for r in T.serial(rows):
                     sums[r, j] += _dot(lambda at: B[0, row + at, column + j], x, r, range(block_k))
-    rest = first + count // block_k * block_k
-    T.copy(A[0, 0, rest], x)
-    for v in T.serial(count % block_k):
-        for j in T.Parallel(block_n):
-            if column + j < n:
-                for r in T.serial(rows):
-                    sums[r, j] += T.cast(B[0, rest + v, column + j], "float32") * x[r, v]
+    if count % block_k > 0:
+        rest = first + count // block_k * block_k
+        T.copy(A[0, 0, rest], x)
+        for v in T.serial(count % block_k):
+            for j in T.Parallel(block_n):
+                if column + j < n:
+                    for r in T.serial(rows):
+                        sums[r, j] += T.cast(B[0, rest + v, column + j], "float32") * x[r, v]
 
 
 def gemv_columns(dtype, out_dtype, bias, rows, block_n, block_k):
@@ -583,6 +624,7 @@ def gemv_columns(dtype, out_dtype, bias, rows, block_n, block_k):
         activation: T.int32,
     ):
         with T.Kernel(T.ceildiv(n, block_n), threads=1) as bn:
+            _has_operands(A, B)
             sums = T.alloc_fragment((rows, block_n), "float32")
             T.clear(sums)
             _add_columns(A, B, sums, 0, k, bn * block_n, block_k)
@@ -605,6 +647,7 @@ def gemv_column_parts(dtype, rows, block_n, block_k):
         steps: T.int32,
     ):
         with T.Kernel(T.ceildiv(n, block_n), partial.shape[0], threads=1) as (bn, s):
+            _has_operands(A, B)
             sums = T.alloc_fragment((rows, block_n), "float32")
             T.clear(sums)
             first = s * steps * block_k

@@ -162,7 +162,9 @@ def kernel_of_few(
 #: calls, us, AVX-512, scalar products, TURNED, torch: 8x64x64 2.2, 1.7, 1.7; 8x200x300 26, 9.7, 13; 8x16x1024 16, 3.4, 4.0;
 #: 8x33x50 5.0, 1.6, 1.3; 3x64x64 1.66, 1.54, 1.53; but 8x1024x16 3.1, 4.1, 4.6 and 2x64x64 1.38, 1.53, 1.35. As AVX2 6x200x300
 #: 14.6, 9.7, 11.9; 8x16x1024 12.6, 4.8, 4.0; 8x1024x16 11.2, 4.8, 4.6; but 8x128x128 3.96, 4.83, 4.1 and 4x200x300 8.7, 9.8, 8.8.
-LEAST_DEPTH, LEAST_WIDTH = 64, 32
+#: One row, AVX-512, us as whole calls by scalar products, TURNED and torch: 1x256x48 2.31, 3.43, 2.40; 1x256x16 2.03, 2.23, 1.86;
+#: 1x64x32 1.58, 1.86, 1.54; but 1x300x12 2.71, 2.22, 1.89; two rows are level (2x256x32 2.95, 2.86, 2.86).
+LEAST_DEPTH, LEAST_DEPTH_OF_ONE, LEAST_WIDTH = 64, 16, 32
 
 
 def small(target: Target, m: int, n: int, k: int) -> Tile | None:
@@ -172,7 +174,8 @@ def small(target: Target, m: int, n: int, k: int) -> Tile | None:
     if target.arch == "x86-64-v3":  # six rows are a register tile
         better = k < LEAST_DEPTH or m in (5, 6) or (m > 4 and n < LEAST_WIDTH)
     else:
-        better = k < LEAST_DEPTH or (m >= LEAST_ROWS and n >= LEAST_WIDTH)
+        depth = LEAST_DEPTH if m > 1 else LEAST_DEPTH_OF_ONE
+        better = k < depth or (m >= LEAST_ROWS and n >= LEAST_WIDTH)
     return _turned(target, m) if better else None
 
 

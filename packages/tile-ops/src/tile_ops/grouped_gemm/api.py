@@ -45,7 +45,7 @@ def grouped_matmul(
     return grouped_operation(x, weights, group_sizes, out_dtype)
 
 
-@operation("grouped_matmul")
+@operation("grouped_matmul", public=grouped_matmul)
 def grouped_operation(
     x: torch.Tensor, weights: torch.Tensor, group_sizes: torch.Tensor, out_dtype: torch.dtype | None
 ) -> torch.Tensor:

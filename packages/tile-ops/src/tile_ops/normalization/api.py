@@ -34,7 +34,7 @@ def rms_norm(
     return rms_norm_operation(x, weight, eps, activation)
 
 
-@operation("rms_norm")
+@operation("rms_norm", public=rms_norm)
 def rms_norm_operation(x: torch.Tensor, weight: torch.Tensor, eps: float, activation: str | None) -> torch.Tensor:
     call = RMS_NORM.call(x, weight, eps=eps, activation=activation)
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
@@ -95,7 +95,7 @@ def layer_norm(
     return layer_norm_operation(x, weight, bias, eps)
 
 
-@operation("layer_norm")
+@operation("layer_norm", public=layer_norm)
 def layer_norm_operation(
     x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float
 ) -> torch.Tensor:
@@ -165,7 +165,7 @@ def softmax(x: torch.Tensor, *, dim: int = -1) -> torch.Tensor:
     return softmax_operation(x, dim)
 
 
-@operation("softmax")
+@operation("softmax", public=softmax)
 def softmax_operation(x: torch.Tensor, dim: int) -> torch.Tensor:
     call = SOFTMAX.call(x, dim=dim)
     last = dim == -1 or dim == x.ndim - 1 or not x.ndim
