@@ -369,7 +369,9 @@ def test_a_function_that_does_not_begin_with_the_arguments_is_refused() -> None:
     def needs(a: Any, b: Any) -> None: ...
     def several(a: Any, *rest: Any) -> None: ...
 
-    for function in (needs, several):
+    def without_names(a: Any, /, b: Any = None) -> None: ...
+
+    for function in (needs, several, without_names):
         with pytest.raises(ValueError, match="does not begin with a and go on with defaults"):
             calls.entry(function, ("a",))
 

@@ -168,8 +168,8 @@ class Entry:
         defaults = dict(zip(names[code.co_argcount - len(last) : code.co_argcount], last))
         defaults |= function.__kwdefaults__ or {}
         others = names[len(parameters) :]
-        several = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
-        if several or names[: len(parameters)] != tuple(parameters) or any(name not in defaults for name in others):
+        other = code.co_posonlyargcount or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+        if other or names[: len(parameters)] != tuple(parameters) or any(name not in defaults for name in others):
             raise ValueError(
                 f"{function.__qualname__} does not begin with {', '.join(parameters)} and go on with defaults"
             )
