@@ -245,11 +245,12 @@ def norm_backward_cached(dtype, block_columns, centered, activation, fetched="",
                         Partial[last, part, j] = 0
             operands, kept_sums = (X, weight, DY, Rows, Partial, DX, part), (eps, squares, dots, sums)
             each = T.ceildiv(m, parts)
-            # The last parts may have none: of a number below 0 the remainder would be rows of other parts.
-            first, rows = part * each, T.max(T.min(each, m - part * each), 0)
+            first, rows = part * each, T.min(each, m - part * each)
             for turn in T.serial(rows // together):
                 differentiate(*operands, first + turn * together, together, *kept_sums, *factors)
-            if together > 1:
+            # The last parts may have none: of a number below 0 the remainder would be rows of other parts. A `rows` of at least
+            # 0 would hide from the compiler that they are rows of the matrix, and it would ask for each.
+            if together > 1 and rows > 0:
                 for turn in T.serial(rows % together):
                     differentiate(*operands, first + rows // together * together + turn, 1, *kept_sums, *factors)
 
