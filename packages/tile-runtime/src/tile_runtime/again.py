@@ -147,7 +147,7 @@ class KnownCalls:
         free = sum(not word for word in table[::2])
         slot = next(place for place in places if table[2 * place] in (0, address))
         if table[2 * slot] or free > 1:  # a search ends at one that is free; Python's are the calls of what has no room
-            _entered[address] = entry
+            _entered.append(entry)
             table[2 * slot + 1] = ctypes.addressof(entry.words)
             table[2 * slot] = address
         return self._image.address("tl_enter_v1")
@@ -181,8 +181,8 @@ class Entry:
         self._keep = (function, call, defaults)
 
 
-#: By the addresses of their functions: native code has both for good.
-_entered: dict[int, Entry] = {}
+#: Native code has them, and one that another took the place of may be in use: they live for good.
+_entered: list[Entry] = []
 
 
 @cache
