@@ -15,6 +15,7 @@ from tile_compiler.simt.beside import Names, beside
 from tile_compiler.simt.errors import SharedMemoryRace
 from tile_compiler.simt.memory_effects import Effect
 from tile_compiler.simt.uniformity import Uniformity
+from tile_compiler.simt.written_again import written_again
 from tilelang.ir import tile_ir
 
 m, n, parts, pitch = (T.dynamic(name) for name in ("m", "n", "parts", "pitch"))
@@ -109,6 +110,105 @@ def tiles(A: A64, B: T.Tensor((8, 64), "float32")):
 def test_iterations_that_write_beside_each_other_need_no_barrier(lower: Callable[..., Any]) -> None:
     for kernel in (rows_by_turns, one_thread_each, rows_in_rows, tiles):
         assert barriers(lower(kernel)[0]) == 0
+
+
+def by_turns(step: int, moving: bool = False) -> Any:
+    """Tiles of eight rows, at multiples of `step` of them, forwards and backwards in turns; `moving`: the columns of a thread
+    do so too."""
+
+    @T.prim_func
+    def main(A: A64, B: T.Tensor((64, 8), "float32")):
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            for k in T.serial(7):
+                tile = T.if_then_else(k % 2 == 0, k, 7 - k)
+                B[tile * step + tx // 8, (tx + k) % 8 if moving else tx % 8] = A[k, tx]
+
+    return main
+
+
+def test_tiles_in_any_order_need_no_barrier(rng: Any, proved: Any) -> None:
+    """Two of them are apart, or the same, and then each element is the same thread's: nothing is kept of who wrote it."""
+    args = [rng.standard_normal((8, 64)).astype("float32"), np.zeros((64, 8), "float32")]
+    trace, _ = proved(by_turns(8), args, passes=False)
+    assert barriers(trace) == 0
+    (kernel,) = tile_ir.kernels(trace.after("check_synchronization"))
+    assert written_again(kernel).tensors == written_again(kernel).in_one_statement == set()
+
+
+@pytest.mark.parametrize("kernel", [by_turns(3), by_turns(2), by_turns(8, moving=True)])
+def test_tiles_that_meet_need_one(rng: Any, proved: Any, kernel: Any) -> None:
+    args = [rng.standard_normal((8, 64)).astype("float32"), np.zeros((64, 8), "float32")]
+    trace, _ = proved(kernel, args, passes=False)
+    assert all_needed(trace.after("check_synchronization")) == barriers(trace) == 1
+
+
+def copied(first: int, second: int, third: int) -> Any:
+    """Eight elements from each of three places, in each of four iterations: copies of a statement, and what is made of one
+    before the next one stands."""
+    bx, tx, k, v, w = (tir.Var(name, "int32") for name in ("bx", "tx", "k", "v", "w"))
+    A, zero = tir.decl_buffer((64,), "int32", "A"), tir.const(0, "int32")
+    stores = [tir.BufferStore(A, zero, [at + tx]) for at in (v, w, v)]
+    body = [
+        *(tir.Bind(v, k * first), stores[0], tir.Bind(w, v // first * second)),
+        *(tir.Bind(v, k * third), stores[1], stores[2]),
+    ]
+    loop = tir.For(k, zero, tir.const(4), tir.ForKind.SERIAL, tile_ir.sequence(body))
+    return tile_ir.Kernel(0, ((bx, tir.const(4)),), ((tx, tir.const(8)),), loop, None)
+
+
+def test_a_variable_that_copies_of_a_statement_bind_is_what_the_last_of_them_says() -> None:
+    assert not written_again(copied(8, 16, 24)).tensors
+    for steps in ((4, 8, 8), (8, 4, 8), (8, 8, 4)):
+        assert written_again(copied(*steps)).tensors
+
+
+#: What all threads have in common, by iteration, and what differs between them, in a dimension: for numbers and in the text.
+COMMON: list[Callable[..., Any]] = [
+    lambda k, pick: k * 0,
+    lambda k, pick: k,
+    lambda k, pick: k // 2,
+    lambda k, pick: k * 3 % 8,
+    lambda k, pick: pick(k % 2 == 0, k, 7 - k),
+    lambda k, pick: 7 - k,
+]
+DIFFERS: list[Callable[..., Any]] = [
+    lambda tx, k: tx // 8,
+    lambda tx, k: tx % 8,
+    lambda tx, k: tx // 16 * 2,
+    lambda tx, k: tx % 8 * 2,
+    lambda tx, k: 7 - tx // 8,
+    lambda tx, k: (tx + k) % 8,
+    lambda tx, k: tx * 0,
+]
+
+
+def test_what_is_not_looked_at_has_one_thread_for_each_element() -> None:
+    """Random places in two dimensions, beside what every thread writes in every iteration."""
+    rng = np.random.default_rng(0)
+    bx, tx, k = (tir.Var(name, "int32") for name in ("bx", "tx", "k"))
+    A, zero = tir.decl_buffer((256, 256), "int32", "A"), tir.const(0, "int32")
+    kept = meeting = 0
+    for _ in range(400):
+        differs = rng.integers(len(DIFFERS), size=2) if rng.random() < 0.4 else (0, 1)
+        parts = [(COMMON[rng.integers(len(COMMON))], DIFFERS[n]) for n in differs]
+        steps = rng.choice([1, 4, 7, 8, 9, 15, 16], 2).tolist()
+        place = [c(k, tir.if_then_else) * s + d(tx, k) for (c, d), s in zip(parts, steps)]
+        loop = tir.For(k, zero, tir.const(8), tir.ForKind.SERIAL, tir.BufferStore(A, zero, place))
+        kernel = tile_ir.Kernel(0, ((bx, tir.const(4)),), ((tx, tir.const(64)),), loop, None)
+        turn, thread = (axis.ravel() for axis in np.meshgrid(np.arange(8), np.arange(64), indexing="ij"))
+        element = [c(turn, np.where) * s + d(thread, turn) for (c, d), s in zip(parts, steps)]
+        owner: dict[Any, set[int]] = {}
+        for row, column, one in zip(*(np.broadcast_to(e, turn.shape).tolist() for e in element), thread.tolist()):
+            owner.setdefault((row, column), set()).add(one)
+        found = written_again(kernel)
+        looked_at = A in found.tensors | found.in_one_statement
+        meets = any(len(threads) > 1 for threads in owner.values())
+        assert looked_at or not meets, (place, steps)
+        kept += looked_at and not meets
+        meeting += meets
+    assert 100 < meeting < 300
+    assert kept < (400 - meeting) // 2  # of what meets nothing, most is known to
 
 
 def tiles_into(strides: tuple[Any, Any], step: int = 256) -> Any:

@@ -16,7 +16,8 @@ import tvm_ffi
 from tvm import ir, sym
 from tvm import tirx as tir
 
-from tile_compiler.rewrite import substitute
+from tile_compiler.loops.affine import depends
+from tile_compiler.rewrite import is_call, substitute
 from tile_compiler.simt.memory_effects import Effect, Interval, interval
 from tile_compiler.simt.owners import apart, owners
 from tile_compiler.simt.uniformity import Uniformity
@@ -64,7 +65,7 @@ class Names:
         if bind.var in self.inside:
             return
         value = substitute(bind.value, self.bound)
-        if not any(True for _ in tile_ir.walk(tir.Evaluate(value), ir.TensorLoad, ir.Call)):
+        if is_computed(value):
             self.bound[bind.var] = value
         elif again or uniform.varies(value):
             self.inside.add(bind.var)
@@ -98,6 +99,12 @@ class _Index:
     lanes: int
 
 
+def is_computed(value: Any) -> bool:
+    """Whether a value is made of variables alone: neither memory nor a function has a part in it."""
+    found = tile_ir.walk(tir.Evaluate(value), ir.TensorLoad, ir.Call)
+    return all(is_call(n, "prim.if_then_else") for n in found)
+
+
 def beside(a: Effect, b: Effect, ranges: Mapping[Any, Interval], names: Names) -> bool:
     """Whether one access ends before the other begins, in some dimension of one tensor.
 
@@ -111,6 +118,19 @@ def beside(a: Effect, b: Effect, ranges: Mapping[Any, Interval], names: Names) -
         if math.isfinite(below + above) and names.is_apart(shift, int(below), int(above)):
             return True
     return False
+
+
+def in_whole_steps(access: Effect, var: Any, ranges: Mapping[Any, Interval], names: Names) -> bool:
+    """Whether two values of `var`, which all threads have in common, move an access not at all in a dimension or further than
+    it reaches there: so that an element of both is one of which the same differs between threads."""
+    for number, index in enumerate(access.place, 1):
+        mine = _index(index, access.count if number == len(access.place) else 1, ranges, names)
+        if mine is None:
+            return False
+        step = int(names.analyzer.modular_set(mine.common).coeff) if depends(mine.common, {var}) else 0
+        if step and mine.last + mine.lanes - mine.least > step:
+            return False
+    return True
 
 
 def same_threads(

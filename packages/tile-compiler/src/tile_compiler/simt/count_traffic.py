@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -384,8 +384,9 @@ class _Counter(ThreadValues):
     def _one(self, kind: str, buffer: Any, indices: list[Any], stmt: Any, count: int, by: str) -> None:
         width = count * _itemsize(buffer)
         access = self._entry(kind, buffer, stmt, width, by)
+        period = SECTOR if access.space == "global" else BANKS * BANK_BYTES
         try:
-            place = self._linear(buffer, indices) * _itemsize(buffer)
+            place = self._place(buffer, indices, period)
             known = True
         except Unknown:
             place, known = np.asarray([0]), False
@@ -395,7 +396,6 @@ class _Counter(ThreadValues):
         access.bytes += threads * width
         if not known:
             return
-        place = collapsed(place, SECTOR if access.space == "global" else BANKS * BANK_BYTES)
         if access.space == "global":
             access.sectors += self._sums(place, lambda at, active: (distinct(at // SECTOR, active),))[0]
             return
@@ -403,16 +403,29 @@ class _Counter(ThreadValues):
         access.wavefronts += turns
         access.conflict_free += least
 
-    def _linear(self, buffer: Any, indices: list[Any]) -> Array:
-        """The position of an element, in elements."""
-        if len(indices) == 1 and not buffer.ty.strides:
-            return self.value(indices[0])
+    def _place(self, buffer: Any, indices: list[Any], period: int) -> Array:
+        """The bytes before an element, but for multiples of `period` by which all threads move together: they cost nothing.
+
+        These are left out of each summand, so that no array has the axes of all of them.
+        """
         strides = list(buffer.ty.strides or ())
         total = np.asarray([0])
         for axis, index in enumerate(indices):
             factors = [strides[axis]] if strides else list(buffer.ty.shape[axis + 1 :])
-            total = total + self.value(index) * math.prod(int(self.value(f).max()) for f in factors)
-        return total
+            pitch = math.prod(int(self.value(f).max()) for f in factors) * _itemsize(buffer)
+            for part, sign in _summands(index):
+                moved = self.value(part) * (sign * pitch)
+                total = total + (moved if moved.shape[-1] > 1 else collapsed(moved % period, period))
+        return collapsed(total, period)
+
+
+def _summands(index: Any, sign: int = 1) -> Iterator[tuple[Any, int]]:
+    """What an index is the sum of, each with its sign."""
+    if isinstance(index, (ir.prim.Add, ir.prim.Sub)):
+        yield from _summands(index.a, sign)
+        yield from _summands(index.b, sign if isinstance(index, ir.prim.Add) else -sign)
+    else:
+        yield index, sign
 
 
 def _summed(amounts: Array, active: Array) -> tuple[Array]:

@@ -12,7 +12,7 @@ from tvm import tirx as tir
 from tile_compiler.errors import where
 from tile_compiler.loops.affine import depends
 from tile_compiler.rewrite import is_call, substitute
-from tile_compiler.simt.beside import Names, beside, same_threads
+from tile_compiler.simt.beside import Names, beside, in_whole_steps, is_computed, same_threads
 from tile_compiler.simt.memory_effects import Effect, Interval
 from tile_compiler.simt.operators.nests import REGISTERS, is_global, is_shared
 from tile_compiler.simt.uniformity import Uniformity
@@ -85,24 +85,31 @@ class _Search:
                 self.ranges[node.loop_var] = (low, low + size - 1)
                 if low == 0:
                     self.extents[node.loop_var] = size
-        self._visit(kernel.body, ())
+        self._visit(kernel.body, (), {})
         self.found.tensors |= {tensor for tensor, lines in self.lines.items() if len(lines) > 1}
 
-    def _visit(self, stmt: Any, loops: tuple[Any, ...]) -> None:
+    def _visit(self, stmt: Any, loops: tuple[Any, ...], values: dict[Any, Any]) -> None:
+        """`values`: of variables, those that they have here. Copies of a statement bind one to something else each."""
         for part in tile_ir.statements(stmt):
+            if isinstance(part, tir.Bind):
+                value = substitute(part.value, values)
+                values.pop(part.var, None)
+                if is_computed(value):
+                    values[part.var] = value
             if isinstance(part, (tir.For, tir.While)):
                 notes = getattr(part, "annotations", None) or {}
-                self._visit(part.body, loops if REGISTERS in notes or tile_ir.INDEPENDENT in notes else (*loops, part))
+                around = loops if REGISTERS in notes or tile_ir.INDEPENDENT in notes else (*loops, part)
+                self._visit(part.body, around, dict(values))
             elif isinstance(part, tir.IfThenElse):
                 for case in (part.then_case, part.else_case):
                     if case is not None:
-                        self._visit(case, loops)
+                        self._visit(case, loops, dict(values))
             elif isinstance(part, tir.AttrStmt):
-                self._visit(part.body, loops)
+                self._visit(part.body, loops, dict(values))
             else:
-                self._leaf(part, loops)
+                self._leaf(part, loops, values)
 
-    def _leaf(self, stmt: Any, loops: tuple[Any, ...]) -> None:
+    def _leaf(self, stmt: Any, loops: tuple[Any, ...], values: dict[Any, Any]) -> None:
         for node in tile_ir.walk(stmt, tir.BufferStore, ir.Call):
             if isinstance(node, tir.BufferStore):
                 tensor, place, line = node.buffer, node.indices, where(node.span)
@@ -117,6 +124,7 @@ class _Search:
             said = {by for index in place for by in _said_by(index, self.bound)}
             if said:
                 self.found.by_memory[node] = True in said
+            place = tuple(substitute(index, values) for index in place)
             if not said and isinstance(node, tir.BufferStore) and not self._has_threads(tensor, place, loops):
                 self.found.in_one_statement.add(tensor)
             if loops and isinstance(node, tir.BufferStore):
@@ -129,24 +137,26 @@ class _Search:
         """Whether each element that a store writes, in one iteration of the loops around, is one thread's."""
         names = self.names.within(loops)
         inside = {var: within for var, within in self.ranges.items() if var in names.inside}
-        once = Effect("write", tensor, None, 1, place=names.resolved(tuple(place)))
+        once = Effect("write", tensor, None, 1, place=place)
         return same_threads(once, once, inside, names, self.threads, self.extents)
 
     def _apart(self, tensor: Any, place: Any, loops: tuple[Any, ...]) -> bool:
         """Whether no element is written by different threads in different iterations of the last of these loops."""
         *around, loop = loops
         names = self.names.within(around)
-        here = names.resolved(tuple(place))
         inside = {var: within for var, within in self.ranges.items() if var in names.inside}
         var = loop.loop_var if isinstance(loop, tir.For) else None
-        if var is None or not any(depends(index, {var}) for index in here):
-            once = Effect("write", tensor, None, 1, place=here)
+        if var is None or not any(depends(index, {var}) for index in place):
+            once = Effect("write", tensor, None, 1, place=place)
             return same_threads(once, once, inside, names, self.threads, self.extents)
-        if not all(_is_straight(index.base if isinstance(index, tir.Ramp) else index, var) for index in here):
-            return False
-        # What lies beside the next iteration's lies beside all later ones'.
-        one, other = (Effect("write", tensor, None, 1, place=_at(here, var, tir.const(n, str(var.ty)))) for n in (0, 1))
-        return beside(one, other, inside, names)
+        if all(_is_straight(index.base if isinstance(index, tir.Ramp) else index, var) for index in place):
+            # What lies beside the next iteration's lies beside all later ones'.
+            here = (tuple(_at(place, var, tir.const(n, str(var.ty)))) for n in (0, 1))
+            one, other = (Effect("write", tensor, None, 1, place=at) for at in here)
+            if beside(one, other, inside, names):
+                return True
+        whole = Effect("write", tensor, None, 1, place=place)
+        return in_whole_steps(whole, var, inside, names.within([loop])) and self._has_threads(tensor, place, loops)
 
 
 def _at(place: tuple[Any, ...], var: Any, value: Any) -> tuple[Any, ...]:

@@ -127,7 +127,7 @@ def test_elements_of_16_bits_by_indices_of_16_bits(run, features, dtype, entries
     np.testing.assert_array_equal(out, values[at.astype("uint16") & mask])
 
 
-def test_an_index_that_was_cut_counts_as_it_is(run):
+def test_an_index_that_was_cut_counts_as_it_is(run, features):
     """Of a number of 32 bits the lowest 16, of which 13 entries tell all."""
     values, at, out = (
         tir.decl_buffer((n,), d, name) for n, d, name in ((13, "int16", "v"), (32, "uint32", "a"), (32, "int16", "o"))
@@ -144,7 +144,7 @@ def test_an_index_that_was_cut_counts_as_it_is(run):
     numbers, low = rng.integers(-200, 200, 13).astype("int16"), rng.integers(0, 13, 32)
     given = (low + (rng.integers(0, 2**16, 32) << 16)).astype("uint32")
     got = np.zeros(32, "int16")
-    assert run(launch, V4, numbers, given, got) == 0
+    assert run(launch, features, numbers, given, got) == 0
     np.testing.assert_array_equal(got, numbers[low])
 
 
