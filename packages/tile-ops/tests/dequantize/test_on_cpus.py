@@ -33,6 +33,8 @@ BF16, AMX = ARCHS["cpu"][2:]
         (4, "uint4", 128, torch.bfloat16),
         (3, "uint2", -1, torch.float16),
         (6, "uint1", 64, torch.bfloat16),
+        (8, "uint4", 64, torch.float16),
+        (12, "nf4", 128, torch.float16),
     ],
 )
 def test_few_tokens_on_every_level(arch, m, format, group, dtype, close):
@@ -47,9 +49,6 @@ def test_few_tokens_on_every_level(arch, m, format, group, dtype, close):
     )
     problem = DequantProblem.of(x, w.packed, **arguments(w))
     found = vectors.plan(problem, Target("cpu", arch))
-    if m == 6 and arch == "x86-64-v3":
-        assert found is None
-        return
     specs, numbers, target = dict(found.kernels), dict(found.numbers), tilelang.target.Target("cpu", arch)
     shape = [numbers[name] for name in ("vectors", "places", "tokens", "parts", "lanes")]
     first, second = (
@@ -103,7 +102,7 @@ def test_few_tokens_by_level():
     assert [few(m, "int4", 32, "float16", AMX) for m in (7, 8, 9)] == [(8, False, False), (8, False, False), None]
     assert [few(m, "nf4", 64, "float16", AMX) for m in (7, 13, 17)] == [(8, False, False), (16, False, False), None]
     assert [few(m, "int4", 128, "bfloat16", v4) for m in (4, 7)] == [(4, False, False), (8, False, False)]
-    assert [few(m, "uint4", 128, "bfloat16", v3) for m in (4, 5)] == [(4, False, False), None]
+    assert [few(m, "uint4", 128, "bfloat16", v3) for m in (4, 5, 13)] == [(4, False, False), (6, False, False), None]
 
 
 @pytest.mark.cpu("its own kernels")

@@ -89,7 +89,7 @@ def product(
     those, all_places, middle = tuple(range(tokens)), tuple(range(places)), 2 ** (bits - 1) if signed else 0
     entries = 2**bits if pairs else 16  # that a look-up has in a register: all, or again and again
     weight_of, pair_of, held = (
-        number_of_code(bits, signed, looked_up),
+        number_of_code(bits, signed, looked_up or scaled),
         pair_of_codes(bits),
         "uint32" if pairs else "float32",
     )

@@ -121,13 +121,17 @@ def _columns(problem: GemmProblem) -> dict[str, Scalar]:
 def _by_rows(problem: GemmProblem, target: Target) -> KernelSpec:
     """On a GPU two rows of B by 16 bytes twice for each thread. On a CPU eight rows by four registers of float32: of seven shapes
     none was better for 1, 2 and 4 rows of 4096 x 4096 in float32 and bfloat16 on a shared Sapphire Rapids (7.6 to 13.8 GB/s); 1
-    to 4 rows at once are slower (22 November 2026). With AVX2 eight registers, or 16 rows, are up to 1.5 times slower."""
+    to 4 rows at once are slower (22 November 2026). With AVX2 eight registers, or 16 rows, are up to 1.5 times slower, and four
+    rows better for one row in float32: of torch's speed 1.03 by 1024 x 4096, 1.08 by 4096 x 4096, 1.26 by 1024 x 1024, with
+    eight 0.96, 0.99, 1.26 (one row in 16 bits, and more rows, lose by it up to a third; EPYC, 28 November 2026)."""
     rows = next(r for r in GEMV_ROWS if problem.m <= r)
     vector = 16 // ITEMSIZE[problem.dtype]
     gpu = {"block_n": 2, "block_k": 256 * vector, "lanes": 256, "vector": vector, "threads": 128}
     lanes = 8 if target.arch == "x86-64-v3" else 16  # of a register
     ahead = AHEAD[problem.dtype] // ITEMSIZE[problem.dtype] if _is_fetched(problem, target) else 0
     cpu = {"block_n": 8, "block_k": (4 if problem.k >= 4 * lanes else 2) * lanes, "lanes": lanes, "ahead": ahead}
+    if lanes == 8 and problem.dtype == "float32" and rows == 1:
+        cpu["block_n"] = 4
     if lanes == 16 and problem.dtype == "float32" and problem.m > DOT_ROWS:
         cpu |= {"block_n": LONG_ROWS, "block_k": LONG_STEP if problem.k >= LONG_STEP else 4 * lanes}
     return KernelSpec.of(
