@@ -163,6 +163,23 @@ def test_a_variable_that_copies_of_a_statement_bind_is_what_the_last_of_them_say
         assert written_again(copied(*steps)).tensors
 
 
+@pytest.mark.parametrize(
+    ("step", "by", "meet", "several"), [(8, 1, False, False), (7, 1, True, False), (8, 2, True, True)]
+)
+def test_iterations_of_an_independent_loop_are_proved_to_be_so(step: int, by: int, meet: bool, several: bool) -> None:
+    """As tiles of blocks that stay. Between those that meet no barrier is put; the checker looks at them."""
+    bx, tx, k = (tir.Var(name, "int32") for name in ("bx", "tx", "k"))
+    A, zero = tir.decl_buffer((64,), "int32", "A"), tir.const(0, "int32")
+    store = tir.BufferStore(A, zero, [(k * 5 + bx) % 8 * step + tx // by])
+    notes = {tile_ir.INDEPENDENT: tile_ir.PROMISED}
+    loop = tir.For(k, zero, tir.const(8), tir.ForKind.SERIAL, store, annotations=notes)
+    kernel = tile_ir.Kernel(0, ((bx, tir.const(4)),), ((tx, tir.const(8)),), loop, None)
+    found = written_again(kernel)
+    assert not found.tensors
+    assert bool(found.in_independent) == meet
+    assert bool(found.in_one_statement) == several
+
+
 #: What all threads have in common, by iteration, and what differs between them, in a dimension: for numbers and in the text.
 COMMON: list[Callable[..., Any]] = [
     lambda k, pick: k * 0,

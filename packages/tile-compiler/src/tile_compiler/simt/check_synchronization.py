@@ -51,7 +51,7 @@ def check_synchronization(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
             for tensor in again.unknown(found - tracked):
                 text = f"{how} {tensor.name} where memory says: different elements, or by the same threads"
                 ctx.report.assume(kernel.span, text)
-        more = (again.tensors | again.in_loops | again.in_one_statement) - tracked
+        more = (again.tensors | again.in_loops | again.in_one_statement | again.in_independent) - tracked
         believed = {s: again.by_memory[s] for t in more for s in again.stores[t] if s in again.by_memory}
         once = more - again.tensors - again.in_loops
         believed |= {s: False for t in once for s in again.stores[t] if s not in believed}

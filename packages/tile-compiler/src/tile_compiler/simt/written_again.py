@@ -23,12 +23,14 @@ from tilelang.ir import tile_ir
 class WrittenAgain:
     """`tensors`: those that a kernel writes on several lines, atomics being one, or in several iterations of a loop where these
     may write one place by different threads. `in_loops`: those that a loop writes where memory says, or a thread's registers.
-    `in_one_statement`: those of which a store may write one element by several threads. `stores` to any of them, and whether
-    it is memory (True) or registers (False) that say the place (absent: neither)."""
+    `in_one_statement`: those of which a store may write one element by several threads. `in_independent`: those that a loop
+    whose iterations are said to be independent may write so. `stores` to any of them, and whether it is memory (True) or
+    registers (False) that say the place (absent: neither)."""
 
     tensors: set[Any] = field(default_factory=set)
     in_loops: set[Any] = field(default_factory=set)
     in_one_statement: set[Any] = field(default_factory=set)
+    in_independent: set[Any] = field(default_factory=set)
     stores: dict[Any, list[Any]] = field(default_factory=dict)
     by_memory: dict[Any, bool] = field(default_factory=dict)
 
@@ -85,6 +87,7 @@ class _Search:
                 self.ranges[node.loop_var] = (low, low + size - 1)
                 if low == 0:
                     self.extents[node.loop_var] = size
+        self.independent: set[Any] = set()  # loops of which, as is said, no two iterations write one element
         self._visit(kernel.body, (), {})
         self.found.tensors |= {tensor for tensor, lines in self.lines.items() if len(lines) > 1}
 
@@ -98,8 +101,9 @@ class _Search:
                     values[part.var] = value
             if isinstance(part, (tir.For, tir.While)):
                 notes = getattr(part, "annotations", None) or {}
-                around = loops if REGISTERS in notes or tile_ir.INDEPENDENT in notes else (*loops, part)
-                self._visit(part.body, around, dict(values))
+                if tile_ir.INDEPENDENT in notes:
+                    self.independent.add(part)
+                self._visit(part.body, loops if REGISTERS in notes else (*loops, part), dict(values))
             elif isinstance(part, tir.IfThenElse):
                 for case in (part.then_case, part.else_case):
                     if case is not None:
@@ -127,10 +131,13 @@ class _Search:
             place = tuple(substitute(index, values) for index in place)
             if not said and isinstance(node, tir.BufferStore) and not self._has_threads(tensor, place, loops):
                 self.found.in_one_statement.add(tensor)
-            if loops and isinstance(node, tir.BufferStore):
-                if said:
-                    self.found.in_loops.add(tensor)
-                elif not all(self._apart(tensor, place, loops[: n + 1]) for n in range(len(loops))):
+            if said and isinstance(node, tir.BufferStore) and not self.independent.issuperset(loops):
+                self.found.in_loops.add(tensor)
+            elif not said and isinstance(node, tir.BufferStore):
+                meet = [loop for n, loop in enumerate(loops, 1) if not self._apart(tensor, place, loops[:n])]
+                if any(loop in self.independent for loop in meet):
+                    self.found.in_independent.add(tensor)
+                if any(loop not in self.independent for loop in meet):
                     self.found.tensors.add(tensor)
 
     def _has_threads(self, tensor: Any, place: Any, loops: tuple[Any, ...]) -> bool:
