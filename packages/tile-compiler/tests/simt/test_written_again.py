@@ -268,6 +268,18 @@ def test_rows_that_a_stride_of_0_makes_one_are_one(lower: Callable[..., Any]) ->
         lower(one_row_of_all)
 
 
+@T.prim_func
+def one_row_at_once(A: A64, B: T.StridedTensor((8, 64), (0, 1), "float32")):
+    with T.Kernel(1, threads=64):
+        tx = T.get_thread_binding()
+        B[tx // 8, tx % 8] = A[tx // 8, tx % 8]
+
+
+def test_threads_that_write_rows_that_are_one_are_a_race(lower: Callable[..., Any]) -> None:
+    with pytest.raises(SharedMemoryRace, match="race on B"):
+        lower(one_row_at_once)
+
+
 def permuted(independent: bool) -> Any:
     @T.prim_func
     def main(A: A64, B: T.Tensor((8, 64), "float32")):

@@ -128,7 +128,7 @@ class _Search:
             said = {by for index in place for by in _said_by(index, self.bound)}
             if said:
                 self.found.by_memory[node] = True in said
-            place = tuple(substitute(index, values) for index in place)
+            place = tuple(substitute(index, values) for index in _counted(tensor, place))
             if not said and isinstance(node, tir.BufferStore) and not self._has_threads(tensor, place, loops):
                 self.found.in_one_statement.add(tensor)
             if said and isinstance(node, tir.BufferStore) and not self.independent.issuperset(loops):
@@ -168,6 +168,12 @@ class _Search:
 
 def _at(place: tuple[Any, ...], var: Any, value: Any) -> tuple[Any, ...]:
     return tuple(substitute(index, {var: value}) for index in place)
+
+
+def _counted(tensor: Any, place: Any) -> tuple[Any, ...]:
+    """The indices that say where an element lies: a stride of 0 makes all of a dimension one."""
+    strides = list(tensor.ty.strides or ())
+    return tuple(i for n, i in enumerate(place) if not strides or tile_ir.static(strides[n]) != 0)
 
 
 def _is_straight(index: Any, var: Any) -> bool:
