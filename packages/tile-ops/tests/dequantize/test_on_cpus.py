@@ -67,6 +67,15 @@ def test_few_tokens_on_every_level(arch, m, format, group, dtype, close):
     close(out[0], expected, reference.TOLERANCES[str(dtype).removeprefix("torch.")])
 
 
+def test_numbers_that_are_scaled_are_looked_up():
+    """Whatever `looked_up` says: a converted code would pass by the table that has the scales."""
+    problem = DequantProblem(4, 512, 8192, "uint4", 128, "bfloat16", "bfloat16", True, False)
+    said = dict(dict(vectors.plan(problem, Target("cpu", ARCHS["cpu"][1])).kernels)["product"].arguments)
+    assert said["scaled"]
+    texts = [kernels.product(**{**said, "looked_up": looked_up}).script() for looked_up in (True, False)]
+    assert texts[0] == texts[1]
+
+
 @pytest.mark.cpu("its own kernels")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_infinite_numbers_stay(dtype, close):
