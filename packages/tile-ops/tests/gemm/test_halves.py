@@ -245,6 +245,7 @@ def test_tiles_of_a_block():
     assert configs.tiles_of_a_block(tile, 256, 1024, 1, 2) == 4
     assert configs.tiles_of_a_block(tile, 1024, 1024, 1, 2) == 16
     assert configs.tiles_of_a_block(tile, 256, 128, 1, 64) == 1
+    assert configs.tiles_of_a_block(tile, 256, 6 * 64, 1, 2) == 1  # by two each a thread would do four of the six
 
 
 @pytest.mark.cpu("kernels of CPUs")

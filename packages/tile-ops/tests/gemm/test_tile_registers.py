@@ -12,6 +12,7 @@ from tile_ops.gemm import api, reference
 from tile_ops.gemm.configs import plan, shipped
 from tile_ops.gemm.problem import GemmProblem
 from tile_ops.gemm_halves import configs, kernels
+from tile_ops.gemm_halves import tile_registers as registers
 from tile_ops.kernel import Target
 
 AMX = Target("cpu", "x86-64-v4+bf16+vnni+amx")
@@ -71,18 +72,23 @@ def test_small_products_of_a_transposed_matrix(in_registers, ran, close, m, n, k
 @pytest.mark.parametrize(
     ("m", "n", "k", "tile"),
     [
-        (9, 4096, 4096, (32, 128, 1024)),
-        (33, 4096, 4096, (64, 128, 1024)),
-        (64, 4096, 4096, (64, 128, 1024)),
-        (65, 4096, 1025, (128, 128, 1024)),
-        (129, 4096, 1024, (256, 256, 1024)),
+        (9, 4096, 4096, (32, 2048, 256)),
+        (33, 4096, 4096, (64, 1024, 512)),
+        (64, 4096, 4096, (64, 1024, 512)),
+        (65, 4096, 1025, (128, 1024, 512)),
+        (65, 4096, 1024, (2048, 256, 1024)),
+        (256, 4096, 1024, (2048, 256, 1024)),
         (256, 4096, 4096, (256, 256, 1024)),
-        (257, 4096, 513, (512, 128, 1024)),
-        (257, 4096, 512, (512, 128, 512)),
-        (257, 4096, 1025, (512, 256, 1024)),
+        (257, 4096, 513, (2048, 512, 1024)),
+        (257, 4096, 512, (2048, 512, 512)),
+        (257, 4096, 1025, (2048, 256, 2048)),
+        (767, 4096, 2049, (512, 256, 1024)),
+        (768, 4096, 2049, (1024, 256, 1024)),
         (5000, 64, 4096, (512, 64, 1024)),
         (200, 64, 4096, (512, 64, 1024)),
-        (5000, 4096, 128, (64, 64, 256)),
+        (5000, 4096, 128, (2048, 1024, 256)),
+        (5000, 4096, 64, (2048, 1024, 64)),
+        (5000, 64, 128, (64, 64, 256)),
         (8, 4096, 4096, None),
         (128, 128, 128, (64, 64, 256)),
         (16, 64, 64, (16, 64, 256)),
@@ -90,6 +96,36 @@ def test_small_products_of_a_transposed_matrix(in_registers, ran, close, m, n, k
 )
 def test_tiles(m, n, k, tile):
     assert tile_of(m, n, k, (False, False)) == tile
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "tile"),
+    [
+        (32, 512, 512, (32, 128, 1024)),
+        (32, 3072, 768, (32, 2048, 256)),
+        (128, 1024, 1024, (128, 1024, 512)),
+        (256, 4096, 1024, (256, 256, 1024)),
+        (512, 4096, 1024, (512, 256, 1024)),
+        (5000, 4096, 128, (64, 64, 256)),
+    ],
+)
+def test_tiles_of_sums(m, n, k, tile):
+    """With a bias or an activation, or of another type, they are summed on chip."""
+    for more in ({"bias": "float32"}, {"activation": "gelu"}, {"out_dtype": "float16"}):
+        assert tile_of(m, n, k, (False, False), **more) == tile
+
+
+def test_tiles_leave_no_thread_without_work():
+    for n, threads, size in (
+        (1024, 1, (2048, 512)),
+        (1024, 2, (2048, 512)),
+        (1024, 4, (2048, 256)),
+        (1024, 8, (2048, 128)),
+        (1024, 64, (128, 128)),
+        (768, 2, (2048, 128)),
+    ):
+        chosen = configs.tile(AMX, "bfloat16", 1024, n, 1024, threads=threads)
+        assert (chosen.block_m, chosen.block_n, chosen.at_once) == (*size, True)
 
 
 @pytest.mark.parametrize(
@@ -116,44 +152,45 @@ def test_tiles_of_a_transposed_a(m, n, k, tile):
 @pytest.mark.parametrize(
     ("m", "n", "k", "transposed"),
     [
-        (32, 4096, 4096, False),
-        (33, 4096, 4096, True),
-        (128, 512, 512, True),
-        (129, 4096, 4096, False),
-        (1024, 1024, 1024, True),
-        (1024, 1024, 1025, False),
-        (256, 8192, 1024, True),
-        (256, 8192, 1025, False),
-        (512, 512, 512, False),
-        (2048, 2048, 65, True),
-        (2048, 2048, 64, False),
-        (128, 2048, 128, True),
-        (128, 512, 200, True),
-        (100, 512, 128, False),
-        (34, 512, 500, False),
+        (32, 4096, 4096, None),
+        (33, 4096, 4096, 64),
+        (65, 4096, 4096, 96),
+        (128, 4096, 1025, 128),
+        (129, 4096, 4096, 256),
+        (257, 4096, 4096, None),
+        (128, 512, 512, 32),
+        (160, 1024, 1024, 32),
+        (160, 512, 1024, None),
+        (161, 1024, 1024, None),
+        (1024, 1024, 1025, None),
+        (128, 2048, 65, 32),
+        (128, 2048, 64, None),
+        (34, 512, 500, None),
     ],
 )
 def test_rows_that_are_turned_for_a_transposed_b(m, n, k, transposed):
-    found = tile_of(m, n, k, (False, True))
-    assert (found == (32 if k <= 1024 else 64, 512, 1024)) == transposed
-    if transposed:  # threads that would wait for others
-        assert not configs.tile(AMX, "bfloat16", m, n, k, (False, True), threads=64).transposed
+    """So many rows of A at a time, or none."""
+    chosen = configs.tile(AMX, "bfloat16", m, n, k, (False, True))
+    assert (chosen.block_m if chosen.transposed else None) == transposed
+    assert tile_of(m, n, k, (False, True)) == (chosen.block_m, chosen.block_n, chosen.block_k)
+    # Threads that would wait for others.
+    assert not configs.tile(AMX, "bfloat16", m, n, k, (False, True), threads=64).transposed
 
 
-def tile_of(m, n, k, turned):
+def tile_of(m, n, k, turned, out_dtype="bfloat16", bias=None, activation=None):
     """Rows, columns and steps of a shipped kernel; None where products go another way."""
-    problem = GemmProblem(1, m, n, k, "bfloat16", "bfloat16", *turned, "each", "each", None, None, False)
+    problem = GemmProblem(1, m, n, k, "bfloat16", out_dtype, *turned, "each", "each", bias, activation, False)
     found = dict(plan(problem, AMX).kernels)
     if "halves" not in found:
         return None
     arguments = dict(found["halves"].arguments)
-    assert set(found.values()) <= set(shipped(AMX))
+    assert out_dtype == "float16" or bias or set(found.values()) <= set(shipped(AMX))
     return tuple(arguments[name] for name in ("block_m", "block_n", "block_k"))
 
 
 @pytest.mark.cpu("kernels of CPUs")
 @pytest.mark.parametrize("transposes", [(False, False), (False, True), (True, False)])
-@pytest.mark.parametrize("tile", [configs.IN_REGISTERS, configs.SHALLOW_IN_REGISTERS])
+@pytest.mark.parametrize("tile", [*registers.AT_ONCE[-2:], registers.MORE[0], registers.SHALLOW])
 def test_nothing_is_copied(tile, transposes):
     found = configs.kernels(tile, "bfloat16", "bfloat16", "bfloat16", transposes)
     func = kernels.multiply(**dict(found["halves"].arguments))

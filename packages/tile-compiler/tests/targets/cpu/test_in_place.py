@@ -324,7 +324,9 @@ def test_sums_that_become_halves_are_rounded_once_a_product(turned, clear, level
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-@pytest.mark.parametrize("tile", [(20, 40, 64), (64, 32, 32), pytest.param((16, 16, 96), marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "tile", [(20, 40, 64), (64, 32, 32), (70, 160, 544), pytest.param((16, 16, 96), marks=pytest.mark.full)]
+)
 @pytest.mark.parametrize("clear", ["step", "never"])
 @pytest.mark.parametrize("turned", TURNED)
 def test_sums_leave_tile_registers_for_a_tensor(turned, clear, tile, dtype, amx):
@@ -333,7 +335,7 @@ def test_sums_leave_tile_registers_for_a_tensor(turned, clear, tile, dtype, amx)
     copies = staged(func, AMX.arch)
     assert ("A_tile" in copies, "B_tile" in copies, "C_tile" in copies) == (turned[0], False, False)
     kernel = tilelang.compile(func, target=amx)
-    for m, n, k in [*LEAVING, (128, 64, 192), (33, 33, 0)]:
+    for m, n, k in [*LEAVING, (128, 64, 192), (33, 33, 0), (75, 170, 600)]:
         rng = np.random.default_rng(m + n + k)
         deep = max(k, 1)
         a, b = (guarded(rng, *s[:: -1 if t else 1], "bfloat16") for s, t in zip(((m, deep), (deep, n)), turned))
@@ -424,18 +426,19 @@ def test_sums_by_the_instruction_are_never_denormal():
 @pytest.mark.parametrize("clear", ["step", "never"])
 @pytest.mark.parametrize(
     ("dtype", "tile"),
-    [*(("bfloat16", tile) for tile in [(20, 40, 64), (64, 32, 32), (16, 16, 96), (20, 160, 64)]), ("int8", (20, 40, 128)),
-     ("int8", (16, 16, 64)), ("int8", (20, 320, 128)), ("uint8", (64, 32, 64))],
+    [*(("bfloat16", tile) for tile in [(20, 40, 64), (64, 32, 32), (16, 16, 96), (20, 160, 64), (70, 128, 544)]),
+     ("int8", (20, 40, 128)), ("int8", (16, 16, 64)), ("int8", (20, 320, 128)), ("int8", (70, 160, 1088)),
+     ("uint8", (64, 32, 64))],
 )  # fmt: skip
 @pytest.mark.parametrize("turned", TURNED)
 def test_tile_registers_of_tensors(turned, dtype, tile, clear, amx):
     """As above: blocks at an edge have the registers' shapes, steps that are not whole a copy and zeros; of panels that one walk
-    packs some are there."""
+    packs some are there, and of strips along k."""
     sums = "float32" if dtype == "bfloat16" else "int32"
     func = tiles_of_tensors(dtype, *turned, clear, True, tile, sums)
     assert ("A_tile" in staged(func, AMX.arch), "B_tile" in staged(func, AMX.arch)) == (turned[0], False)
     kernel = tilelang.compile(func, target=amx)
-    for m, n, k in [*LEAVING, (128, 64, 192), (33, 33, 0), (5, 300, 70), (5, 128, 70), (5, 257, 70)]:
+    for m, n, k in [*LEAVING, (128, 64, 192), (33, 33, 0), (5, 300, 70), (5, 128, 70), (5, 257, 70), (75, 150, 1200)]:
         rng = np.random.default_rng(m + n + k)
         deep = max(k, 1)
         a, b = (guarded(rng, *s[:: -1 if t else 1], dtype) for s, t in zip(((m, deep), (deep, n)), turned))
@@ -448,6 +451,29 @@ def test_tile_registers_of_tensors(turned, dtype, tile, clear, amx):
         exact += 0 if clear == "step" and k else before
         np.testing.assert_allclose(c, exact, rtol=0, atol=1e-5 * deep)
         np.testing.assert_array_equal(apart, kept)
+
+
+@pytest.mark.parametrize("on_chip", [False, True])
+def test_strips_of_known_sizes(on_chip, amx):
+    """Nothing is left out: two strips, of 8 and of 7 steps, by four panels; rows of A a power of two apart."""
+    m, n, k = 64, 128, 480
+
+    @T.prim_func
+    def main(A: T.Tensor((m, 512), "bfloat16"), B: T.Tensor((k, n), "bfloat16"), C: T.Tensor((m, n), "float32")):
+        with T.Kernel(1):
+            if on_chip:
+                sums = T.alloc_fragment((m, n), "float32")
+                T.gemm(A[:, 0:k], B, sums, clear_accum=True)
+                T.copy(sums, C)
+            else:
+                T.gemm(A[:, 0:k], B, C, clear_accum=True)
+
+    assert "tl.tile_strip." in lower(main, AMX).trace.text()
+    kernel, rng = tilelang.compile(main, target=amx), np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype("bfloat16") for shape in ((m, 512), (k, n)))
+    c = np.full((m, n), np.nan, "float32")
+    kernel(a, b, c)
+    np.testing.assert_allclose(c, a[:, :k].astype("float64") @ b.astype("float64"), rtol=0, atol=1e-5 * k)
 
 
 def test_tile_registers_are_whole_after_an_edge(amx):

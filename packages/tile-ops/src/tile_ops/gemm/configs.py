@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import product
 
 from tile_ops.gemm_halves import configs as halves
+from tile_ops.gemm_halves.tile import Tile as HalvesTile
 from tile_ops.gemm_in_place import configs as in_place
 from tile_ops.gemm_pairs import configs as pairs
 from tile_ops.gemm_panels import configs as panels
@@ -199,27 +200,28 @@ def _few_in_place(problem: GemmProblem, target: Target) -> in_place.Tile | None:
     return in_place.few(target, problem.dtype, problem.m, problem.n, problem.k, problem.batch)
 
 
-def _halves(problem: GemmProblem, target: Target) -> halves.Tile | None:
+def _halves(problem: GemmProblem, target: Target) -> HalvesTile | None:
     if problem.scales or problem.gradient:
         return None
     sizes, turned = (problem.m, problem.n, problem.k), (problem.transpose_a, problem.transpose_b)
-    return halves.tile(target, problem.dtype, *sizes, turned, problem.threads, problem.batch)
+    plain = problem.bias is None and problem.activation is None and problem.out_dtype in halves.AT_ONCE
+    return halves.tile(target, problem.dtype, *sizes, turned, problem.threads, problem.batch, plain)
 
 
-def _kernels_of_halves(problem: GemmProblem, chosen: halves.Tile) -> dict[str, KernelSpec]:
+def _kernels_of_halves(problem: GemmProblem, chosen: HalvesTile) -> dict[str, KernelSpec]:
     turned, batches = (problem.transpose_a, problem.transpose_b), (problem.batch_a, problem.batch_b)
     bias = few_rows.bias(problem) or problem.out_dtype
     return halves.kernels(chosen, problem.dtype, problem.out_dtype, bias, turned, batches)
 
 
-def _pairs(problem: GemmProblem, target: Target) -> halves.Tile | None:
+def _pairs(problem: GemmProblem, target: Target) -> HalvesTile | None:
     if problem.scales or problem.gradient:
         return None
     sizes, turned = (problem.m, problem.n, problem.k), (problem.transpose_a, problem.transpose_b)
     return pairs.tile(target, problem.dtype, problem.out_dtype, *sizes, turned)
 
 
-def _kernels_of_pairs(problem: GemmProblem, chosen: halves.Tile) -> dict[str, KernelSpec]:
+def _kernels_of_pairs(problem: GemmProblem, chosen: HalvesTile) -> dict[str, KernelSpec]:
     turned, batches = (problem.transpose_a, problem.transpose_b), (problem.batch_a, problem.batch_b)
     return pairs.kernels(chosen, problem.out_dtype, few_rows.bias(problem) or problem.out_dtype, turned, batches)
 

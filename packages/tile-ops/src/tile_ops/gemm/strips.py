@@ -10,6 +10,7 @@ import torch
 
 from tile_ops.again import aligned, launched, offer
 from tile_ops.gemm_halves import configs as halves
+from tile_ops.gemm_halves.tile import Tile
 from tile_ops.gemm_pairs import configs as pairs
 from tile_ops.gemm_panels import configs as panels
 from tile_ops.kernel import Resolved
@@ -43,9 +44,9 @@ def _role(call: Call[GemmProblem]) -> str:
     return next(role for role in ROLES if role in call)
 
 
-def _tile_of_halves(call: Call[GemmProblem]) -> halves.Tile:
+def _tile_of_halves(call: Call[GemmProblem]) -> Tile:
     has = call.numbers
-    return halves.Tile(has["block_m"], has["block_n"], has["block_k"], bool(has["at_once"]), bool(has["transposed"]))
+    return Tile(has["block_m"], has["block_n"], has["block_k"], bool(has["at_once"]), bool(has["transposed"]))
 
 
 def _before(call: Call[GemmProblem]) -> str | None:

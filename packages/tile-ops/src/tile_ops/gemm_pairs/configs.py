@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
-from tile_ops.gemm_halves.configs import PAD, TURNED_ROWS, Tile
+from tile_ops.gemm_halves.configs import PAD, TURNED_ROWS
+from tile_ops.gemm_halves.tile import Tile
 from tile_ops.kernel import KernelSpec, Target
 from tile_ops.kernel.spec import Scalar
 

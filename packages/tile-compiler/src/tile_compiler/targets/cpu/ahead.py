@@ -28,6 +28,7 @@ class FetchedLines:
 
     each: int
     row: int
+    level = 1
 
     @classmethod
     def of(cls, rows: int, row_bytes: int, steps: int) -> FetchedLines:
@@ -44,10 +45,33 @@ class FetchedLines:
 
 
 @dataclass(frozen=True)
+class FetchedColumns:
+    """In each step the next line of each of so many rows is fetched, into the second cache."""
+
+    each: int
+    row = 0  # no line of a row follows another in a step
+    level = 2
+
+    def addresses(self, f: Function, step: Value, start: Value, stride: Value) -> list[Value]:
+        """What a step fetches of a matrix with `stride` bytes between rows."""
+        at = f.anywhere(start, step * LINE)
+        return [f.anywhere(at, stride * i) for i in range(self.each)]
+
+
+@dataclass(frozen=True)
 class Fetched:
     """Lines of a matrix from an address on, rows of which are `stride` bytes apart."""
 
     lines: FetchedLines
+    address: Any
+    stride: Any
+
+
+@dataclass(frozen=True)
+class FetchedRows:
+    """Rows of a matrix from an address on, `stride` bytes apart."""
+
+    lines: FetchedColumns
     address: Any
     stride: Any
 

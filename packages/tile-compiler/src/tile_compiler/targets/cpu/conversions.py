@@ -125,6 +125,12 @@ def round_by_instruction(f: Function, x: Value) -> Value:
     return halves.convert("bitcast", "i16")
 
 
+def round_two_by_instruction(f: Function, low: Value, high: Value) -> Value:
+    """The same of two vectors of 16, as one of 32."""
+    halves = f.call("llvm.x86.avx512bf16.cvtne2ps2bf16.512", vector("bfloat", 32), high, low)
+    return halves.convert("bitcast", "i16")
+
+
 def to_float(f: Function, x: Value, source: str) -> Value:
     """`x` exactly as float32 (float64 stays)."""
     if source in ("float32", "float64"):

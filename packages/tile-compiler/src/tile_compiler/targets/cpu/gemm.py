@@ -63,6 +63,7 @@ from .gemm_operands import (
 from .gemm_panels import Panels
 from .gemm_streams import Streams, streams
 from .gemm_tiles import Tiles
+from .gemm_tiles_by_strips import Strips, by_strips
 from .gemm_tiles_in_place import TilesOfTensors, leaves_registers, suits
 from .instructions.multiply_accumulate import (
     FMA_F32,
@@ -189,7 +190,8 @@ def emit_gemm(spec: GemmSpec) -> Stmt:
     if dots is not None:
         return Dots(spec, dots).emit()
     if isinstance(op, TileMultiply):
-        return (TilesOfTensors if any(x.in_tensor for x in (spec.a, spec.b, spec.c)) else Tiles)(spec, op).emit()
+        in_tensor = any(x.in_tensor for x in (spec.a, spec.b, spec.c))
+        return (Strips if by_strips(spec) else TilesOfTensors if in_tensor else Tiles)(spec, op).emit()
     return Vectors(spec, op).emit()
 
 

@@ -155,6 +155,10 @@ class Emitter:
     op: MultiplyAccumulate | TileMultiply
     lanes: int
     width: int  # columns of a panel of B
+    walks: tuple[int, ...] = (
+        WALK,
+    )  # panels of a row-major B that one walk along its rows makes, where there are so many
+    apart = 0  # rows between its panels
 
     def __init__(self, spec: GemmSpec) -> None:
         self.spec = spec
@@ -326,7 +330,7 @@ class Emitter:
         # Rows of B are cut by whole lines of the caches, in which there may be several panels.
         together = 1 if transposed else max(1, LINE // (width * storage_bytes(b.dtype)))
         depth = whole_blocks(self.groups, self.lanes)
-        packed = spec.scratch(unit, (max(panels, together), depth, width))
+        packed = spec.scratch(unit, (max(panels, together), depth + self.apart, width))
         limit = self.limits[1] if spec.leaves[1] else None
 
         def pack(block: Any, place: Any, cols: int) -> Stmt:
@@ -334,11 +338,11 @@ class Emitter:
             left, target = None if limit is None else limit - column, packer.at(place, index(0))
             if transposed:
                 return self.turned(b, column, target, cols, left)
-            columns = cols, width, depth * width * op.unit_bytes
+            columns = cols, width, (depth + self.apart) * width * op.unit_bytes
             return self.grouped(b, column, target, columns, left, self.flips)
 
-        walk = 1 if transposed else max(1, WALK // together)
-        packer = Packer(packed, together, width, width * op.unit_bytes, pack, walk)
+        walks = () if transposed else tuple(walk // together for walk in self.walks if walk >= 2 * together)
+        packer = Packer(packed, together, width, width * op.unit_bytes, pack, walks)
         return packer
 
     def turned(self, b: Operand, column: Any, target: Any, cols: int, left: Any) -> Stmt:

@@ -20,7 +20,7 @@ SQUARES_AHEAD = 4
 ROWS_AHEAD = 16
 
 #: Units of four bytes in a vector of 512 bits.
-LANES_OF_QUADS = 16
+LANES = 16
 
 #: The sign bits of four bytes.
 _OTHER_SIGNS = -0x7F7F7F80
@@ -91,8 +91,9 @@ def _groups(name: str, bits: str, numbers: str, flags: str) -> Function:
     args = [("s", "ptr"), ("d", "ptr"), ("rows", "i64"), ("pitch", "i64"), ("columns", "i64")]
     f = Function(name, "void", args, inline=False, arg_attrs="noalias nocapture")
     source, panel, rows, pitch, columns = f.args
-    united = _quads if (group, lanes, bits) == (4, LANES_OF_QUADS, "8") else _units
-    step = LINE if united is _quads else lanes  # columns at a time
+    united = _quads if (group, lanes, bits) == (4, LANES, "8") else _units
+    united = _pairs if (group, lanes, bits) == (2, LANES, "16") and most % (2 * LANES) == 0 else united
+    step = lanes if united is _units else LINE * 8 // int(bits)  # columns at a time
     type_ = vector(f"i{bits}", step)
     f.block("entry")
     starts = range(0, most, step)
@@ -100,16 +101,17 @@ def _groups(name: str, bits: str, numbers: str, flags: str) -> Function:
     rest = rows & (group - 1)
     there = [f.splat(rest.compare("ugt", g), step) for g in range(1, group)]
 
-    def write(number: Value, whole: bool) -> None:
+    def write(number: Value, whole: bool, all_columns: bool = False) -> None:
         into, start = f.at(panel, number * panel_row), f.at(source, number * pitch * group)
-        for first, mask in zip(starts, masks):
+        for first, some_columns in zip(starts, masks):
+            mask = None if all_columns and first + step <= most else some_columns
             at = f.at(start, first * int(bits) // 8)
             if united is _quads and whole:
                 for g in range(group):
                     f.fetch(f.anywhere(at, pitch * (ROWS_AHEAD + g)))
             read = [load_masked(f, type_, at, 1, mask)]
             for g in range(1, group):
-                some = mask if whole else mask & there[g - 1]
+                some = mask if whole or mask is None else mask & there[g - 1]
                 read.append(load_masked(f, type_, f.at(at, pitch * g), 1, some))
             for column, units in zip(range(first, most, lanes), united(f, read, flags)):
                 number_of_panel, byte = divmod(4 * column, panel_row)
@@ -118,7 +120,12 @@ def _groups(name: str, bits: str, numbers: str, flags: str) -> Function:
     full = rows >> (group.bit_length() - 1)
     f.line(f"br i1 {full.compare('ne', 0).text}, label %pre, label %k.end")
     f.block("pre")
-    _loop(f, full, "k", lambda number: write(number, True), "pre")
+    f.line(f"br i1 {columns.compare('sge', most).text}, label %all, label %some")
+    f.block("all")
+    _loop(f, full, "fast", lambda number: write(number, True, True), "all")
+    f.line("br label %k.end")
+    f.block("some")
+    _loop(f, full, "k", lambda number: write(number, True), "some")
     f.line(f"br i1 {rest.compare('ne', 0).text}, label %last, label %done")
     f.block("last")
     write(full, False)
@@ -132,13 +139,39 @@ def _units(f: Function, rows: list[Value], flags: str) -> list[Value]:
     return [_united(f, rows, flags)]
 
 
+def _zipped(f: Function, low: Value, high: Value) -> list[Value]:
+    """Both halves of the lanes of 128 bits, as elements of twice the size."""
+    scalar, lanes = split(low.type)
+    within, type_ = lanes // 4, vector(f"i{2 * bits_of(scalar)}", lanes // 2)
+    found = []
+    for first in (0, within // 2):
+        places = [lane * within + first + i for lane in range(4) for i in range(within // 2)]
+        both = f.shuffle(low, high, [half * lanes + place for place in places for half in (0, 1)])
+        found.append(f.emit(type_, f"bitcast {both.typed()} to {type_}"))
+    return found
+
+
+def _pairs(f: Function, rows: list[Value], flags: str) -> list[Value]:
+    """Two rows of 64 bytes as two vectors of 16 units; as `_quads`, by quarters of 128 bits' halves."""
+    wide = vector("i64", 8)
+    order = [4 * v + lane for lane in range(4) for v in range(2)]
+
+    def permuted(row: Value) -> Value:
+        units = f.emit(wide, f"bitcast {row.typed()} to {wide}")
+        turned = f.shuffle(units, units, order)
+        return f.emit(row.type, f"bitcast {turned.typed()} to {row.type}")
+
+    units = _zipped(f, *map(permuted, rows))
+    return [unit ^ _OTHER_SIGNS for unit in units] if "x" in flags else units
+
+
 def _quads(f: Function, rows: list[Value], flags: str) -> list[Value]:
     """Four rows of 64 bytes as four vectors of 16 units.
 
     Within 128 bits bytes, then pairs, are zipped by one instruction each, and the four bytes of a lane that end in vector v come
     from its v-th: so rows are permuted first, by one for each, that lane l holds columns 4 l to 4 l + 3 of every vector.
     """
-    wide = vector("i32", LANES_OF_QUADS)
+    wide = vector("i32", LANES)
     order = [4 * v + lane for lane in range(4) for v in range(4)]
 
     def permuted(row: Value) -> Value:
@@ -146,20 +179,9 @@ def _quads(f: Function, rows: list[Value], flags: str) -> list[Value]:
         turned = f.shuffle(units, units, order)
         return f.emit(row.type, f"bitcast {turned.typed()} to {row.type}")
 
-    def zipped(low: Value, high: Value) -> list[Value]:
-        """Both halves of the lanes of 128 bits, as elements of twice the size."""
-        scalar, lanes = split(low.type)
-        within, type_ = lanes // 4, vector(f"i{2 * bits_of(scalar)}", lanes // 2)
-        found = []
-        for first in (0, within // 2):
-            places = [lane * within + first + i for lane in range(4) for i in range(within // 2)]
-            both = f.shuffle(low, high, [half * lanes + place for place in places for half in (0, 1)])
-            found.append(f.emit(type_, f"bitcast {both.typed()} to {type_}"))
-        return found
-
     first, second, third, fourth = map(permuted, rows)
-    pairs = zip(zipped(first, second), zipped(third, fourth))
-    units = [unit for low, high in pairs for unit in zipped(low, high)]
+    pairs = zip(_zipped(f, first, second), _zipped(f, third, fourth))
+    units = [unit for low, high in pairs for unit in _zipped(f, low, high)]
     return [unit ^ _OTHER_SIGNS for unit in units] if "x" in flags else units
 
 

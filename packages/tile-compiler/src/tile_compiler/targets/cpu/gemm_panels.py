@@ -34,15 +34,15 @@ class Panels:
 @dataclass(frozen=True)
 class Packer:
     """Packs a B that lies in a tensor: `pack(t, place, cols)` makes panels of so many columns, from the t-th `together` ones on,
-    from the panel `place` on of a buffer [panels][groups][width] of units; `row`: bytes of a row of a panel; `walk`: how many
-    times `together` one walk along the rows makes, where there are so many."""
+    from the panel `place` on of a buffer [panels][groups][width] of units; `row`: bytes of a row of a panel; `walks`: how many
+    times `together` one walk along the rows makes, the most that there are."""
 
     buffer: Any
     together: int
     width: int
     row: int
     pack: Callable[[Any, Any, int], Stmt]
-    walk: int = 1
+    walks: tuple[int, ...] = ()
 
     @property
     def cols(self) -> int:
@@ -64,16 +64,21 @@ class Packer:
         def pack(first: Any, cols: int) -> Stmt:
             return self.pack(first, first * self.together, cols)
 
+        def walked(begin: Any, end: Any, walk: int) -> Stmt:
+            times = tir.floordiv(end - begin, index(walk))
+            return loop_of(times, lambda t: pack(begin + t * walk, walk * self.cols))
+
         def walks(first: int, count: int, cols: int) -> list[Stmt]:
-            if cols < self.cols or count < self.walk:
+            some = [walk for walk in self.walks if walk <= count] if cols == self.cols else []
+            if not some:
                 return [loop_within(count, limit, first * self.cols, cols, lambda t: pack(t + index(first), cols))]
-            there = at_most(count * cols, limit)
-            whole = tir.floordiv(there, index(self.walk * cols))
-            others = tir.floordiv(there + index(cols - 1), index(cols)) - whole * self.walk
-            return [
-                loop_of(whole, lambda t: pack(t * self.walk, self.walk * cols)),
-                loop_of(others, lambda t: pack(whole * self.walk + t, cols)),
-            ]
+            there, stmts, begin = at_most(count * cols, limit), [], index(0)
+            for walk in (*some, 1):
+                up = cols - 1 if walk == 1 else 0  # the last panel may not be whole
+                end = tir.floordiv(there + index(up), index(walk * cols)) * walk
+                stmts.append(walked(begin, end, walk))
+                begin = end
+            return stmts
 
         return Panels(self.at, self.row, True, [stmt for part in self.parts(n) for stmt in walks(*part)])
 

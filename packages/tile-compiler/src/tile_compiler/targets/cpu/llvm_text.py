@@ -178,17 +178,19 @@ class Function:
         self._lines.append(f"{label}:")
 
     @contextmanager
-    def count(self, label: str, before: str, end: Value, step: int = 1, last: str = "") -> Iterator[Value]:
+    def count(
+        self, label: str, before: str, end: Value, step: int = 1, last: str = "", done: str = "done"
+    ) -> Iterator[Value]:
         """A loop, the block `label`, that what is emitted inside is the body of: numbers 0, `step`, .. below `end`, perhaps none.
-        It stands behind the block `before`; one called `done` follows. `last`: the body's last block, where it has more."""
-        self.line(f"br i1 {end.compare('sgt', 0).text}, label %{label}, label %done")
+        It stands behind the block `before`; `done` follows. `last`: the body's last block, where it has more."""
+        self.line(f"br i1 {end.compare('sgt', 0).text}, label %{label}, label %{done}")
         self.block(label)
         self.line(f"%{label}.i = phi i64 [ 0, %{before} ], [ %{label}.next, %{last or label} ]")
         yield self.raw("i64", f"%{label}.i")
         self.line(f"%{label}.next = add nuw nsw i64 %{label}.i, {step}")
         self.line(f"%{label}.more = icmp slt i64 %{label}.next, {end.text}")
-        self.line(f"br i1 %{label}.more, label %{label}, label %done")
-        self.block("done")
+        self.line(f"br i1 %{label}.more, label %{label}, label %{done}")
+        self.block(done)
 
     def const(self, type_: str, value: float | int | bool) -> Value:
         return Value(self, type_, constant(type_, value))

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .ahead import FetchedLines
-from .conversions import encode_bfloat, round_by_instruction, to_float
+from .ahead import FetchedColumns, FetchedLines
+from .conversions import encode_bfloat, round_by_instruction, round_two_by_instruction, to_float
 from .instructions.tile_multiply import TILE, TILES, TileShape, accumulator, of_a, of_b, register
 from .llvm_text import Function, Value
 from .masks import load_masked, some_lanes, store_masked
@@ -48,7 +48,7 @@ class TileKernel:
     a_row: int
     b_k: int
     c_row: int
-    ahead: tuple[FetchedLines, ...] = ()
+    ahead: tuple[FetchedLines | FetchedColumns, ...] = ()
 
     @property
     def name(self) -> str:
@@ -60,7 +60,8 @@ class TileKernel:
     @classmethod
     def parse(cls, instruction: str, numbers: str) -> TileKernel:
         rows, cols, depth, a_row, b_k, c_row, *ahead = (int(n) for n in numbers.split("_"))
-        fetched = tuple(FetchedLines(*pair) for pair in zip(ahead[::2], ahead[1::2]))
+        pairs = zip(ahead[::2], ahead[1::2])
+        fetched = tuple(FetchedLines(each, row) if row else FetchedColumns(each) for each, row in pairs)
         return cls(instruction, TileShape(rows, cols, depth), a_row, b_k, c_row, fetched)
 
 
@@ -101,9 +102,14 @@ def _kernel(name: str, instruction: str, numbers: str) -> Function:
     def load_b(v: int, start: Value) -> None:
         move("tileloadd64", of_b(v), f.at(start, v * TILE * op.unit_bytes), kernel.b_k)
 
-    def next_lines(step: Value) -> list[Value]:
+    def next_lines(step: Value) -> list[tuple[Value, int]]:
+        """Addresses, and from which cache on."""
         given = f.args[5 + len(given_row) :]
-        return [at for i, ahead in enumerate(kernel.ahead) for at in ahead.addresses(f, step, *given[2 * i :][:2])]
+        return [
+            (at, ahead.level)
+            for i, ahead in enumerate(kernel.ahead)
+            for at in ahead.addresses(f, step, *given[2 * i :][:2])
+        ]
 
     f.block("entry")
     second = a_row * TILE if given_row else TILE * kernel.a_row
@@ -117,8 +123,8 @@ def _kernel(name: str, instruction: str, numbers: str) -> Function:
     f.line("br label %first")
 
     f.block("first")
-    for line in next_lines(f.const("i64", 0)):
-        f.fetch(line)
+    for line, level in next_lines(f.const("i64", 0)):
+        f.fetch(line, level=level)
     load_a(0, a)
     for v in range(len(shape.widths)):
         load_b(v, b)
@@ -136,8 +142,8 @@ def _kernel(name: str, instruction: str, numbers: str) -> Function:
         f.line(f"%{p}.next = getelementptr inbounds i8, ptr %{p}.at, i64 {stride}")
     lines = next_lines(f.raw("i64", "%step"))
     for number, (i, v) in enumerate(products):
-        for line in lines[number :: len(products)]:
-            f.fetch(line)
+        for line, level in lines[number :: len(products)]:
+            f.fetch(line, level=level)
         op.write(f, accumulator(i, v), of_a(i), of_b(v))
         if v == len(shape.widths) - 1:
             load_a(i, f.raw("ptr", "%a.next"))
@@ -214,6 +220,46 @@ def _last_step(name: str, bits: str) -> Function:
     return f
 
 
+def _strip(name: str, bits: str, numbers: str) -> Function:
+    """`void name(ptr a, ptr copy, i64 rows, i64 pitch, i64 elements)`: the first elements, of so many bits each, of so many rows,
+    `pitch` bytes apart, as rows that are `row` bytes apart; zeros complete the last line of 64 bytes, or make it where there are
+    no elements. Nothing else is read. numbers: lines of a row at most, `row`."""
+    f = Function(name, "void", [("a", "ptr"), ("copy", "ptr"), *((x, "i64") for x in ("rows", "pitch", "elements"))],
+                 inline=False, arg_attrs="noalias nocapture")  # fmt: skip
+    a, copy, rows, pitch, elements = f.args
+    most, apart = map(int, numbers.split("_"))
+    line, size = 4 * TILE, int(bits) // 8
+    each, type_ = line // size, f"<{line // size} x i{bits}>"
+    f.block("entry")
+    f.line(f"br i1 {elements.compare('eq', most * each).text}, label %all, label %some")
+    f.block("all")
+    with f.count("each", "all", rows, done="end") as i:
+        source, target = f.at(a, i * pitch), f.at(copy, i * apart)
+        lines = [f.load(type_, f.at(source, place), size) for place in range(0, most * line, line)]
+        for number, read in enumerate(lines):
+            f.store(read, f.at(target, number * line), line)
+    f.ret()
+    f.block("some")
+    whole = (elements - 1) >> each.bit_length() - 1
+    whole = whole.compare("sgt", 0).select(whole, 0)
+    mask = some_lanes(f, each, elements - whole * each)
+    with f.count("row", "some", rows, last="rest") as i:
+        source, target = f.at(a, i * pitch), f.at(copy, i * apart)
+        f.line(f"br i1 {whole.compare('sgt', 0).text}, label %line, label %rest")
+        f.block("line")
+        f.line("%number = phi i64 [ 0, %row ], [ %number.next, %line ]")
+        at = f.raw("i64", "%number") * line
+        f.store(f.load(type_, f.at(source, at), size), f.at(target, at), line)
+        f.line("%number.next = add nuw nsw i64 %number, 1")
+        f.line(f"%further = icmp ult i64 %number.next, {whole.text}")
+        f.line("br i1 %further, label %line, label %rest")
+        f.block("rest")
+        read = load_masked(f, type_, f.at(source, whole * line), size, mask)
+        f.store(read, f.at(target, whole * line), line)
+    f.ret()
+    return f
+
+
 def _zeros(name: str, which: str) -> Function:
     """`void name(ptr at, i64 lines)`: so many times 64 bytes."""
     f = Function(name, "void", [("at", "ptr"), ("lines", "i64")], inline=False)
@@ -227,22 +273,43 @@ def _zeros(name: str, which: str) -> Function:
 
 def _leave(name: str, dtype: str, how: str) -> Function:
     """`void name(ptr sums, ptr c, i64 rows, i64 columns, i64 pitch)`: C, of float32 or bfloat16, whose rows are `pitch` bytes
-    apart, becomes (`set`) so many rows and of 32 columns of a block of sums, or they are added to it (`add`); rounded once."""
+    apart, becomes so many rows and of 32 columns of a block of sums (`set`), or they are added to it (`add`); rounded
+    once."""
     args = [("sums", "ptr"), ("c", "ptr"), ("rows", "i64"), ("columns", "i64"), ("pitch", "i64")]
     f = Function(name, "void", args, inline=False, arg_attrs="noalias nocapture")
     sums, c, rows, columns, pitch = f.args
-    f.block("entry")
-    masks = [some_lanes(f, TILE, columns - first) for first in (0, TILE)]
     size, held = (2, f"<{TILE} x i16>") if dtype == "bfloat16" else (4, f"<{TILE} x float>")
-    with f.count("row", "entry", rows) as i:
-        for number, mask in enumerate(masks):
-            total = f.load(f"<{TILE} x float>", f.at(sums, i * (8 * TILE) + number * (4 * TILE)), 4)
-            at = f.at(c, i * pitch + number * (size * TILE))
+
+    def totals(row: Value) -> list[Value]:
+        return [f.load(f"<{TILE} x float>", f.at(sums, row * (8 * TILE) + half * (4 * TILE)), 4) for half in (0, 1)]
+
+    def all_columns(row: Value) -> None:
+        at, both = f.at(c, row * pitch), totals(row)
+        if dtype == "bfloat16":  # the instruction takes denormals for zeros, which sums by `tdpbf16ps` never are
+            return f.store(round_two_by_instruction(f, *both), at, size)
+        for half, total in enumerate(both):
+            f.store(total, f.at(at, half * (size * TILE)), size)
+
+    def some_columns(row: Value) -> None:
+        for half, (total, mask) in enumerate(zip(totals(row), masks)):
+            at = f.at(c, row * pitch + half * (size * TILE))
             if how == "add":
                 total = total + to_float(f, load_masked(f, held, at, size, mask), dtype)
-            if dtype == "bfloat16":  # the instruction takes denormals for zeros, which sums by `tdpbf16ps` never are
+            if dtype == "bfloat16":
                 total = encode_bfloat(total) if how == "add" else round_by_instruction(f, total)
             store_masked(f, total, at, size, mask)
+
+    f.block("entry")
+    masks = [some_lanes(f, TILE, columns - first) for first in (0, TILE)]
+    if how == "set":
+        f.line(f"br i1 {columns.compare('sge', 2 * TILE).text}, label %all, label %some")
+        f.block("all")
+        with f.count("whole", "all", rows, done="end") as i:
+            all_columns(i)
+        f.ret()
+        f.block("some")
+    with f.count("row", "some" if how == "set" else "entry", rows) as i:
+        some_columns(i)
     f.ret()
     return f
 
@@ -260,6 +327,7 @@ WRITERS: dict[str, Callable[..., Function]] = {
     "tile_configure": _configure,
     "tile_edge": _edge,
     "tile_rest": _last_step,
+    "tile_strip": _strip,
     "tile_zeros": _zeros,
     "tile_leave": _leave,
     "tile_release": _release,
