@@ -39,3 +39,26 @@ def test_equal_terms_are_bound_once_and_what_a_loop_decides_stays():
     assert [s.var.name for s in tile_ir.statements(body) if isinstance(s, tir.Bind)] == ["quotient"]
     assert len(list(tile_ir.walk(body, prim.FloorDiv))) == 0
     assert len(list(tile_ir.walk(body, prim.FloorMod))) == 1
+
+
+def test_a_loop_that_has_others_inside_divides_once_in_each_round():
+    """Rows of `quarters` in a loop, by a divisor that is a quotient by a constant itself."""
+    x, n = tir.Var("x", "int32"), tir.Var("n", "int32")
+    rows = quarters(x, prim.FloorDiv(n + 3, tir.const(4, "int32")), tir.decl_buffer((8, 4), "int32", "out"))
+    body = divide_once(tir.For(x, tir.const(0, "int32"), tir.const(8, "int32"), tir.ForKind.SERIAL, rows), [n])
+    assert isinstance(body, tir.For)
+    assert [s.var.name for s in tile_ir.statements(body.body) if isinstance(s, tir.Bind)] == ["quotient"]
+    assert len(list(tile_ir.walk(body, prim.FloorMod))) == 1
+
+
+@pytest.mark.parametrize("n", [9, 1, -9])
+def test_a_loop_that_divides_agrees_with_python(run, host, n):
+    z, x, of = tir.Var("z", "int32"), tir.Var("x", "int32"), tir.Var("n", "int32")
+    out = tir.decl_buffer((8, 4), "int32", "out")
+    rows = quarters(x, prim.FloorDiv(of + 3, tir.const(4, "int32")), out)
+    body = tir.For(x, tir.const(0, "int32"), tir.const(8, "int32"), tir.ForKind.SERIAL, rows)
+    launch = LoweredLaunch("tile_main", (out,), (of,), (), 0, (z,), (tir.const(1, "int32"),), body)
+    got, divisor = np.full((8, 4), -7, np.int32), (n + 3) // 4
+    assert run(launch, host, got, dims=[n], blocks=1) == 0
+    expected = [[(x // divisor) * 1001 + (x + i) % divisor for i in range(4)] for x in range(8)]
+    np.testing.assert_array_equal(got, expected)

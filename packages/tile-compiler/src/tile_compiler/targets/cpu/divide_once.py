@@ -1,4 +1,5 @@
-"""Divisions by a number that the call gives: once per block where its indices and the arguments decide them.
+"""Divisions by a number that the call gives: once per block where its indices and the arguments decide them, or once in each
+round of a loop.
 
 `bz // chunks` stands in the index of every access that it is part of. TVM's code generator examines each index as a whole,
 and the sign of a divisor nobody knows makes that slow: seconds for a kernel with a few such terms.
@@ -14,6 +15,7 @@ from tvm import ir
 from tvm import tirx as tir
 from tvm.ir import prim
 
+from tile_compiler.rewrite import remake_loop
 from tilelang.ir import tile_ir
 
 from .expressions import dtype_of
@@ -24,17 +26,32 @@ _NAMES = {prim.FloorDiv: "floordiv", prim.FloorMod: "floormod"}
 
 
 def divide_once(body: Any, known: Iterable[Any]) -> Any:
-    """`body` of a block, with quotients and remainders of the `known` variables bound at its beginning.
+    """`body` of a block, with quotients and remainders of the `known` variables bound at its beginning, and then those of these
+    and the variable of a loop that has others inside at the beginning of that loop's body.
 
     They are bound whether or not the block comes to where they are used: the helpers divide by 0 without a trap.
     """
     variables = set(known)
+
+    def in_loop(loop: tir.For) -> tir.For:
+        if loop.kind != tir.ForKind.SERIAL or not any(True for _ in tile_ir.walk(loop.body, tir.For)):
+            return loop
+        return remake_loop(loop, body=_bound_first(loop.body, {*variables, loop.loop_var}))
+
+    return tile_ir.map_nodes(_bound_first(body, variables), (tir.For, in_loop))
+
+
+def _bound_first(body: Any, variables: set[Any]) -> Any:
+    """`body` after binds of the quotients and remainders in it that these variables decide, which come to be among them."""
     found: list[tuple[Any, Any]] = []
+
+    def plain(node: Any) -> bool:
+        divides = isinstance(node, (prim.FloorDiv, prim.FloorMod)) and isinstance(node.b, prim.IntImm)
+        return isinstance(node, _PLAIN) or divides or node in variables
 
     def once(node: Any) -> Any:
         parts = [n for n in tile_ir.walk(node) if isinstance(n, ir.Expr) and not n.same_as(node)]
-        plain = all(isinstance(n, _PLAIN) or n in variables for n in parts)
-        if isinstance(node.b, prim.IntImm) or dtype_of(node) not in ("int32", "int64") or not plain:
+        if isinstance(node.b, prim.IntImm) or dtype_of(node) not in ("int32", "int64") or not all(map(plain, parts)):
             return node
         for other, var in found:
             if tvm_ffi.structural_equal(other, node):
