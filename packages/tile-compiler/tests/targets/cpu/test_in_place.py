@@ -438,7 +438,8 @@ def test_tile_registers_of_tensors(turned, dtype, tile, clear, amx):
     func = tiles_of_tensors(dtype, *turned, clear, True, tile, sums)
     assert ("A_tile" in staged(func, AMX.arch), "B_tile" in staged(func, AMX.arch)) == (turned[0], False)
     kernel = tilelang.compile(func, target=amx)
-    for m, n, k in [*LEAVING, (128, 64, 192), (33, 33, 0), (5, 300, 70), (5, 128, 70), (5, 257, 70), (75, 150, 1200)]:
+    few = [(5, 300, 70), (5, 128, 70), (5, 257, 70)]
+    for m, n, k in [*LEAVING, (128, 64, 192), (33, 33, 0), *few, (75, 150, 1200), (86, 153, 600)]:
         rng = np.random.default_rng(m + n + k)
         deep = max(k, 1)
         a, b = (guarded(rng, *s[:: -1 if t else 1], dtype) for s, t in zip(((m, deep), (deep, n)), turned))
@@ -468,7 +469,9 @@ def test_strips_of_known_sizes(on_chip, amx):
             else:
                 T.gemm(A[:, 0:k], B, C, clear_accum=True)
 
-    assert "tl.tile_strip." in lower(main, AMX).trace.text()
+    text = lower(main, AMX).trace.text()
+    assert "tl.tile_strip.16.8_576" in text  # rows of a copy are a line more than a power of two apart
+    assert ".32_32_16_576_128_128_8_0" in text  # in each step a line of 8 rows of the next strip is fetched
     kernel, rng = tilelang.compile(main, target=amx), np.random.default_rng(0)
     a, b = (rng.standard_normal(shape).astype("bfloat16") for shape in ((m, 512), (k, n)))
     c = np.full((m, n), np.nan, "float32")

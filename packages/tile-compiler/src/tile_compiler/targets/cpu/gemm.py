@@ -21,9 +21,9 @@ sums are rounded as they are stored. Of bytes in quads B and C may, beside an A 
 of C that a kernel will need, and those that the next round of the loop around reads of A and B, are fetched while it multiplies.
 
 C of another type than the accumulator is converted before and rounded after, once per call. The kernels for the first two
-are in `tile_kernels.py` (the loops around them in `gemm_tiles.py` and `gemm_tiles_in_place.py`), the others in
-`gemm_kernels.py`, their packing of B in `gemm_packing.py`; those of few rows by a transposed B in `gemm_dots.py`, or, of a B in
-a tensor, in `gemm_streams.py`.
+are in `tile_kernels.py` (the loops around them in `gemm_tiles.py`, `gemm_tiles_in_place.py`, `gemm_tiles_by_strips.py`), the
+others in `gemm_kernels.py`, their packing of B in `gemm_packing.py`; those of few rows by a transposed B in `gemm_dots.py`,
+or, of a B in a tensor, in `gemm_streams.py`.
 """
 
 from __future__ import annotations

@@ -146,7 +146,12 @@ class TilesOfTensors(Tiles):
         of_rows = [either(columns, self.width, by(tall, TILE), by(tall, self.width)) for tall in (TILE, self.high)]
         stmt = either(rows, self.high, *of_rows)
         high = BLOCK if rows is None else rows
-        return stmt if columns is None else _shaped(columns, (high, columns), stmt, (high, BLOCK))
+        if columns is None:
+            return stmt
+        # Rows that fill whole tiles have had the shape of whole blocks loaded, and leave it to what follows.
+        uneven = None if rows is None else tir.floormod(rows, index(TILE)) > index(0)
+        after = BLOCK if rows is None else tir.Select(uneven, rows, index(BLOCK))
+        return _shaped(columns, (high, columns), stmt, (after, BLOCK))
 
     def left(self, sums: Operand, row: Any, panel: Any, rows: Any, first: Any = 0) -> Stmt:
         """Block (row, panel) of C, of so many rows (None: all), becomes these sums, from row `first` on, or they are added to
