@@ -165,11 +165,11 @@ def experts(device: str) -> Iterator[Case]:
 
 
 def quantized(device: str) -> Iterator[Case]:
-    """Few tokens by 4096 x 4096 weights in all formats, beside a product with halves, which leaves nothing of them in the
-    caches."""
+    """Few tokens and a short prompt by 4096 x 4096 weights in all formats, beside a product with halves, which leaves nothing of
+    them in the caches."""
     n = 4096
     formats = (("uint4", 128), ("nf4", 64), ("int2", 128), ("mxfp4", 32), ("fp4", 64), ("uint1", 128), ("int4", 32))
-    for (format, group), m in product(formats, (1, 2, 4, 8, 16)):
+    for (format, group), m in product(formats, (1, 2, 4, 8, 16, 32, 256)):
         w = tile_ops.quantize(torch.randn(n, n, dtype=torch.float16), format=format, group_size=group)
         options = {"scales": w.scales, "zeros": w.zeros, "format": format, "group_size": group}
         x, weights = torch.randn(m, n, dtype=torch.float16), dequantize(w.packed, **options).to(torch.float16)
@@ -185,7 +185,7 @@ def quantized(device: str) -> Iterator[Case]:
 
 
 def quantized_bfloat16(device: str) -> Iterator[Case]:
-    """The same in bfloat16, up to a short prompt."""
+    """The same in bfloat16."""
     n, dtype = 4096, torch.bfloat16
     for (format, group), m in product((("uint4", 128), ("nf4", 64), ("int4", 32)), (1, 4, 8, 16, 32, 64, 256)):
         w = tile_ops.quantize(torch.randn(n, n, dtype=dtype), format=format, group_size=group)

@@ -345,8 +345,14 @@ def matmul_of_bytes(draw: Draw) -> Iterator[Call]:
 def dequant_matmul(draw: Draw) -> Iterator[Call]:
     formats = (
         *(("uint4", 128, dtype) for dtype in HALVES),
+        ("uint4", 64, torch.float16),
+        ("uint4", 32, torch.bfloat16),
+        ("uint4", -1, torch.float16),
         ("nf4", 64, torch.float16),
         ("int4", 128, torch.bfloat16),
+        ("int4", 64, torch.bfloat16),
+        ("int4", 32, torch.float16),
+        ("int4", -1, torch.bfloat16),
         ("fp4", 64, torch.bfloat16),
         ("mxfp4", 32, torch.bfloat16),
     )
@@ -369,7 +375,7 @@ def dequant_matmul(draw: Draw) -> Iterator[Call]:
         scales, zeros = (x if x is None else x.repeat(1, times) for x in (w.scales, w.zeros))
         stored = {"scales": scales, "zeros": zeros, "format": format, "group_size": group}
         yield Call(
-            f"dequant_matmul {format} {name_of(dtype)} {m} x {n} x {k}",
+            f"dequant_matmul {format} by {group} {name_of(dtype)} {m} x {n} x {k}",
             tile_ops.dequant_matmul,
             dequantize.dequant_matmul,
             dequantize.TOLERANCES[name_of(dtype)],

@@ -77,8 +77,8 @@ def test_tokens_enough_to_decode_first(way, ran, close, monkeypatch):
     monkeypatch.setattr(configs, "MANY", 20)
     monkeypatch.setattr(configs, "PANEL", dict.fromkeys(configs.PANEL, 256 * 2 * 96))
     n = 516 if way in ("cpu", "cuda") else 260  # not emulated
-    check(ran, close, 20, n, 96, "uint4", 32, bias=True)
-    x, w = torch.zeros(20, 96).half(), random_weight(n, 96, "uint4", 32)
+    check(ran, close, 20, n, 96, "uint4", 32, torch.bfloat16, bias=True)
+    x, w = torch.zeros(20, 96).bfloat16(), random_weight(n, 96, "uint4", 32, torch.bfloat16)
     explained = tile_ops.explain(tile_ops.dequant_matmul, x, w.packed, **arguments(w))
     assert explained.kernels[0].spec.function == "decode"
     if n > 260:

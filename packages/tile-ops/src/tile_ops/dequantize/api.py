@@ -12,6 +12,7 @@ import torch
 from tile_ops.again import offer
 from tile_ops.autocast import floats
 from tile_ops.gemm import matmul
+from tile_ops.gemm_pairs.configs import parts_shape
 from tile_ops.kernel import KernelSpec, target_of, threads_of
 from tile_ops.operator import Call, Operator
 from tile_ops.registration import operation
@@ -117,7 +118,7 @@ def _dequant_matmul(
         _multiply_panels(call, flat, weight, codes, bias, out.view(m, n))
         return out
     splits, temporary = call.numbers.get("splits", 1), []
-    kind = "columns" if "columns" in call else "vectors" if "vectors" in call else "rows"
+    kind = next((kind for kind in ("columns", "vectors", "split") if kind in call), "rows")
     words = kind != "rows" or "deal" in call or call["product"].spec.function == "product_rounded"
     more: tuple[torch.Tensor, ...] = ()  # operands beside x
     if kind == "vectors":
@@ -132,6 +133,11 @@ def _dequant_matmul(
         more, kind = tuple(rest), "pairs" if rest else kind
         call.run("columns", given, rows, *more, views=lambda x, *ys: (x.view(m, -1), *ys))
         temporary += [rows, *more]
+    elif kind == "split":
+        given = rows
+        rows = x.new_empty(parts_shape(1, m, problem.k, call.numbers["codes"]), dtype=torch.bfloat16)
+        call.run("split", given, rows, views=lambda x, parts: (x.view(1, m, -1), parts))
+        temporary.append(rows)
     elif "deal" in call:
         dealt = torch.empty_like(rows)
         call.run("deal", rows, dealt, views=_dealt)
@@ -175,11 +181,11 @@ def _empty_vectors(numbers: dict[str, int], x: torch.Tensor, spec: KernelSpec) -
 
 def _product_views(kind: str, words: bool, m: int, rows: torch.Tensor, *rest: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """As `product` takes them: "rows" as a matrix; "columns", (steps, columns of a step, m), or those of "pairs" beside their
-    sums; "vectors" as they are; codes as words or bytes; the result, or its parts, (parts, m, n)."""
+    sums; "vectors" and "split" as they are; codes as words or bytes; the result, or its parts, (parts, m, n)."""
     *more, weight, scales, zeros, table, bias, out = rest
     if kind == "rows":
         rows = rows.view(-1, rows.shape[-1])
-    elif kind != "vectors":
+    elif kind in ("columns", "pairs"):
         rows = rows.flatten(1, 2) if kind == "columns" else rows.flatten(4).flatten(1, 3)
     codes = (weight.view(torch.uint32) if words else weight, scales, zeros, table, bias)
     return rows, *more, *codes, out.view(-1, m, out.shape[-1])

@@ -98,7 +98,7 @@ def plan(problem: DequantProblem, target: Target) -> Plan:
         tokens = _tokens(problem.m, target)
         why = f"{tokens} tokens in a tile of integer matrix instructions, weights decoded in registers"
         return Plan.of({"product": _product_int8(problem, False, _arguments(problem, target, tokens))}, why, SOURCE)
-    if problem.m >= MANY:
+    if problem.m >= MANY and not (target.kind == "cpu" and cpu.by_split(problem, target)):
         return _in_two(problem, target)
     if target.kind == "cpu":
         return cpu.plan(problem, target)
@@ -270,7 +270,8 @@ def _sum(problem: DequantProblem) -> KernelSpec:
 
 
 #: Formats with the group of their scales that wheels hold kernels for, and rows of x that together meet every tile.
-SHIPPED = (("uint4", 128), ("int4", 128), ("nf4", 64), ("fp4", 64), ("mxfp4", 32))
+#: A group of 0 are whole rows.
+SHIPPED = (*product(("uint4", "int4"), (128, 64, 32, 0)), ("nf4", 64), ("fp4", 64), ("mxfp4", 32))
 SHIPPED_ROWS = (1, 2, 4, *TOKENS, MANY)
 
 

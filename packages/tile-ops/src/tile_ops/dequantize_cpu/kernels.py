@@ -312,6 +312,98 @@ def product_rounded(
     return product_rounded
 
 
+def product_split(
+    dtype, out_dtype, scale_dtype, bits, signed, group, zeros, table, columns, block_N, block_W, pad, piece=64
+):
+    """For a CPU whose tile registers multiply bfloat16, and x in float16: `block_W` words of `block_N` rows of W are decoded, for
+    `columns` tokens, as sums of two of bfloat16, `high` and `low`, to 2^-17 of a weight.
+
+    X is what `tile_ops.gemm_pairs.kernels.split` makes of x for `block_W` words at a time. As there, the result is the sum of
+    high * high and of the mixed products, or the former where that is not finite.
+    """
+    per = 32 // bits
+    span = min(group // per, block_W) if group else block_W  # words of a step that have one scale
+    parts, depth = block_W // span, block_W * per
+    m, n, length, groups = (T.dynamic(name) for name in ("m", "n", "words", "groups"))
+    bias_n, *unused = (T.dynamic(name) for name in ("bias_n", "zero_groups", "zero_n", "codes"))
+    middle, lanes, words = (
+        2 ** (bits - 1) if signed else 0,
+        32,
+        2 * bits,
+    )  # of 16 bits, whose codes are the lanes of a vector
+    each = lanes // words
+
+    @T.prim_func
+    def product_split(
+        X: T.Tensor((1, T.dynamic("steps"), T.dynamic("rows"), 2 * depth + pad), "bfloat16"),
+        W: T.Tensor((n, length), "uint32"),
+        scales: T.Tensor((groups, n), scale_dtype),
+        zero_points: T.Tensor((groups, n) if zeros else (unused[0], unused[1]), "uint8"),
+        values: T.Tensor((2**bits,) if table else (unused[2],), "float32"),
+        offset: T.Tensor((bias_n,), dtype),
+        out: T.Tensor((1, m, n), out_dtype),
+    ):
+        with T.Kernel(T.ceildiv(n, block_N), T.ceildiv(m, columns), threads=1) as (bn, bm):
+            decoded = T.alloc_shared((block_N, 2 * depth), "bfloat16")  # the low parts, and behind them the high ones
+            packed = T.alloc_fragment((block_N, block_W), "uint32")
+            codes = T.view(packed, (block_N, 2 * block_W), "uint16")
+            value_of = T.alloc_shared((2**bits,), "float32")
+            high_of, low_of = (T.alloc_shared((2**bits,), "bfloat16") for _ in "hl")
+            numbers = T.alloc_shared((parts, block_N), "float32")
+            scale_of = T.alloc_shared((block_N, parts), "float32")
+            zero_of = T.alloc_shared((block_N, parts), "float32")
+            exact = T.alloc_fragment((block_N, columns), "float32")
+            mixed = T.alloc_fragment((block_N, columns), "float32")
+            turned = T.alloc_shared((columns, piece + 16), "float32")  # rows a power of two apart would share lines
+            total = turned[0:columns, 0:piece]
+            token, row = bm * columns, bn * block_N
+            if table:
+                T.copy(values, value_of)
+            else:
+                for c in T.Parallel(2**bits):
+                    value_of[c] = T.cast((c ^ middle) - middle, "float32")
+            for step in T.serial(X.shape[1]):
+                T.copy(W[row, step * block_W], packed)
+                first_group = step * depth // group if group else 0
+                beside_rows(scales, first_group, row, numbers, scale_of)
+                if zeros:
+                    beside_rows(zero_points, first_group, row, numbers, zero_of)
+                for i, part in T.grid(block_N, parts):
+                    for c in T.Parallel(2**bits):
+                        number = ((value_of[c] - zero_of[i, part]) if zeros else value_of[c]) * scale_of[i, part]
+                        high = T.cast(number, "bfloat16")
+                        high_of[c] = high
+                        low_of[c] = T.cast(number - T.cast(high, "float32"), "bfloat16")
+                    first = part * span
+                    for v, j in T.Parallel(span * per // lanes, lanes):
+                        at = first * 2 + v * words + j // each
+                        code = (codes[i, at] >> T.cast(j % each * bits, "uint16")) & T.cast(2**bits - 1, "uint16")
+                        decoded[i, first * per + v * lanes + j] = low_of[T.cast(code, "int32")]
+                        decoded[i, depth + first * per + v * lanes + j] = high_of[T.cast(code, "int32")]
+                T.gemm(
+                    decoded[0:block_N, depth : 2 * depth],
+                    X[0, step, token : token + columns, 0:depth],
+                    exact,
+                    transpose_B=True,
+                    clear_accum=step == 0,
+                )
+                T.gemm(
+                    decoded,
+                    X[0, step, token : token + columns, 0 : 2 * depth],
+                    mixed,
+                    transpose_B=True,
+                    clear_accum=step == 0,
+                )
+            for part in T.serial(T.ceildiv(T.min(block_N, n - row), piece)):
+                for i, j in T.Parallel(columns, piece):
+                    one, other = exact[part * piece + j, i], mixed[part * piece + j, i]
+                    turned[i, j] = T.if_then_else(T.isfinite(one), one + other, one)
+                _add(total, offset, row + part * piece)
+                T.copy(total, out[0, token, row + part * piece])
+
+    return product_split
+
+
 def decode(dtype, scale_dtype, bits, signed, group, zeros, table, block_W, halves):
     """weights[i] = W[first + i]: rows of W as numbers, for so many tokens that decoding is little beside the product."""
     per = 32 // bits

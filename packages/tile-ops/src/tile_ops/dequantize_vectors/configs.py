@@ -21,15 +21,13 @@ ROWS = 128
 #: 3.5; 3.2, 3.5. float16, of which a token is two numbers of bfloat16, in uint4 of 5, 8, 10, 12 tokens 2.3, 3.6, 4.7, 6.0, by
 #: `product_pairs` 4.7, 4.8, 6.6, 6.7.
 PAIRS = {"bfloat16": (1, 2, 3, 4, 5, 6, 7, 8), "float16": (1, 2, 3, 4, 5, 6, 8, 10, 12)}
-#: Tokens of a kernel that multiplies float32, and more with AMX. 9, 12, 16 tokens, ms by tiles of float32 and so: EPYC with
-#: AVX-512 float16 in nf4 6.6, 6.7, 6.3; 4.4, 5.5, 8.2, as without BF16 uint4 6.6, 6.6, 6.1; 4.1, 4.8, 7.1. Xeon with AMX, by
-#: the moment, float16 in nf4 9.6 to 11.4, 9.5 to 9.7, 8.9 to 9.2; 4.6 to 5.4, 4.9 to 5.1, 6.2 to 8.0 (torch's product with
-#: halves 6.7 to 8.5). EPYC with AVX2, 6, 8, 10, 12 tokens, bfloat16 in uint4 7.8, 7.7, 10.0, 9.8; 4.8, 6.4, 7.5, 9.1 (torch's
-#: product of four bits 6.1 and 9.5 for 6 and 8), float16 in nf4 9.0, 8.7, 12.6, 12.5; 5.2, 6.8, 8.3, 10.1, int2 9.2, 6.5, 9.2,
-#: 9.4; 3.1, 5.0, 6.0, 8.0, bfloat16 in int4 in groups of 32 7.9, 7.7, 10.4, 10.3; 4.5, 5.5, 7.2, 10.5, mxfp4 6 and 8 tokens
-#: 10.3, 9.7; 6.8, 7.2; but 16 tokens in nf4 12.8, 16, int2 8.6, 14. Numbers that are scaled in a table, which is two registers
-#: there, are slower than sums: uint4 6, 8 tokens 5.4, 7.5.
-FLOATS, FLOATS_OF_AMX = (1, 2, 3, 4, 6, 8, 10, 12), (16,)
+#: Tokens of a kernel that multiplies float32. 9, 12, 16 tokens, ms by tiles of float32 and so: EPYC with AVX-512 float16 in nf4
+#: 6.6, 6.7, 6.3; 4.4, 5.5, 8.2, as without BF16 uint4 6.6, 6.6, 6.1; 4.1, 4.8, 7.1. EPYC with AVX2, 6, 8, 10, 12 tokens,
+#: bfloat16 in uint4 7.8, 7.7, 10.0, 9.8; 4.8, 6.4, 7.5, 9.1 (torch's product of four bits 6.1 and 9.5 for 6 and 8), float16 in
+#: nf4 9.0, 8.7, 12.6, 12.5; 5.2, 6.8, 8.3, 10.1, int2 9.2, 6.5, 9.2, 9.4; 3.1, 5.0, 6.0, 8.0, bfloat16 in int4 in groups of 32
+#: 7.9, 7.7, 10.4, 10.3; 4.5, 5.5, 7.2, 10.5, mxfp4 6 and 8 tokens 10.3, 9.7; 6.8, 7.2; but 16 tokens in nf4 12.8, 16, int2 8.6,
+#: 14. Numbers that are scaled in a table, which is two registers there, are slower than sums: uint4 6, 8 tokens 5.4, 7.5.
+FLOATS = (1, 2, 3, 4, 6, 8, 10, 12)
 #: Tokens of float32 from which on numbers of a table are scaled, less their zero points, for all words of a vector, instead of
 #: sums of products: in uint4 1, 2, 3, 4, 8 tokens EPYC 0.91, 1.13 (sums 0.67, 1.01), 3 and more 1.6 (1.8), 3.1 (3.5), Xeon with
 #: AMX 1.7, 1.9, 2.0, 2.2 (0.9, 1.8, 2.7, 2.6), 6 tokens 2.6 (3.8). Without zero points nothing is gained.
@@ -42,8 +40,6 @@ def plan(problem: DequantProblem, target: Target, most: int | None = None) -> Pl
     kind, pairs = FORMATS[problem.format], _by_pairs(problem, target)
     lanes = 16 if target.arch.startswith("x86-64-v4") else 8
     served = PAIRS[problem.dtype] if pairs else FLOATS
-    if target.has("amx"):
-        served = (*served, *FLOATS_OF_AMX)
     if problem.m > (served[-1] if most is None else most):
         return None
     tokens = next(tokens for tokens in served if tokens >= problem.m)
@@ -95,6 +91,6 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
     if target.kind != "cpu":
         return
     for name, group, dtype in shipped_problems():
-        for m in range(1, FLOATS_OF_AMX[-1] + 1):
+        for m in range(1, FLOATS[-1] + 1):
             problem = DequantProblem(m, 512, 8192, name, group, dtype, dtype, name == "uint4", False)
             yield from (spec for _, spec in planned(problem, target).kernels if spec.family == FAMILY)

@@ -72,7 +72,12 @@ def kernels(
 
 def split_shape(tile: Tile, batch: int, m: int, k: int) -> tuple[int, int, int, int]:
     """What `split` makes of `batch` matrices of A."""
-    return batch, max(1, -(-k // tile.block_k)), -(-m // TURNED_ROWS) * TURNED_ROWS, 2 * tile.block_k + PAD
+    return parts_shape(batch, m, k, tile.block_k)
+
+
+def parts_shape(batch: int, m: int, k: int, depth: int) -> tuple[int, int, int, int]:
+    """The same by steps of `depth` along k."""
+    return batch, max(1, -(-k // depth)), -(-m // TURNED_ROWS) * TURNED_ROWS, 2 * depth + PAD
 
 
 def shipped(target: Target) -> Iterator[KernelSpec]:
