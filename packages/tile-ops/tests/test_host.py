@@ -237,6 +237,28 @@ def test_a_call_that_comes_again_goes_by_the_implementation(name, monkeypatch):
     assert results[0].data_ptr() != results[1].data_ptr()
 
 
+@pytest.mark.parametrize("code", ["native", "python"])
+def test_calls_on_the_same_shapes_come_again_in_turns(code, monkeypatch):
+    """Other options and types: each is known beside the others."""
+    operation = forward_operation
+    if code == "python":
+        monkeypatch.setattr("tile_ops.again.known_calls", lambda: None)
+    monkeypatch.setattr(operation, "again", Again())
+    q, k, v = (torch.randn(1, 24, 2, 64) for _ in range(3))
+    calls = [
+        lambda: tile_ops.flash_attention(q, k, v),
+        lambda: tile_ops.flash_attention(q, k, v, causal=True),
+        lambda: tile_ops.flash_attention(q, k, v, window=(8, 0)),
+        lambda: tile_ops.flash_attention(q.bfloat16(), k.bfloat16(), v.bfloat16()),
+    ]
+    expected = [call() for call in calls]
+    for call in (*calls, *calls):
+        call()  # the second time prepares, the third one is kept
+    monkeypatch.setattr(Again, "run", lambda *_: pytest.fail("the implementation was asked"))
+    for call, wanted in zip((*calls, *calls), (*expected, *expected)):
+        assert torch.equal(call(), wanted)
+
+
 PUBLIC = {
     name: getattr(tile_ops, public)
     for name in AGAIN

@@ -135,6 +135,7 @@ def test_the_check_sees_the_operands() -> None:
     assert calls.call(A, B) is None
     assert calls.call(A, B) is not None
     assert all(x[0] is B and len(x) == 1 for x in seen)
+    calls = table()
     calls.keep(known([A.shape, B.shape], ADD, check=lambda *_: 1 / 0))
     assert calls.call(A, B) is None
 
@@ -236,7 +237,7 @@ def test_a_record_lives_while_it_runs() -> None:
     assert not calls.call(A, B).any()
 
 
-def test_of_shapes_that_share_a_slot_the_last_is_known() -> None:
+def test_shapes_that_share_a_slot_are_known() -> None:
     """`check` tells shapes apart, as torch's guards do."""
 
     def of(n: int) -> Known:
@@ -249,6 +250,42 @@ def test_of_shapes_that_share_a_slot_the_last_is_known() -> None:
     assert calls.call(x, x) is None
     calls.keep(of(n))
     assert torch.equal(calls.call(x, x), x + x)
+    assert torch.equal(calls.call(A, B), A + B)
+
+
+def test_calls_that_differ_in_other_arguments_are_known() -> None:
+    """As many as there is room for; the next one begins anew."""
+    calls, most = table(), KnownCalls.MOST
+
+    def scaled(by: int) -> Known:
+        step = lambda a, b, c: torch.add(a, b, alpha=by, out=c)  # noqa: E731
+        return known([A.shape, B.shape], [(step, (0, 1, 2))], others=(by,))
+
+    for by in range(most):
+        calls.keep(scaled(by))
+        assert calls.call(A, B, by + 1) is None
+    for by in (0, most - 1, 3, 0):
+        torch.testing.assert_close(calls.call(A, B, by), A + by * B)
+    assert calls.call(A, B) is None
+    calls.keep(scaled(most))
+    torch.testing.assert_close(calls.call(A, B, most), A + most * B)
+    assert all(calls.call(A, B, by) is None for by in range(most))
+
+
+def test_records_that_follow_live_while_one_before_them_is_asked() -> None:
+    calls, gone = table(), []
+
+    def forgets() -> bool:
+        if not gone:
+            calls.clear()
+            gc.collect()
+            gone.append(True)
+        return False
+
+    calls.keep(known([A.shape, B.shape], ADD))
+    calls.keep(known([A.shape, B.shape], ADD, conditions=[(forgets, True)]))
+    assert torch.equal(calls.call(A, B), A + B)
+    assert gone
     assert calls.call(A, B) is None
 
 

@@ -82,7 +82,8 @@ class TileProduct:
 
     `temporary(shape, dtype, name)` gives a new on-chip buffer. `ahead`: what the operands' next tiles are made from. `limits` for
     m, n and k, or None: rows and columns of C from there on may be left as they are, and all products are zero. `leaves`: tiles
-    of tensors end there; what lies beyond is neither read nor written.
+    of tensors end there; what lies beyond is neither read nor written. `prepared`: a condition, or None for never: what was made
+    of B, which lies in a tensor, in the last round of the loop around is what this round would make.
     """
 
     m: int
@@ -97,6 +98,7 @@ class TileProduct:
     ahead: tuple[Ahead, ...] = ()
     limits: tuple[Any, Any, Any] = (None, None, None)
     leaves: tuple[bool, bool, bool] = (False, False, False)
+    prepared: Any = None
 
 
 @dataclass(frozen=True)

@@ -139,14 +139,14 @@ class Again:
     arguments that it writes. Known calls are those of `public`, too, whose first parameters are `parameters`, their arguments,
     with the others at their defaults: native code answers them before Python starts to run it."""
 
-    #: Shapes that are kept; a model has few.
-    MOST = 256
+    #: Shapes that are kept, and calls of such shapes; a model has few.
+    MOST, MOST_ALIKE = 256, KnownCalls.MOST
 
     def __init__(
         self, written: Sequence[int] = (), public: FunctionType | None = None, parameters: Sequence[str] = ()
     ) -> None:
         self._written = tuple(written)
-        self._known: dict[Any, Replay] = {}
+        self._known: dict[Any, list[Replay]] = {}
         self._quick: KnownCalls | None = None
         self._public, self._parameters = public, parameters
         self._global: tuple[dict[str, Any], str] | None = None
@@ -154,12 +154,12 @@ class Again:
         self.call: Callable[..., Any] = _unknown
 
     def replay(self, arguments: tuple[Any, ...]) -> Any:
-        """The same by Python: of two calls whose shapes share a place, native code knows one. Modes are for the caller to ask."""
-        known = self._known.get(_key(arguments))
-        if known is None or (result := known(arguments)) is None:
-            return None
-        hidden()  # from the implementation that may be calling
-        return result
+        """The same by Python, where native code cannot be had or has forgotten a call. Modes are for the caller to ask."""
+        for known in reversed(self._known.get(_key(arguments), ())):
+            if (result := known(arguments)) is not None:
+                hidden()  # from the implementation that may be calling
+                return result
+        return None
 
     def run(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         """`function(*arguments)`, which is kept if it offers itself."""
@@ -198,9 +198,12 @@ class Again:
                 self.is_global(*self._global)
             if self._quick is not None and self._public is not None:
                 self._quick.enter(self._public, self._parameters)
-        if len(self._known) >= self.MOST:
+        if key not in self._known and len(self._known) >= self.MOST:
             self.forget()
-        self._known[key] = replay
+        alike = self._known.setdefault(key, [])
+        if len(alike) >= self.MOST_ALIKE:
+            alike.clear()
+        alike.append(replay)
         if self._quick is not None:
             self._quick.keep(replay.known())
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import torch
 
@@ -77,18 +79,25 @@ def test_small_products_of_a_transposed_matrix(in_registers, ran, close, m, n, k
         (64, 4096, 4096, (64, 1024, 512)),
         (65, 4096, 1025, (128, 1024, 512)),
         (65, 4096, 1024, (2048, 256, 1024)),
-        (256, 4096, 1024, (2048, 256, 1024)),
+        (320, 4096, 1024, (2048, 256, 1024)),
         (256, 4096, 4096, (256, 256, 1024)),
-        (257, 4096, 513, (2048, 512, 1024)),
+        (321, 4096, 513, (2048, 512, 1024)),
+        (5000, 257, 1024, (2048, 512, 1024)),
+        (5000, 256, 512, (2048, 256, 512)),
         (257, 4096, 512, (2048, 512, 512)),
         (257, 4096, 1025, (2048, 256, 2048)),
         (767, 4096, 2049, (512, 256, 1024)),
         (768, 4096, 2049, (1024, 256, 1024)),
-        (5000, 64, 4096, (512, 64, 1024)),
-        (200, 64, 4096, (512, 64, 1024)),
+        (5000, 64, 9000, (2048, 64, 4096)),
+        (300, 64, 600, (2048, 64, 4096)),
+        (128, 64, 4096, (128, 64, 4096)),
+        (32, 64, 4096, (32, 128, 1024)),
+        (129, 128, 2049, (2048, 128, 4096)),
+        (129, 128, 2048, (2048, 128, 2048)),
+        (128, 128, 4096, (128, 128, 1024)),
         (5000, 4096, 128, (2048, 1024, 256)),
         (5000, 4096, 64, (2048, 1024, 64)),
-        (5000, 64, 128, (64, 64, 256)),
+        (5000, 64, 128, (2048, 128, 256)),
         (8, 4096, 4096, None),
         (128, 128, 128, (64, 64, 256)),
         (16, 64, 64, (16, 64, 256)),
@@ -104,15 +113,37 @@ def test_tiles(m, n, k, tile):
         (32, 512, 512, (32, 128, 1024)),
         (32, 3072, 768, (32, 2048, 256)),
         (128, 1024, 1024, (128, 1024, 512)),
-        (256, 4096, 1024, (256, 256, 1024)),
-        (512, 4096, 1024, (512, 256, 1024)),
-        (5000, 4096, 128, (64, 64, 256)),
+        (256, 4096, 1024, (2048, 256, 1024)),
+        (512, 4096, 1024, (2048, 512, 1024)),
+        (512, 4096, 2049, (512, 256, 1024)),
+        (5000, 4096, 128, (2048, 1024, 256)),
     ],
 )
 def test_tiles_of_sums(m, n, k, tile):
-    """With a bias or an activation, or of another type, they are summed on chip."""
+    """With a bias or an activation, or of another type, they are on chip: of a step strips of them, and few rows by steps."""
     for more in ({"bias": "bfloat16"}, {"activation": "gelu"}, {"out_dtype": "float16"}):
         assert tile_of(m, n, k, (False, False), **more) == tile
+
+
+@pytest.mark.cpu("its registers")
+@pytest.mark.parametrize("activation", [None, "gelu", "silu", "relu"])
+@pytest.mark.parametrize(
+    ("m", "n", "k", "turned"), [(330, 250, 70, ""), (397, 300, 600, "b"), (2100, 70, 300, ""), (300, 33, 520, "b")]
+)
+def test_sums_are_finished_by_strips(in_registers, ran, close, m, n, k, turned, activation):
+    """Of rows that fill no strip, a second block of rows, columns that fill no vector, by what B's first strip prepared."""
+    in_registers(api.MATMUL, api._matmul)
+    a, b = torch.randn(m, k).bfloat16(), torch.randn(*((n, k) if turned else (k, n))).bfloat16()
+    b, bias = b.T if turned else b, torch.randn(n).bfloat16()
+    (kernel,) = tile_ops.explain(tile_ops.matmul, a, b, bias=bias, activation=activation).kernels
+    said = dict(kernel.spec.arguments)
+    assert said["strip"]
+    assert k <= said["block_k"]
+    whole = torch.full((m, n + 3), 7.0, dtype=torch.bfloat16)
+    ran(tile_ops.matmul, a, b, bias=bias, activation=activation, out=whole[:, :n])
+    expected = reference.matmul(a, b, bias=bias, activation=activation)
+    close(whole[:, :n], expected, reference.TOLERANCES["bfloat16"])
+    assert (whole[:, n:] == 7).all()
 
 
 def test_tiles_leave_no_thread_without_work():
@@ -175,6 +206,19 @@ def test_rows_that_are_turned_for_a_transposed_b(m, n, k, transposed):
     assert tile_of(m, n, k, (False, True)) == (chosen.block_m, chosen.block_n, chosen.block_k)
     # Threads that would wait for others.
     assert not configs.tile(AMX, "bfloat16", m, n, k, (False, True), threads=64).transposed
+
+
+def test_products_of_any_size_are_shipped():
+    held, draw = set(shipped(AMX)), random.Random(0)
+    for _ in range(3000):
+        m, n, k = (draw.choice((draw.randint(1, 70), draw.randint(60, 600), draw.randint(500, 5000))) for _ in "mnk")
+        turned, threads = draw.choice(((False, False), (False, True), (True, False))), draw.choice((1, 2, 4, 16, 64))
+        out_dtype, activation = draw.choice(("bfloat16", "float32")), draw.choice((None, "gelu"))
+        problem = GemmProblem(
+            1, m, n, k, "bfloat16", out_dtype, *turned, "each", "each", None, activation, False, threads=threads
+        )
+        lacking = [spec for _, spec in plan(problem, AMX).kernels if spec.family == "gemm_halves" and spec not in held]
+        assert not lacking, problem
 
 
 def tile_of(m, n, k, turned, out_dtype="bfloat16", bias=None, activation=None):

@@ -14,9 +14,10 @@
 ;     5 guarded     operands of check   12 check     METH_FASTCALL function of torch, true for operands like the first ones
 ;    13 words       of memory           14 entries   of dictionaries
 ;    15 apart       pairs of arguments that share no memory      16 numbers   C functions that tell a number
-;    then: (place, bytes, place, bytes) of each of `apart`; (address, value) of each of `words`; (function, value) of
-;    each of `numbers`; (dictionary, key, object or null for none) of each of `entries`; the places of `guarded`; the pairs
-;    of `same`; the other arguments; (function, result) of each condition; (function, tuple of its arguments) of what is
+;    17 next        the record, or null, of what else the call may be; it lives as long as this one
+;    then: the other arguments; (place, bytes, place, bytes) of each of `apart`; (address, value) of each of `words`;
+;    (function, value) of each of `numbers`; (dictionary, key, object or null for none) of each of `entries`; the places of
+;    `guarded`; the pairs of `same`; (function, result) of each condition; (function, tuple of its arguments) of what is
 ;    made; (object, address) of what is held; (function, words, launch, counter, n, n places in the pool) of each step.
 ;    The pool is the operands, what is made, what is held. A step whose `launch` is not 0 is tried on the addresses first
 ;    (tile_runtime.native.Words).
@@ -269,6 +270,23 @@ entry:
   %apart = load i64, ptr %apart.p
   %numbers.p = getelementptr i64, ptr %record, i64 16
   %numbers = load i64, ptr %numbers.p
+  br label %other
+
+other:
+  %o = phi i64 [ %tensors, %entry ], [ %o1, %other.right ]
+  %others.left = icmp ult i64 %o, %count
+  br i1 %others.left, label %other.one, label %memory
+other.one:
+  %wanted = call ptr @next_object(ptr %cursor)
+  %o.p = getelementptr ptr, ptr %args, i64 %o
+  %given = load ptr, ptr %o.p
+  %equals = call i1 @equal(ptr %given, ptr %wanted)
+  br i1 %equals, label %other.right, label %no
+other.right:
+  %o1 = add i64 %o, 1
+  br label %other
+
+memory:
   %separate = call i1 @are_apart(ptr %cursor, i64 %apart, ptr %leading)
   br i1 %separate, label %word.each, label %no
 
@@ -327,7 +345,7 @@ operands.gathered:
 pair:
   %p = phi i64 [ 0, %operands.gathered ], [ %p1, %pair.right ]
   %pairs.left = icmp ult i64 %p, %same
-  br i1 %pairs.left, label %pair.one, label %others
+  br i1 %pairs.left, label %pair.one, label %operands
 pair.one:
   %i = call i64 @next(ptr %cursor)
   %j = call i64 @next(ptr %cursor)
@@ -340,22 +358,6 @@ pair.one:
 pair.right:
   %p1 = add i64 %p, 1
   br label %pair
-
-others:
-  br label %other
-other:
-  %o = phi i64 [ %tensors, %others ], [ %o1, %other.right ]
-  %others.left = icmp ult i64 %o, %count
-  br i1 %others.left, label %other.one, label %operands
-other.one:
-  %wanted = call ptr @next_object(ptr %cursor)
-  %o.p = getelementptr ptr, ptr %args, i64 %o
-  %given = load ptr, ptr %o.p
-  %equals = call i1 @equal(ptr %given, ptr %wanted)
-  br i1 %equals, label %other.right, label %no
-other.right:
-  %o1 = add i64 %o, 1
-  br label %other
 
 operands:
   %alike = call ptr @PyObject_Vectorcall(ptr %check, ptr %passed, i64 %guarded, ptr null)
@@ -582,10 +584,14 @@ entry:
   %low = extractvalue { i64, i64, i64 } %looked, 2
   %slot = lshr i64 %hash, 54
   %slot.p = getelementptr ptr, ptr %slots, i64 %slot
-  %object = load ptr, ptr %slot.p
-  %empty = icmp eq ptr %object, null
-  br i1 %empty, label %unknown, label %found
+  %head = load ptr, ptr %slot.p
+  %empty = icmp eq ptr %head, null
+  br i1 %empty, label %unknown, label %several
+several:
+  call void @Py_IncRef(ptr %head) ; and so of all that follow it, whatever becomes of the slot
+  br label %found
 found:
+  %object = phi ptr [ %head, %several ], [ %following, %another ]
   %record = getelementptr i8, ptr %object, i64 32
   %count.r = load i64, ptr %record
   %tensors.p = getelementptr i64, ptr %record, i64 1
@@ -598,10 +604,9 @@ found:
   %aligned = icmp eq i64 %under, 0
   %two = and i1 %all, %lead
   %three = and i1 %two, %aligned
-  br i1 %three, label %ask, label %unknown
+  br i1 %three, label %ask, label %another
 ask:
-  call void @Py_IncRef(ptr %object)
-  %lists = getelementptr i64, ptr %record, i64 17
+  %lists = getelementptr i64, ptr %record, i64 18
   store ptr %lists, ptr %cursor
   %pool.p = getelementptr i64, ptr %record, i64 2
   %pool.size = load i64, ptr %pool.p
@@ -614,10 +619,15 @@ ask:
   br i1 %same, label %known, label %another
 known:
   %result = call ptr @run(ptr %torch, ptr %record, ptr %cursor, ptr %args, ptr %leading, ptr %pool, ptr %addresses, ptr %passed)
-  call void @Py_DecRef(ptr %object)
+  call void @Py_DecRef(ptr %head)
   ret ptr %result
 another:
-  call void @Py_DecRef(ptr %object)
+  %following.p = getelementptr ptr, ptr %record, i64 17
+  %following = load ptr, ptr %following.p
+  %last = icmp eq ptr %following, null
+  br i1 %last, label %none, label %found
+none:
+  call void @Py_DecRef(ptr %head)
   br label %unknown
 unknown:
   call void @Py_IncRef(ptr @_Py_NoneStruct)

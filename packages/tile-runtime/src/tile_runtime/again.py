@@ -57,18 +57,19 @@ class Known:
     apart: Sequence[tuple[int, int, int, int]] = ()
     numbers: Sequence[tuple[int, int]] = ()
 
-    def record(self) -> Words:
-        """The record of again.ll; what it points to lives as long as it."""
+    def record(self, following: Words | None = None) -> Words:
+        """The record of again.ll; what it points to lives as long as it. `following`: that of what else a call may be."""
         tensors, keep = len(self.shapes), []
 
         def address(thing: object) -> int:
             keep.append(thing)
             return id(thing)
 
-        lists: list[int] = [word for group in (*self.apart, *self.words, *self.numbers) for word in group]
+        lists: list[int] = [*map(address, self.others)]
+        lists += [word for group in (*self.apart, *self.words, *self.numbers) for word in group]
         for entries, key, value in self.entries:
             lists += [address(entries), address(key), 0 if value is None else address(value)]
-        lists += [*self.guarded, *(place for pair in self.same for place in pair), *map(address, self.others)]
+        lists += [*self.guarded, *(place for pair in self.same for place in pair)]
         for ask, value in self.conditions:
             lists += [address(ask), address(value)]
         for make, arguments in self.made:
@@ -95,6 +96,7 @@ class Known:
             len(self.entries),
             len(self.apart),
             len(self.numbers),
+            0 if following is None else address(following),
         ]
         record = Words(struct.pack(f"={len(head) + len(lists)}Q", *head, *lists))
         record.keep = keep
@@ -111,21 +113,28 @@ class Known:
 
 class KnownCalls:
     """The calls of one operation that are known. `call(*arguments)` runs one and gives its result; None, and nothing has
-    happened, if it is another call. Of calls whose shapes share a slot the last one is known."""
+    happened, if it is another call. Of calls whose shapes share a slot the last ones are known, MOST or less."""
+
+    #: A model calls an operation on operands of the same shapes with few other arguments.
+    MOST = 8
 
     def __init__(self, image: Image) -> None:
         self._image = image
         self._slots = (ctypes.c_uint64 * (1 << _SLOT_BITS))()
-        self._records: dict[int, Words] = {}
+        self._records: dict[int, tuple[Words, int]] = {}  # the last one, which holds the others, and how many there are
         words = struct.pack("=QQ", torch_words(), ctypes.addressof(self._slots))
         self.call = python_function(image.address("tl_again_v1"), words, (image, self._slots))
 
     def keep(self, known: Known) -> None:
         """From now on `call` knows this call."""
         torch_words()
-        slot, record = known.slot(), known.record()
+        slot = known.slot()
+        before, count = self._records.get(slot, (None, 0))
+        if count == self.MOST:
+            before, count = None, 0
+        record = known.record(before)
         self._slots[slot] = id(record)
-        self._records[slot] = record  # the one before goes when it is not running
+        self._records[slot] = record, count + 1  # what it does not hold goes when it is not running
 
     def enter(self, function: FunctionType, parameters: Sequence[str]) -> bool:
         """Calls of `function` that are known are answered by native code, before Python starts to run it: those of its first

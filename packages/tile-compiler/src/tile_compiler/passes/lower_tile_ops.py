@@ -11,6 +11,7 @@ from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.passes.bounds import safe_values
 from tile_compiler.passes.filled_tiles import FilledTiles
 from tile_compiler.passes.next_tiles import next_tiles
+from tile_compiler.passes.staying_tiles import Stays, staying_tiles
 from tile_compiler.ranges import RangeRewriter, Ranges
 from tile_compiler.rewrite import is_call, map_kernels
 from tile_compiler.tileops import lowering_of
@@ -42,6 +43,7 @@ class _LowerTileOps(RangeRewriter):
         self.safe = safe_values(kernel.body)
         self.roots = alias_roots(func.body)
         self.ahead: dict[Any, Ahead] = {}
+        self.stays: dict[Any, Stays] = {}
         self.filled = FilledTiles(kernel.body, self.roots, self.safe)
 
     def body(self, node: Any) -> Any:
@@ -51,9 +53,10 @@ class _LowerTileOps(RangeRewriter):
         return lowered
 
     def loop(self, node: tir.For) -> Any:
-        around, self.ahead = self.ahead, self.ahead | next_tiles(node)
+        around = self.ahead, self.stays
+        self.ahead, self.stays = self.ahead | next_tiles(node), staying_tiles(node)
         lowered = super().loop(node)
-        self.ahead = around
+        self.ahead, self.stays = around
         return lowered
 
     def evaluate(self, node: tir.Evaluate) -> Any:
@@ -66,7 +69,17 @@ class _LowerTileOps(RangeRewriter):
         span = node.value.span or node.span
         if lower is None:
             raise UnsupportedOnTarget(f"this target has no lowering of {op.NAME}", at=span)
-        site = Site(self.ranges, self.ctx, self.kernel, self.safe, self.roots, self.filled, self.ahead, span)
+        site = Site(
+            self.ranges,
+            self.ctx,
+            self.kernel,
+            self.safe,
+            self.roots,
+            self.filled,
+            self.ahead,
+            self.stays.get(node),
+            span,
+        )
         body = lower(op, site)
         return tile_ir.sequence([*site.temporaries, *tile_ir.statements(body)])
 

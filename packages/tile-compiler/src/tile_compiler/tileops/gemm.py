@@ -79,6 +79,7 @@ def lower_gemm(op: Gemm, site: Site) -> Any:
         ahead=tuple(replace(site.ahead[r.source], of_a=r is op.a) for r in (op.a, op.b) if r.source in site.ahead),
         limits=ends.limits,
         leaves=ends.leaves(*(not site.on_chip(region) for region in (a, b, c))),
+        prepared=ends.prepared(site, b),
     )
     body = None if site.ctx.tile_product is None else site.ctx.tile_product(product)
     if body is None:
@@ -126,6 +127,13 @@ class _Ends:
 
     def _bound(self, end: Any, of_c: Any) -> bool:
         return end is None or self.kept or (of_c is not None and same(end, of_c))
+
+    def prepared(self, site: Site, b: Any) -> Any:
+        """`TileProduct.prepared`."""
+        stays, within = site.stays, [limit for limit in self.limits[1:] if limit is not None]
+        if stays is None or site.on_chip(b) or not tile_ir.free_of(within, [stays.var]):
+            return None
+        return stays.later
 
     def leaves(self, a: bool, b: bool, c: bool) -> tuple[bool, bool, bool]:
         """`TileProduct.leaves`, where the operands named lie in tensors."""

@@ -12,6 +12,7 @@ from tile_compiler.context import Ahead, CompileContext
 from tile_compiler.loops.conditions import same
 from tile_compiler.passes.bounds import Guard
 from tile_compiler.passes.filled_tiles import FilledTiles, Limits, limits
+from tile_compiler.passes.staying_tiles import Stays
 from tile_compiler.ranges import Ranges
 from tilelang.ir import tile_ir
 
@@ -19,7 +20,8 @@ from tilelang.ir import tile_ir
 @dataclass
 class Site:
     """One tile operator's surroundings. `roots` maps an alias to the buffer whose storage it shares, `ahead` an on-chip
-    buffer to what the next round of the loop around will copy into it; `filled` knows which tiles end in zeros."""
+    buffer to what the next round of the loop around will copy into it; `filled` knows which tiles end in zeros; `stays`: where a
+    product's right operand stays for all rounds of the loop around."""
 
     ranges: Ranges
     ctx: CompileContext
@@ -28,6 +30,7 @@ class Site:
     roots: dict[Any, Any]
     filled: FilledTiles
     ahead: dict[Any, Ahead] = field(default_factory=dict)
+    stays: Stays | None = None
     span: Any = None
     temporaries: list[Any] = field(default_factory=list)
 

@@ -173,6 +173,7 @@ def kernels(
             turned=turned,
             transpose_b=transpose_b,
             at_once=chosen.at_once and not transposes[0] and out_dtype in AT_ONCE,
+            strip=0 if transposes[0] else chosen.strip,
             pad=PAD if turned else 0,
             **order,
         )
@@ -189,13 +190,20 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
     for turned, rows in product((False, True), (*(some.block_m for some in registers.BYTES), 1 << 20)):
         if (chosen := tile(target, "int8", rows, WIDTH, DEPTH, (False, turned))) is not None:
             yield from kernels(chosen, "int8", "int32", "int32", (False, turned)).values()
-    heights = (FEW_HEIGHT, *HEIGHTS, HEIGHTS[-1] + 1, 2 * HEIGHTS[-1], *FEW)
+    heights = (
+        FEW_HEIGHT,
+        *HEIGHTS,
+        HEIGHTS[-1] + 1,
+        2 * HEIGHTS[-1],
+        *FEW,
+        *(tile.block_m + 1 for tile in registers.MORE),
+    )
     depths = (*SHALLOW_DEPTHS, DEPTH, 2 * DEPTH, 4 * DEPTH, 8 * DEPTH, 1 << 20)
-    widths = (WIDTH, registers.LEAST_COLUMNS, 1 << 20)
+    widths = (WIDTH, *registers.WIDTHS, 1 << 20)
     sizes = list(product(heights, widths, depths, (False, True)))
     for transposes in ((False, False), (False, True), (True, False)):
         found = [tile(target, "bfloat16", m, n, k, transposes, batch=2, plain=plain) for m, n, k, plain in sizes]
-        found += registers.SHARED_AT_ONCE if target.has("amx") and not transposes[0] else ()
+        found += registers.by_threads() if target.has("amx") and not transposes[0] else ()
         for chosen, out_dtype in product(dict.fromkeys(filter(None, found)), ("bfloat16", "float32")):
             yield from kernels(chosen, "bfloat16", out_dtype, out_dtype, transposes).values()
     few = product((1, *(some.block_m for some in ACROSS)), (WIDTH, WIDTH + 1), SHALLOW_DEPTHS, (1, 2))

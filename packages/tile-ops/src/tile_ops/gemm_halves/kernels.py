@@ -103,13 +103,15 @@ def multiply(
     at_once=False,
     pad=0,
     transpose_a=False,
+    strip=0,
 ):
     """A block makes `block_m` rows by up to `each` tiles of `block_n` columns, one after the other.
 
     Sums in float32 in the order of k, by `block_k` at a time, rounded once; of int8 in int32, with neither bias nor activation.
     With `turned` A is what `turn` made of it; with `transpose_a` a transposed one is read where it lies. `bias`: the type of the
     vector. `at_once`: where one step makes sums that nothing is added to, they are rounded as they are stored, instead of on
-    their way from a tile; for levels whose products take such a C in a tensor, and an A that is not transposed.
+    their way from a tile; for levels whose products take such a C in a tensor, and an A that is not transposed. Other sums of one
+    step are made and finished by `strip` rows, for the first of which B is prepared, where it is not 0.
     """
     batch, m, n, k = T.dynamic("batch"), T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
     sums = "int32" if dtype == "int8" else "float32"
@@ -145,6 +147,22 @@ def multiply(
                         transpose_B=transpose_b,
                         clear_accum=True,
                     )
+            elif strip and (k <= block_k):
+                some = T.alloc_fragment((strip, block_n), sums)
+                for tile in T.serial(tiles):
+                    first_row, column = bm * block_m, (first + tile) * block_n
+                    for part in T.serial(T.ceildiv(T.min(block_m, m - first_row), strip)):
+                        row = first_row + part * strip
+                        T.gemm(
+                            A[of_a, row : row + strip, 0:block_k],
+                            B[of_b, column : column + block_n, 0:block_k]
+                            if transpose_b
+                            else B[of_b, 0:block_k, column : column + block_n],
+                            some,
+                            transpose_B=transpose_b,
+                            clear_accum=True,
+                        )
+                        _finish(some, added, activation, C, z, row, column)
             else:
                 # One loop over tiles and steps: each round fetches what the next one reads.
                 for item in T.serial(tiles * steps):

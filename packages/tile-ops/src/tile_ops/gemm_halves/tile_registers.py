@@ -21,18 +21,30 @@ from .tile import Tile
 #: 0.65), 2048x256x2048, T 1.04, 1.06 (T 0.66), by 512x1024 0.98, 0.95; 1024x512x1024 1.07, by 1024 columns 1.02, 4 of
 #: 512x512x512 1.06 (0.91); 1024x1024x1024, T 1.0, 1.04 (0.71, 0.75), by 256 columns 0.74, 0.81; 2048x2048x2048, T 1.09, 1.09
 #: (0.75). By 256 columns 64x768x3072 1.14, 64x1024x1024 1.16, 128x1024x1024 1.16 (by 512 1.08, 1.02, 1.06), 32x1024x8192 1.06
-#: (by 32x2048x256 1.01), but with more k 16x2048x2048 1.08 (by that 1.33).
+#: (by 32x2048x256 1.01), but with more k 16x2048x2048 1.08 (by that 1.33). With a bias or an activation they are finished by
+#: strips of 32 rows, for which B is packed once: of torch's speed, whole tiles added up before and so, 1024x1024x1024 with bias
+#: 0.88, 1.02 (by 64 rows 1.01, by 128 0.97), 512x768x3072 0.89, 0.99, 512x1024x4096 0.93, 0.97, 1024x2048x1024 1.02, 1.16,
+#: 512x512x512 0.93, 1.05, 2048x256x2048 0.68, 0.92, 2048x128x1024 0.85, 1.01, 2048x512x256 by 256 columns 0.86, 0.98,
+#: 200x768x768 T 0.96, 1.05; 29 November 2026.
+STRIP = 32
+#: Widths, the least that hold all columns, or the tile's; where they are these, strips: 2048x512x128 by 64 rows 0.98 (0.75; by 32
+#: 0.86), 1024x768x128 1.07 (0.79).
+WIDTHS, STRIPS = (128, 256, 512, 1024), {128: 64}
 AT_ONCE = (
-    Tile(2048, 1024, 64, at_once=True),
-    Tile(2048, 1024, 256, at_once=True),
-    Tile(2048, 512, 512, at_once=True),
-    Tile(2048, 512, 1024, at_once=True),
-    Tile(2048, 256, 2048, at_once=True),
+    Tile(2048, 1024, 64, at_once=True, strip=STRIP),
+    Tile(2048, 1024, 256, at_once=True, strip=STRIP),
+    Tile(2048, 512, 512, at_once=True, strip=STRIP),
+    Tile(2048, 512, 1024, at_once=True, strip=STRIP),
+    Tile(2048, 256, 2048, at_once=True, strip=STRIP),
 )
-FEW_AT_ONCE, MOST_FEW = Tile(2048, 256, 1024, at_once=True), 256
+FEW_AT_ONCE, MOST_FEW = Tile(2048, 256, 1024, at_once=True, strip=STRIP), 320
 #: Where these leave threads without work for more than this of their time: the first that does not, or the last. Two threads:
 #: 300x768x768 T by 512 columns 0.67, by 128 0.94.
-SHARED_AT_ONCE = (FEW_AT_ONCE, Tile(2048, 128, 1024, at_once=True), Tile(128, 128, 1024, at_once=True))
+SHARED_AT_ONCE = (
+    FEW_AT_ONCE,
+    Tile(2048, 128, 1024, at_once=True, strip=STRIPS[128]),
+    Tile(128, 128, 1024, at_once=True, strip=STRIPS[128]),
+)
 WAITING = 1 / 8
 #: Few rows by a row-major B that comes from memory: what is read of it are long pieces of rows. 16x4096x4096 1.28, 32x4096x4096
 #: 1.10 (by 32x128x1024 1.04, 0.81), 64x4096x4096 1.11 (0.89), by 64x512x1024 1.01, 128x4096x4096 1.07.
@@ -43,8 +55,13 @@ FEW = (Tile(32, 128, 1024), Tile(64, 128, 1024), Tile(128, 128, 1024))
 #: 512x256x1024 1.02, T 1.02, 512x1024x4096 with bias 0.95 (0.84); 1024x4096x1024 by 1024x256x1024 0.97, T 0.98, by 512 rows
 #: 0.91, 0.92.
 MORE = (Tile(256, 256, 1024), Tile(512, 256, 1024), Tile(1024, 256, 1024))
-#: Few columns.
-NARROW = Tile(512, 64, 1024, at_once=True)
+#: Few columns, the second for more than DEEP elements along k, in one step as far as half of the second cache goes: A is read
+#: once, each row from end to end. 2048x2048x64, T 1.00, 1.13 (by 512x64x1024 0.81, 0.79, by 2048x64x1024 0.83, 0.81),
+#: 2048x4096x64 T 1.07 (0.80), 2048x8192x64, T 0.98, 1.01 (0.78, 0.81), 1000x3000x40 T 1.13 (0.88), 2048x4096x128 T 1.06 (0.80),
+#: 2048x8192x128 T 1.08 (0.82; by 64 columns 0.83). By 512 rows 2048x2048x64 T 0.95, which threads take that would wait else.
+NARROW = Tile(2048, 64, 4096, at_once=True, strip=STRIP), Tile(2048, 128, 4096, at_once=True, strip=STRIP)
+DEEP = 2048
+NARROW_ROWS = (2048, 512, 256)
 #: Rows of a transposed B as the registers' first operand, A turned for 512 of them: 64x4096x4096 T 1.24 (by tiles of B 1.06),
 #: 72, 96, 128 rows 1.10, 1.16, 1.27 by 96 and 128 rows of A, by 64 0.85, 0.92, 1.0, 256x4096x4096 T by 256 1.11 (0.91),
 #: 192x4096x4096 1.06; where k is one step by 32 rows of A 80x768x3072 T 1.24 (by 96 1.24), 128x1024x1024 T 1.20 (1.12), but
@@ -100,10 +117,16 @@ def tile(product: Product) -> Tile:
     transpose_a, transpose_b = product.transposes
     if transpose_a:
         return _of_turned(product)
+    if (narrow := _narrow(product)) is not None:
+        return narrow
     if transpose_b and (turned := _turns(product)) is not None:
         return turned
-    once = _at_once(product) if product.plain and product.n > NARROW.block_n else None
-    return once or _by_rows(product)
+    return _at_once(product) or _by_rows(product)
+
+
+def by_threads() -> tuple[Tile, ...]:
+    """What may be chosen by how many threads there are, of an A that is not transposed."""
+    return (*SHARED_AT_ONCE, *(replace(wide, block_m=rows) for wide in NARROW for rows in NARROW_ROWS))
 
 
 def of_bytes(target: Target, m: int, transposes: tuple[bool, bool]) -> Tile | None:
@@ -124,17 +147,37 @@ def _turns(product: Product) -> Tile | None:
     return next((tile for tile in TURNED_A[1:] if m <= tile.block_m), None)
 
 
+def _narrow(product: Product) -> Tile | None:
+    few, more = NARROW
+    m, n, k = product.m, product.n, product.k
+    if m <= FEW[-1].block_m:
+        rows = FEW[-1].block_m
+        return replace(few, block_m=rows) if n <= few.block_n and m > FEW[0].block_m and k > SHALLOW_DEPTH else None
+    wide = more if n > few.block_n and k > DEEP else few
+    if n > wide.block_n or k <= SHALLOW_DEPTH:
+        return None
+    tiles = [replace(wide, block_m=rows) for rows in NARROW_ROWS]
+    return next((tile for tile in tiles if product.waiting(tile) <= WAITING), tiles[-1])
+
+
 def _at_once(product: Product) -> Tile | None:
     chosen = next((tile for tile in AT_ONCE if product.k <= tile.block_k), None)
-    if chosen is None or (product.m <= FEW[-1].block_m and product.k > FEW_AT_ONCE.block_k):
+    few = product.m <= FEW[-1].block_m
+    if chosen is None or (few and (product.k > FEW_AT_ONCE.block_k or not product.plain)):
         return None
     if product.m <= MOST_FEW and chosen.block_k == FEW_AT_ONCE.block_k:
         chosen = FEW_AT_ONCE
+    chosen = _as_wide(chosen, product.n)
     if product.threads == 1 or product.waiting(chosen) <= WAITING:
         return chosen
     if product.k > SHARED_AT_ONCE[-1].block_k:
         return None
     return next((tile for tile in SHARED_AT_ONCE if product.waiting(tile) <= WAITING), SHARED_AT_ONCE[-1])
+
+
+def _as_wide(tile: Tile, n: int) -> Tile:
+    width = next(width for width in WIDTHS if n <= width or width == tile.block_n)
+    return replace(tile, block_n=width, strip=STRIPS.get(width, STRIP))
 
 
 def _by_rows(product: Product) -> Tile:
@@ -145,8 +188,6 @@ def _by_rows(product: Product) -> Tile:
     few = next((tile for tile in (WIDE_FEW if wide else FEW) if m <= tile.block_m), None)
     if few is not None:
         return few
-    if n <= NARROW.block_n:
-        return NARROW
     return next((tile for tile in MORE if 2 * m < 3 * tile.block_m), MORE[-1])
 
 
@@ -158,8 +199,8 @@ def _of_turned(product: Product) -> Tile:
     few = next((tile for tile in FEW if m <= tile.block_m), None)
     if few is not None:
         return replace(few, block_k=depth)
-    if n <= NARROW.block_n:
-        return replace(NARROW, block_k=depth)
+    if n <= NARROW[0].block_n:
+        return Tile(MOST_TURNED, NARROW[0].block_n, depth, at_once=True)
     if m <= MORE[0].block_m:
         return replace(MORE[0], block_k=depth)
     return Tile(MOST_TURNED, TURNED_WIDTHS[k > depth], depth)

@@ -120,7 +120,8 @@ class GemmSpec:
 
     `clear_accum`: C is overwritten instead of added to (an expression or a bool). `scratch(dtype, shape)` makes an
     on-chip buffer for the time of the GEMM. `ahead`: what may be fetched into the caches meanwhile. `limits` of m, n and k:
-    what lies beyond may be left out, and must be where an operand `leaves` its tensor there (`TileProduct`).
+    what lies beyond may be left out, and must be where an operand `leaves` its tensor there; `prepared`: where panels are
+    those of the last round (`TileProduct`).
     """
 
     m: int
@@ -135,6 +136,7 @@ class GemmSpec:
     ahead: tuple[Ahead, ...] = ()
     limits: tuple[Any, Any, Any] = (None, None, None)
     leaves: tuple[bool, bool, bool] = (False, False, False)
+    prepared: Any = None
 
 
 @dataclass(frozen=True)
@@ -220,9 +222,15 @@ class Emitter:
         b = self.prepare_b()
         c_before, c, c_after = self.prepare_c()
         correction, sums = self.correction(a)
-        stmts = [*before, *b.before, *c_before, *correction]
+        stmts = [*before, *self.of_new(b.before), *c_before, *correction]
         products = self.products(Prepared(a, b, c, sums, self.clear))
         return tile_ir.sequence([*stmts, *products, *c_after])
+
+    def of_new(self, stmts: Sequence[Stmt]) -> list[Stmt]:
+        """What makes panels, where those of the last round do not serve again."""
+        if self.spec.prepared is None or not stmts:
+            return list(stmts)
+        return [tir.IfThenElse(tir.Not(self.spec.prepared), tile_ir.sequence(list(stmts)), None)]
 
     @property
     def clear(self) -> Any:

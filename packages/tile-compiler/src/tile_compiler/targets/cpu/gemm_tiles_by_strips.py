@@ -143,9 +143,10 @@ class Strips(TilesOfTensors):
 
     def fetched(self, strip: Strip, panel: Any) -> tuple[FetchedRows, ...]:
         """A panel's share of the next strip, of the same rows or of the next ones: so many of its rows. Of a single block of
-        rows, which meets all panels before long, nothing."""
+        rows, which meets all panels before long, nothing, unless the next round goes on with the next rows."""
         panels = -(-self.spec.n // self.width)
-        if self.spec.m <= self.high or panels > self.high:
+        single = self.spec.m <= self.high and self.spec.prepared is None
+        if single or panels > self.high:
             return ()
         a, each = self.spec.a, -(-self.high // panels)
         same = prim.Cast("int64", strip.part + index(1) < self.parts)

@@ -133,6 +133,7 @@ def tile_product(problem: TileProduct, features: CpuFeatures) -> Any:
         ahead=problem.ahead,
         limits=problem.limits,
         leaves=problem.leaves,
+        prepared=problem.prepared,
     )
     return gemm.emit_gemm(spec)
 

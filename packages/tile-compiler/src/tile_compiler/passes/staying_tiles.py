@@ -1,0 +1,53 @@
+"""Products whose right operand is one tile in all rounds of a loop: what the first round makes of it serves the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import ir
+from tvm import tirx as tir
+
+from tile_compiler.ranges import reads_memory
+from tile_compiler.rewrite import is_call, substitute
+from tilelang import ops
+from tilelang.ir import tile_ir
+
+
+@dataclass(frozen=True)
+class Stays:
+    """The loop's variable, and whether this is a later round than the first."""
+
+    var: Any
+    later: Any
+
+
+def staying_tiles(loop: tir.For) -> dict[Any, Stays]:
+    """Statements of `loop`, products that each round runs, whose right operand is a tile of a tensor that no round moves or
+    writes."""
+    found: dict[Any, Stays] = {}
+    leaves = any(is_call(n, "tirx.break_loop", "tirx.continue_loop") for n in tile_ir.walk(loop.body, ir.Call))
+    if loop.kind != tir.ForKind.SERIAL or leaves:
+        return found
+    written = {store.buffer for store in tile_ir.walk(loop.body, tir.BufferStore)}
+    bound: set[Any] = {loop.loop_var}
+    for node in tile_ir.walk(loop.body, tir.Evaluate, tir.Bind, tir.For):
+        if isinstance(node, tir.Bind):
+            bound.add(node.var)
+        elif isinstance(node, tir.For):
+            bound.add(node.loop_var)
+        elif (op := ops.operator_of(node)) is not None:
+            written.update(region.source for region in op.writes())
+        elif not is_call(node.value, "tirx.assume"):  # whatever it calls may write what it is given
+            written.update(load.buffer for load in tile_ir.walk(node, tir.BufferLoad))
+    names: dict[Any, Any] = {}
+    for stmt in tile_ir.statements(loop.body):
+        if isinstance(stmt, tir.Bind):
+            names[stmt.var] = substitute(stmt.value, names)
+        op = ops.operator_of(stmt)
+        if not isinstance(op, ops.Gemm) or op.b.source in written or str(op.b.source.scope()) not in tile_ir.GLOBAL:
+            continue
+        mins = [substitute(m, names) for m in tile_ir.mins(op.b)]
+        if tile_ir.free_of(mins, bound) and not any(reads_memory(m) for m in mins):
+            found[stmt] = Stays(loop.loop_var, loop.loop_var > loop.min)
+    return found

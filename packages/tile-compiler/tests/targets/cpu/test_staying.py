@@ -1,0 +1,113 @@
+"""A product's right operand that stays for all rounds of a loop is prepared in the first one."""
+
+from __future__ import annotations
+
+import re
+
+import ml_dtypes  # noqa: F401 (numpy knows bfloat16 by it)
+import numpy as np
+import pytest
+
+import tilelang
+import tilelang.language as T
+from tile_compiler.compile import lower
+from tile_compiler.targets.cpu.features import host_features
+from tilelang.target import Target
+
+ROWS, N, K = 32, 96, 160
+LEVELS = ["x86-64-v3", "x86-64-v4+bf16+vnni", "x86-64-v4+bf16+vnni+amx"]
+
+
+def strips(how: str, dtype: str = "bfloat16", turned: bool = False):
+    """C = A @ B by strips of rows; `how` says what keeps B's tile from being the same in all rounds."""
+    m, n, k = T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((m, k), dtype),
+        B: T.Tensor((n, k) if turned else (k, n), dtype),
+        W: T.Tensor((n, k) if turned else (k, n), dtype),
+        C: T.Tensor((m, n), "float32"),
+    ):
+        with T.Kernel(T.ceildiv(n, N)) as bn:
+            some = T.alloc_fragment((ROWS, N), "float32")
+            column = bn * N
+            for part in T.serial(T.ceildiv(m, ROWS)):
+                row = part * ROWS
+                at = column if how != "moves" else T.min(part, 0) * N + column
+                if how == "written":
+                    if turned:
+                        T.copy(W[column : column + N, 0:K], B[column, 0])
+                    else:
+                        T.copy(W[0:K, column : column + N], B[0, column])
+                if how == "left":
+                    if part == 0:
+                        continue
+                if how == "asked":
+                    if part > 0:
+                        T.gemm(
+                            A[row : row + ROWS, 0:K],
+                            B[at : at + N, 0:K] if turned else B[0:K, at : at + N],
+                            some,
+                            transpose_B=turned,
+                            clear_accum=True,
+                        )
+                    else:
+                        T.clear(some)
+                else:
+                    T.gemm(
+                        A[row : row + ROWS, 0:K],
+                        B[at : at + N, 0:K] if turned else B[0:K, at : at + N],
+                        some,
+                        transpose_B=turned,
+                        clear_accum=True,
+                    )
+                T.copy(some, C[row, column])
+
+    return main
+
+
+def prepared(func, level: str) -> str:
+    """The line above the loop in which panels of B are made."""
+    lines = lower(func, Target("cpu", level)).trace.text().splitlines()
+    last = max(i for i, line in enumerate(lines) if re.search(r'"tl\.(turn|groups)\.', line))
+    return lines[last - 2].strip()
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("level", LEVELS[1:])
+def test_it_is_prepared_in_the_first_round(level, turned):
+    assert prepared(strips("stays", turned=turned), level) == "if not part > 0:"
+
+
+@pytest.mark.parametrize("how", ["moves", "written", "left", "asked"])
+def test_or_in_each(how):
+    assert "not part" not in prepared(strips(how), LEVELS[2])
+
+
+@pytest.mark.parametrize("how", ["stays", "moves", "written", "left", "asked"])
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("level", LEVELS)
+def test_agrees(level, turned, how, request):
+    """Rows, columns and steps that fill nothing, and no product at all in the first round."""
+    target = request.getfixturevalue("amx") if level.endswith("amx") else here(level)
+    kernel, rng = tilelang.compile(strips(how, turned=turned), target=target), np.random.default_rng(0)
+    for m, n, k in ((100, 200, 150), (32, 96, 160), (7, 13, 1), (70, 97, 160)):
+        shape = (n, k) if turned else (k, n)
+        a, b, w = (rng.standard_normal(s).astype("bfloat16") for s in ((m, k), shape, shape))
+        c, given = np.full((m, n), np.nan, "float32"), b.copy()
+        kernel(a, given, w, c)
+        used = (w if how == "written" else b).astype("float64")
+        expected = a.astype("float64") @ (used.T if turned else used)
+        if how == "asked":
+            expected[:ROWS] = 0
+        if how == "left":
+            expected[:ROWS] = np.nan
+        np.testing.assert_allclose(c, expected, rtol=0, atol=1e-5 * 160)
+
+
+def here(level: str) -> Target:
+    """The target of a level that this processor has."""
+    if level == LEVELS[1] and not host_features().bf16:
+        pytest.skip("this processor has no instruction that multiplies pairs of bfloat16")
+    return Target("cpu", level)
