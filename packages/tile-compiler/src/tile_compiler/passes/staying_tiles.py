@@ -39,7 +39,7 @@ def staying_tiles(loop: tir.For) -> dict[Any, Stays]:
         elif (op := ops.operator_of(node)) is not None:
             written.update(region.source for region in op.writes())
         elif not is_call(node.value, "tirx.assume"):  # whatever it calls may write what it is given
-            written.update(load.buffer for load in tile_ir.walk(node, tir.BufferLoad))
+            written.update(load.source for load in tile_ir.walk(node, ir.TensorLoad))
     names: dict[Any, Any] = {}
     for stmt in tile_ir.statements(loop.body):
         if isinstance(stmt, tir.Bind):
