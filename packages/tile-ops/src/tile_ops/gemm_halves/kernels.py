@@ -148,7 +148,9 @@ def multiply(
                         clear_accum=True,
                     )
             elif strip and (k <= block_k):
-                some = T.alloc_fragment((strip, block_n), sums)
+                # Rows a power of two apart would share lines of the first cache.
+                apart = T.alloc_shared((strip, block_n + 16), sums)
+                some = apart[0:strip, 0:block_n]
                 for tile in T.serial(tiles):
                     first_row, column = bm * block_m, (first + tile) * block_n
                     for part in T.serial(T.ceildiv(T.min(block_m, m - first_row), strip)):
