@@ -78,7 +78,7 @@ def test_rows_of_known_lengths_are_one_stretch_of_memory(run_as, ran, close, dty
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_rows_are_read_from_a_cache_on_a_cpu(ran, close, dtype, activation):
     """Blocks of 16 rows, the last with fewer, and of one; rows of less than a piece, of pieces, of pieces and a rest."""
-    for rows, columns in ((18, 40), (35, 128), (18, 129), (33, 1000), (3, 16500)):
+    for rows, columns in ((18, 48), (35, 128), (18, 129), (33, 1000), (3, 16500)):
         x, weight = operands((rows, columns), dtype)
         (kernel,) = tile_ops.explain(tile_ops.rms_norm, x, weight, activation=activation).kernels
         cached = columns > 128 or (dtype, activation) == (torch.float32, None)
@@ -87,6 +87,22 @@ def test_rows_are_read_from_a_cache_on_a_cpu(ran, close, dtype, activation):
         expected = reference.rms_norm(x, weight, activation=activation)
         close(found, expected, reference.TOLERANCES[str(dtype).removeprefix("torch.")])
         assert torch.equal(found[1:], tile_ops.rms_norm(x[1:], weight, activation=activation))
+
+
+@pytest.mark.cpu("kernels of CPUs")
+@pytest.mark.parametrize("norm", ["rms_norm", "layer_norm"])
+def test_rows_that_are_no_whole_vectors_share_a_tile_on_a_cpu(ran, close, norm):
+    """In float32; of few rows each is a tile, with the same bits."""
+    operator, expected = getattr(tile_ops, norm), getattr(reference, norm)
+    for rows, columns in ((70, 43), (40, 127), (17, 33)):
+        x, weight = operands((rows, columns), torch.float32)
+        more = (weight,) if norm == "rms_norm" else (weight, weight + 1)
+        (kernel,) = tile_ops.explain(operator, x, *more).kernels
+        assert kernel.spec.function == norm
+        assert dict(kernel.spec.arguments)["block_rows"] > 1
+        found = ran(operator, x, *more)
+        close(found, expected(x, *more), reference.TOLERANCES["float32"])
+        assert torch.equal(found[3:5], operator(x[3:5], *more))
 
 
 def test_squares_may_exceed_float16(ran, close):

@@ -28,6 +28,12 @@ COLUMNS = {
 #: A tile of twice as many rows as there are, or more, has one instead, for the same bits: softmax of 1, 8, 16 rows of 32 elements
 #: by 1 and 32 rows 1.46, 1.60, 1.75 and 1.85, 1.84, 1.87 us, of 64 by 1 and 16 1.50, 1.68, 1.92 and 1.79, 1.81, 1.81.
 TILE, SOFTMAX_TILE, LAYER_NORM_TILE = 1024, {"x86-64-v3": 320}, 32
+#: float32 in rows that are no whole vectors, of up to UNEVEN elements for an RMSNorm: what is left of a row is written to its
+#: tile element by element, and a processor waits before it reads a vector over these; it does not where other rows are written
+#: meanwhile. Xeon with AMX, us, row by row (RMSNorms read again), by tiles of TILE elements, and torch: LayerNorm 4096x20 178,
+#: 58, 125, 2048x72 110, 47, 73, 2048x100 113, 62, 100, 1024x300 93, 93, 105; RMSNorm 4096x20 112, 65, 63, 4096x31 128, 58, 88,
+#: 2048x72 73, 51, 77, 1024x200 46, 47, 126 (29 November 2026).
+UNEVEN = 128
 
 #: What CPUs read again from a cache: RMSNorms of rows of more than so many elements, the others in tiles: a core of an EPYC with
 #: AVX-512, us: float32, 64, 160, 1024 elements 67, 141, 800 (tiles: 95, 350, 1656); with SiLU 274, 502, 1425 (223, 533, 2101), in
@@ -84,7 +90,7 @@ def plan(problem: NormProblem, target: Target) -> Plan:
         if problem.kind == "softmax":
             tile = SOFTMAX_TILE.get(target.arch, TILE)
         elif problem.kind == "layer_norm" and problem.dtype == "float32":
-            tile = LAYER_NORM_TILE
+            tile = TILE if _uneven(problem, target) else LAYER_NORM_TILE
         rows = max(1, tile // columns)
         if 2 * problem.rows <= rows:
             rows = 1
@@ -118,7 +124,8 @@ def _cached(problem: NormProblem, target: Target) -> KernelSpec | None:
         "rms_norm": RMS_NORM_TILES.get((problem.dtype, problem.activation), RMS_NORM_TILES_ELSEWHERE),
         "layer_norm": LAYER_NORM_TILES.get((target.arch, problem.dtype), LAYER_NORM_TILES_ELSEWHERE),
     }
-    if problem.kind in least and problem.columns > least[problem.kind]:
+    in_tiles = problem.kind == "rms_norm" and problem.columns <= UNEVEN and _uneven(problem, target)
+    if problem.kind in least and problem.columns > least[problem.kind] and not in_tiles:
         power = 1 << (problem.columns - 1).bit_length()
         numbers["block_rows"] = min(16, max(1, WRITTEN // power))
         if problem.kind == "rms_norm":
@@ -130,6 +137,11 @@ def _cached(problem: NormProblem, target: Target) -> KernelSpec | None:
     else:
         return None
     return KernelSpec.of("normalization", f"{problem.kind}_cached", None, **numbers)
+
+
+def _uneven(problem: NormProblem, target: Target) -> bool:
+    lanes = 16 if target.arch.startswith("x86-64-v4") else 8
+    return problem.dtype == "float32" and problem.columns % lanes != 0
 
 
 def _fetches(problem: NormProblem, target: Target) -> bool:
@@ -182,10 +194,11 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
     narrower = [columns - 1 for columns in shapes]
     few_and_many = (1, TILE)
     for dtype, activation in product(DTYPES, ACTIVATIONS):
-        for columns in (*narrower, *(EXACT if target.kind == "cuda" else ()), RESIDENT, RESIDENT + 1):
+        for columns in (*narrower, *(EXACT if target.kind == "cuda" else shapes), RESIDENT, RESIDENT + 1):
             for rows in few_and_many:
                 yield plan(NormProblem(rows, columns, dtype, activation), target).kernels[0][1]
     for dtype, operator in product(DTYPES, ("layer_norm", "softmax")):
-        for columns in (*COLUMNS[target.kind], RESIDENT + 1, 2 * RESIDENT + 1, SOFTMAX_KEPT + 1):
+        of_cpu = narrower if target.kind == "cpu" else ()
+        for columns in (*COLUMNS[target.kind], *of_cpu, RESIDENT + 1, 2 * RESIDENT + 1, SOFTMAX_KEPT + 1):
             for rows in few_and_many:
                 yield plan(NormProblem(rows, columns, dtype, None, operator), target).kernels[0][1]
