@@ -243,7 +243,7 @@ def weight_gradients(device: str) -> Iterator[Case]:
 
 def small_norms(device: str) -> Iterator[Case]:
     """Norms and softmax of float32 matrices that fit a core's caches, of any row length."""
-    for m, n in ((1, 4096), (16, 512), (512, 1024), (8192, 160)):
+    for m, n in ((1, 4096), (16, 512), (512, 1024), (8192, 160), (2048, 72), (4096, 31), (1024, 300)):
         yield from _norms("small_norms", m, n, torch.float32, device)
 
 
