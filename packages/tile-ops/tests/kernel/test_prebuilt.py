@@ -167,11 +167,11 @@ def test_the_emulator_takes_no_prebuilt_kernel(installed):
 
 
 def test_explain_prints_kernel_origin_and_reason(installed):
-    x = torch.ones(2, 40)
+    x = torch.ones(2, 48)
     said = str(tile_ops.explain(tile_ops.rms_norm, x, x[0], eps=0.25))
     first, second = said.splitlines()
     assert first.startswith("rms_norm on cpu (x86-64-v")
-    assert "rows of 40 are read from memory once and then from a cache (measured: " in first
+    assert "rows of 48 are read from memory once and then from a cache (measured: " in first
     assert second.startswith("  forward: normalization.rms_norm_cached(activation=None, block_columns=")
     assert second.endswith(
         "from unavailable (no prebuilt kernels are installed; install tile-ops[compile], or unset "

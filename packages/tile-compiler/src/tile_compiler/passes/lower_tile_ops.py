@@ -54,7 +54,7 @@ class _LowerTileOps(RangeRewriter):
 
     def loop(self, node: tir.For) -> Any:
         around = self.ahead, self.stays
-        self.ahead, self.stays = self.ahead | next_tiles(node), staying_tiles(node)
+        self.ahead, self.stays = self.ahead | next_tiles(node), staying_tiles(node, self.roots)
         lowered = super().loop(node)
         self.ahead, self.stays = around
         return lowered

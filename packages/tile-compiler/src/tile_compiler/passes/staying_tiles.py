@@ -22,15 +22,18 @@ class Stays:
     later: Any
 
 
-def staying_tiles(loop: tir.For) -> dict[Any, Stays]:
+def staying_tiles(loop: tir.For, roots: dict[Any, Any]) -> dict[Any, Stays]:
     """Statements of `loop`, products that each round runs, whose right operand is a tile of a tensor that no round moves or
-    writes."""
+    writes. `roots`: what views are views of."""
     found: dict[Any, Stays] = {}
     leaves = any(is_call(n, "tirx.break_loop", "tirx.continue_loop") for n in tile_ir.walk(loop.body, ir.Call))
     if loop.kind != tir.ForKind.SERIAL or leaves:
         return found
     written = {store.buffer for store in tile_ir.walk(loop.body, tir.BufferStore)}
     bound: set[Any] = {loop.loop_var}
+    for call in tile_ir.walk(loop.body, ir.Call):
+        if is_call(call, "tl.atomic_elem", "tirx.call_extern"):
+            written.update(load.source for load in tile_ir.walk(call, ir.TensorLoad))
     for node in tile_ir.walk(loop.body, tir.Evaluate, tir.Bind, tir.For):
         if isinstance(node, tir.Bind):
             bound.add(node.var)
@@ -40,12 +43,15 @@ def staying_tiles(loop: tir.For) -> dict[Any, Stays]:
             written.update(region.source for region in op.writes())
         elif not is_call(node.value, "tirx.assume"):  # whatever it calls may write what it is given
             written.update(load.source for load in tile_ir.walk(node, ir.TensorLoad))
+    written = {roots.get(buffer, buffer) for buffer in written}
     names: dict[Any, Any] = {}
     for stmt in tile_ir.statements(loop.body):
         if isinstance(stmt, tir.Bind):
             names[stmt.var] = substitute(stmt.value, names)
         op = ops.operator_of(stmt)
-        if not isinstance(op, ops.Gemm) or op.b.source in written or str(op.b.source.scope()) not in tile_ir.GLOBAL:
+        if not isinstance(op, ops.Gemm) or str(op.b.source.scope()) not in tile_ir.GLOBAL:
+            continue
+        if roots.get(op.b.source, op.b.source) in written:
             continue
         mins = [substitute(m, names) for m in tile_ir.mins(op.b)]
         if tile_ir.free_of(mins, bound) and not any(reads_memory(m) for m in mins):

@@ -454,16 +454,18 @@ def test_tile_registers_of_tensors(turned, dtype, tile, clear, amx):
         np.testing.assert_array_equal(apart, kept)
 
 
-@pytest.mark.parametrize("on_chip", [False, True])
+@pytest.mark.parametrize("on_chip", ["", "together", "apart"])
 def test_strips_of_known_sizes(on_chip, amx):
-    """Nothing is left out: two strips, of 8 and of 7 steps, by four panels; rows of A a power of two apart."""
+    """Nothing is left out: two strips, of 8 and of 7 steps, by four panels; rows of A a power of two apart. Sums are added up
+    panel by panel, or in C, where its rows are not."""
     m, n, k = 64, 128, 480
 
     @T.prim_func
     def main(A: T.Tensor((m, 512), "bfloat16"), B: T.Tensor((k, n), "bfloat16"), C: T.Tensor((m, n), "float32")):
         with T.Kernel(1):
             if on_chip:
-                sums = T.alloc_fragment((m, n), "float32")
+                held = T.alloc_shared((m, n + (16 if on_chip == "apart" else 0)), "float32")
+                sums = held[0:m, 0:n]
                 T.gemm(A[:, 0:k], B, sums, clear_accum=True)
                 T.copy(sums, C)
             else:
@@ -471,7 +473,9 @@ def test_strips_of_known_sizes(on_chip, amx):
 
     text = lower(main, AMX).trace.text()
     assert "tl.tile_strip.16.8_576" in text  # rows of a copy are a line more than a power of two apart
-    assert ".32_32_16_576_128_128_8_0" in text  # in each step a line of 8 rows of the next strip is fetched
+    row = 576 if on_chip == "apart" else 128
+    assert f".32_32_16_576_128_{row}_8_0" in text  # in each step a line of 8 rows of the next strip is fetched
+    assert ("tl.tile_leave" in text) == (on_chip != "apart")
     kernel, rng = tilelang.compile(main, target=amx), np.random.default_rng(0)
     a, b = (rng.standard_normal(shape).astype("bfloat16") for shape in ((m, 512), (k, n)))
     c = np.full((m, n), np.nan, "float32")

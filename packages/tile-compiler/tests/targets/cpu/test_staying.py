@@ -67,6 +67,63 @@ def strips(how: str, dtype: str = "bfloat16", turned: bool = False):
     return main
 
 
+def exchanged():
+    """A round counts in a corner of B, which its product reads."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 32), "float32"),
+        B: T.Tensor((32, 32), "float32"),
+        Seen: T.Tensor((4,), "float32"),
+        C: T.Tensor((64, 32), "float32"),
+    ):
+        with T.Kernel(1):
+            some = T.alloc_fragment((16, 32), "float32")
+            for part in T.serial(4):
+                before = T.atomic_add(B[0, 0], 1.0, return_prev=True)
+                Seen[part] = before
+                T.gemm(A[part * 16 : part * 16 + 16, :], B, some, transpose_B=True, clear_accum=True)
+                T.copy(some, C[part * 16, 0])
+
+    return main
+
+
+def viewed():
+    """A round counts in a view of B."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 32), "float32"),
+        B: T.Tensor((32, 32), "float32"),
+        Seen: T.Tensor((4,), "float32"),
+        C: T.Tensor((64, 32), "float32"),
+    ):
+        with T.Kernel(1):
+            some, flat = T.alloc_fragment((16, 32), "float32"), T.view(B, (1024,))
+            for part in T.serial(4):
+                Seen[part] = flat[0]
+                flat[0] += 1.0
+                T.gemm(A[part * 16 : part * 16 + 16, :], B, some, transpose_B=True, clear_accum=True)
+                T.copy(some, C[part * 16, 0])
+
+    return main
+
+
+@pytest.mark.parametrize("made", [exchanged, viewed])
+def test_an_element_that_a_round_writes_is_seen_by_its_product(made):
+    kernel, rng = tilelang.compile(made(), target=Target("cpu", LEVELS[0])), np.random.default_rng(0)
+    a, b = (rng.standard_normal(s).astype("float32") for s in ((64, 32), (32, 32)))
+    b[0, 0] = 0
+    given = b.copy()
+    c, seen = np.empty((64, 32), "float32"), np.empty(4, "float32")
+    kernel(a, given, seen, c)
+    assert seen.tolist() == [0, 1, 2, 3]
+    for part in range(4):
+        b[0, 0] = part + 1
+        rows = slice(16 * part, 16 * part + 16)
+        np.testing.assert_allclose(c[rows], a[rows].astype("float64") @ b.T.astype("float64"), rtol=0, atol=1e-4)
+
+
 def prepared(func, level: str) -> str:
     """The line above the loop in which panels of B are made."""
     lines = lower(func, Target("cpu", level)).trace.text().splitlines()
