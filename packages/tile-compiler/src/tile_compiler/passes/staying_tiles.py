@@ -16,10 +16,15 @@ from tilelang.ir import tile_ir
 
 @dataclass(frozen=True)
 class Stays:
-    """The loop's variable, and whether this is a later round than the first."""
+    """What may have another value in each round: the loop's variable and those that it binds; and whether this is a later round
+    than the first."""
 
-    var: Any
+    bound: frozenset[Any]
     later: Any
+
+    def keeps(self, value: Any) -> bool:
+        """Whether an expression has the same value in all rounds."""
+        return bool(tile_ir.free_of(value, self.bound)) and not reads_memory(value)
 
 
 def staying_tiles(loop: tir.For, roots: dict[Any, Any]) -> dict[Any, Stays]:
@@ -53,7 +58,7 @@ def staying_tiles(loop: tir.For, roots: dict[Any, Any]) -> dict[Any, Stays]:
             continue
         if roots.get(op.b.source, op.b.source) in written:
             continue
-        mins = [substitute(m, names) for m in tile_ir.mins(op.b)]
-        if tile_ir.free_of(mins, bound) and not any(reads_memory(m) for m in mins):
-            found[stmt] = Stays(loop.loop_var, loop.loop_var > loop.min)
+        stays = Stays(frozenset(bound), loop.loop_var > loop.min)
+        if all(stays.keeps(substitute(m, names)) for m in tile_ir.mins(op.b)):
+            found[stmt] = stays
     return found

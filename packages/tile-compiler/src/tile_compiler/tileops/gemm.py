@@ -131,7 +131,7 @@ class _Ends:
     def prepared(self, site: Site, b: Any) -> Any:
         """`TileProduct.prepared`."""
         stays, within = site.stays, [limit for limit in self.limits[1:] if limit is not None]
-        if stays is None or site.on_chip(b) or not tile_ir.free_of(within, [stays.var]):
+        if stays is None or site.on_chip(b) or not all(map(stays.keeps, within)):
             return None
         return stays.later
 

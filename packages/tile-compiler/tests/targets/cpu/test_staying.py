@@ -124,6 +124,43 @@ def test_an_element_that_a_round_writes_is_seen_by_its_product(made):
         np.testing.assert_allclose(c[rows], a[rows].astype("float64") @ b.T.astype("float64"), rtol=0, atol=1e-4)
 
 
+@pytest.mark.parametrize("level", LEVELS)
+def test_columns_that_a_round_leaves_out_are_there_in_the_next(level, request):
+    """C's tiles move from its end to its beginning, so that each round has room for more columns of B."""
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((32, K), "bfloat16"),
+        B: T.Tensor((K, N), "bfloat16"),
+        C: T.Tensor((32, n), "float32"),
+    ):
+        with T.Kernel(1):
+            some = T.alloc_fragment((32, N), "float32")
+            for part in T.serial(2):
+                column = T.alloc_var("int32", init=0)
+                column = (1 - part) * 64
+                T.gemm(A, B, some, clear_accum=True)
+                T.copy(some, C[0, column])
+            for part in T.serial(2):
+                to = (1 - part) * 64
+                T.assume(to >= 0)
+                T.gemm(A, B, C[:, to : to + N], clear_accum=True)
+
+    target = request.getfixturevalue("amx") if level.endswith("amx") else here(level)
+    kernel, rng = tilelang.compile(main, target=target), np.random.default_rng(0)
+    a, b = (rng.standard_normal(s).astype("bfloat16") for s in ((32, K), (K, N)))
+    for n in (70, 100, 160):
+        c = np.full((32, n), np.nan, "float32")
+        kernel(a, b, c)
+        product = a.astype("float64") @ b.astype("float64")
+        expected = np.full((32, n), np.nan)
+        for to in (64, 0):
+            some = product[:, : max(0, n - to)]
+            expected[:, to : to + N] = some
+        np.testing.assert_allclose(c, expected, rtol=0, atol=1e-5 * K)
+
+
 def prepared(func, level: str) -> str:
     """The line above the loop in which panels of B are made."""
     lines = lower(func, Target("cpu", level)).trace.text().splitlines()

@@ -71,8 +71,9 @@ def dequant_matmul(
 
     Products on matrix instructions, and those of more than eight tokens of bfloat16 on a CPU that multiplies pairs of it (six
     with AMX), round W to x's type; up to eight tokens of bfloat16 on such a CPU without AMX round what a code of a table stands
-    for, before the scale; others round nothing (`explain` tells which run). For 1024 tokens and more W is decoded before, by
-    rows that take at most 128 MB, on a GPU twice that, on a CPU 8 MB. Few tokens on a CPU have zero points taken off the sums,
+    for, before the scale; with AMX W beside many tokens of float16 is the sum of two of bfloat16, to 2^-17; others round nothing
+    (`explain` tells which run). For 1024 tokens and more, but those, W is decoded before, by rows that take at most 128 MB, on a
+    GPU twice that, on a CPU 8 MB. Few tokens on a CPU have zero points taken off the sums,
     and more of float16 where pairs are multiplied what holds a code as well: there an infinite x gives NaN, and a row of W
     whose codes all equal the zero point gives numbers near 0. Sums are in float32, the result is rounded once. Results repeat
     bit for bit; a token's result may depend on how many there are, as the kernel does. Empty tensors give an empty result, or
