@@ -86,7 +86,10 @@ def _multiply(name: str, acc: int, a: int, b: int) -> None:
     right = _registers.data[b].view(of_b).astype(wider).reshape(_ROWS, -1, count)[:groups, : size // 4]
     right = right.swapaxes(1, 2).reshape(groups * count, -1)
     sums = _registers.data[acc].view(of_acc)
-    sums[:rows, : size // 4] = (sums[:rows, : size // 4] + left @ right).astype(of_acc)
+    with np.errstate(
+        invalid="ignore", over="ignore"
+    ):  # infinities, and what is none in float32, are numbers to a processor
+        sums[:rows, : size // 4] = (sums[:rows, : size // 4] + left @ right).astype(of_acc)
 
 
 def _function(types: list[Any], call: Any) -> Any:

@@ -171,7 +171,9 @@ def test_which_rows_are_read_from_a_cache_depends_on_the_cpu_and_the_type():
         assert function(arch, dtype, columns + 1, "softmax") == "softmax_cached"
 
     assert function("x86-64-v3", "float32", 64) == "layer_norm"
-    assert function("x86-64-v3", "float32", 65) == "layer_norm_cached"
+    assert function("x86-64-v3", "float32", 72) == "layer_norm_cached"
+    uneven = [function("x86-64-v3", "float32", columns) for columns in (65, 127, 129)]
+    assert uneven == ["layer_norm", "layer_norm", "layer_norm_cached"]
 
     def ahead(arch, dtype, columns):
         spec = plan(NormProblem(1, columns, dtype, None, "layer_norm"), Target("cpu", arch)).kernels[0][1]

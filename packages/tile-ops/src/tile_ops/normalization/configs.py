@@ -28,11 +28,12 @@ COLUMNS = {
 #: A tile of twice as many rows as there are, or more, has one instead, for the same bits: softmax of 1, 8, 16 rows of 32 elements
 #: by 1 and 32 rows 1.46, 1.60, 1.75 and 1.85, 1.84, 1.87 us, of 64 by 1 and 16 1.50, 1.68, 1.92 and 1.79, 1.81, 1.81.
 TILE, SOFTMAX_TILE, LAYER_NORM_TILE = 1024, {"x86-64-v3": 320}, 32
-#: float32 in rows that are no whole vectors, of up to UNEVEN elements for an RMSNorm: what is left of a row is written to its
-#: tile element by element, and a processor waits before it reads a vector over these; it does not where other rows are written
-#: meanwhile. Xeon with AMX, us, row by row (RMSNorms read again), by tiles of TILE elements, and torch: LayerNorm 4096x20 178,
-#: 58, 125, 2048x72 110, 47, 73, 2048x100 113, 62, 100, 1024x300 93, 93, 105; RMSNorm 4096x20 112, 65, 63, 4096x31 128, 58, 88,
-#: 2048x72 73, 51, 77, 1024x200 46, 47, 126 (29 November 2026).
+#: float32 in rows that are no whole vectors, of up to UNEVEN elements (LayerNorms of more stay in tiles where others do): what
+#: is left of a row is written to its tile element by element, and a processor waits before it reads a vector over these; it
+#: does not where other rows are written meanwhile. Xeon with AMX, us, row by row (RMSNorms read again), by tiles of TILE
+#: elements, and torch: LayerNorm 4096x20 178, 58, 125, 2048x72 110, 47, 73, 2048x100 113, 62, 100, 1024x300 93, 93, 105;
+#: RMSNorm 4096x20 112, 65, 63, 4096x31 128, 58, 88, 2048x72 73, 51, 77, 1024x200 46, 47, 126; as AVX2 code LayerNorm 2048x100
+#: 123, 78, RMSNorm 2048x47 61, 49 (29 November 2026).
 UNEVEN = 128
 
 #: What CPUs read again from a cache: RMSNorms of rows of more than so many elements, the others in tiles: a core of an EPYC with
@@ -124,7 +125,7 @@ def _cached(problem: NormProblem, target: Target) -> KernelSpec | None:
         "rms_norm": RMS_NORM_TILES.get((problem.dtype, problem.activation), RMS_NORM_TILES_ELSEWHERE),
         "layer_norm": LAYER_NORM_TILES.get((target.arch, problem.dtype), LAYER_NORM_TILES_ELSEWHERE),
     }
-    in_tiles = problem.kind == "rms_norm" and problem.columns <= UNEVEN and _uneven(problem, target)
+    in_tiles = problem.columns <= UNEVEN and _uneven(problem, target)
     if problem.kind in least and problem.columns > least[problem.kind] and not in_tiles:
         power = 1 << (problem.columns - 1).bit_length()
         numbers["block_rows"] = min(16, max(1, WRITTEN // power))
