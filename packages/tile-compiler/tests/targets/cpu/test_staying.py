@@ -67,29 +67,8 @@ def strips(how: str, dtype: str = "bfloat16", turned: bool = False):
     return main
 
 
-def exchanged():
-    """A round counts in a corner of B, which its product reads."""
-
-    @T.prim_func
-    def main(
-        A: T.Tensor((64, 32), "float32"),
-        B: T.Tensor((32, 32), "float32"),
-        Seen: T.Tensor((4,), "float32"),
-        C: T.Tensor((64, 32), "float32"),
-    ):
-        with T.Kernel(1):
-            some = T.alloc_fragment((16, 32), "float32")
-            for part in T.serial(4):
-                before = T.atomic_add(B[0, 0], 1.0, return_prev=True)
-                Seen[part] = before
-                T.gemm(A[part * 16 : part * 16 + 16, :], B, some, transpose_B=True, clear_accum=True)
-                T.copy(some, C[part * 16, 0])
-
-    return main
-
-
-def viewed():
-    """A round counts in a view of B."""
+def counted(through: str):
+    """A round counts in a corner of B, which its product reads: by an exchange, or through a view."""
 
     @T.prim_func
     def main(
@@ -101,17 +80,21 @@ def viewed():
         with T.Kernel(1):
             some, flat = T.alloc_fragment((16, 32), "float32"), T.view(B, (1024,))
             for part in T.serial(4):
-                Seen[part] = flat[0]
-                flat[0] += 1.0
+                if through == "exchange":
+                    before = T.atomic_add(B[0, 0], 1.0, return_prev=True)
+                    Seen[part] = before
+                else:
+                    Seen[part] = flat[0]
+                    flat[0] += 1.0
                 T.gemm(A[part * 16 : part * 16 + 16, :], B, some, transpose_B=True, clear_accum=True)
                 T.copy(some, C[part * 16, 0])
 
     return main
 
 
-@pytest.mark.parametrize("made", [exchanged, viewed])
-def test_an_element_that_a_round_writes_is_seen_by_its_product(made):
-    kernel, rng = tilelang.compile(made(), target=Target("cpu", LEVELS[0])), np.random.default_rng(0)
+@pytest.mark.parametrize("through", ["exchange", "view"])
+def test_an_element_that_a_round_writes_is_seen_by_its_product(through):
+    kernel, rng = tilelang.compile(counted(through), target=Target("cpu", LEVELS[0])), np.random.default_rng(0)
     a, b = (rng.standard_normal(s).astype("float32") for s in ((64, 32), (32, 32)))
     b[0, 0] = 0
     given = b.copy()
@@ -172,6 +155,28 @@ def prepared(func, level: str) -> str:
 @pytest.mark.parametrize("level", LEVELS[1:])
 def test_it_is_prepared_in_the_first_round(level, turned):
     assert prepared(strips("stays", turned=turned), level) == "if not part > 0:"
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_strip_fetches_the_next_rows_where_the_next_round_reads_them(moves):
+    """A share of 8 of them beside each of four panels; in a round of its own a single block of rows fetches none."""
+    m = T.dynamic("m")
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((m, 1024), "bfloat16"), B: T.Tensor((1024, 256), "bfloat16"), C: T.Tensor((m, 128), "float32")
+    ):
+        with T.Kernel(1):
+            some = T.alloc_fragment((32, 128), "float32")
+            for part in T.serial(m // 32):
+                first = part % 2 * 128 if moves else 0
+                T.assume(first >= 0)
+                T.gemm(A[part * 32 : part * 32 + 32, :], B[:, first : first + 128], some, clear_accum=True)
+                T.copy(some, C[part * 32, 0])
+
+    text = lower(main, Target("cpu", LEVELS[2])).trace.text()
+    assert "tl.tile_strip." in text
+    assert bool(re.search(r"tl\.tiles\.amx_bf16\.\S*_8_0", text)) != moves
 
 
 @pytest.mark.parametrize("how", ["moves", "written", "left", "asked"])
