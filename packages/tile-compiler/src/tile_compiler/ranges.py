@@ -65,6 +65,7 @@ class Ranges:
         self._steps: dict[Any, _Steps] = {}
         self._last: dict[Any, Any] = {}  # of loops whose ends other variables have a part in: the last value
         self.any_address: frozenset[Any] = frozenset()
+        self._rests: list[Any] = []  # what the comparisons around say is not negative
         self._all_inside = False
         self.parameters: frozenset[Any] = frozenset()
 
@@ -130,19 +131,17 @@ class Ranges:
             yield
             return
         known = self._known(conjunction(parts))
-        implied = [bound for part in conjuncts(known) for bound in self._implied(part)]
+        rests = [rest for part in conjuncts(known) if (rest := _not_negative(part)) is not None]
+        implied = [bound for rest in rests for bound in self._implied(rest)]
+        before, self._rests = self._rests, [*self._rests, *rests]
         with self.analyzer.constraint_scope(conjunction([known, *implied])):
             yield
+        self._rests = before
 
-    def _implied(self, condition: Any) -> Iterator[Any]:
-        """What a linear comparison of several variables says of each of them alone, given the ranges of the others: where
-        i is below 31, `k + 2 * i < 64` says `k < 64`. The analyzer itself takes bounds from single variables only."""
-        if not isinstance(condition, (ir.prim.LT, ir.prim.LE, ir.prim.GT, ir.prim.GE)) or not is_integer(condition.a):
-            return
-        low, high = condition.a, condition.b
-        if isinstance(condition, (ir.prim.GT, ir.prim.GE)):
-            low, high = high, low
-        rest = high - low if isinstance(condition, (ir.prim.LE, ir.prim.GE)) else high - low - 1  # not negative
+    def _implied(self, rest: Any) -> Iterator[Any]:
+        """What a linear sum of several variables that is not negative says of each of them alone, given the ranges of the
+        others: where i is below 31, `k + 2 * i < 64` says `k < 64`. The analyzer itself takes bounds from single variables
+        only."""
         variables = list(dict.fromkeys(n for n in tile_ir.walk(rest) if isinstance(n, ir.Var)))
         found = sym.detect_linear_equation(rest, variables) if len(variables) > 1 else []
         factors = [f for f in map(tile_ir.static, found) if f is not None]
@@ -198,6 +197,8 @@ class Ranges:
         """Whether index < size is provable. For a size of c * k * n', index // c < k * n' is as good, and easier."""
         if self.proves(index < size) or self._last_step_below(index, size) or self._last_turn_below(index, size):
             return True
+        if self._comparison_says_below(index, size):
+            return True
         known = self.multiples.get(size)
         if known is None:
             return False
@@ -232,6 +233,18 @@ class Ranges:
                 return True
         return False
 
+    def _comparison_says_below(self, index: Any, size: Any) -> bool:
+        """Whether one of the comparisons around, times a whole number, leaves nothing of index < size but what ranges say: where
+        i is below 8, `row + 4 <= n` says `2 * row + i < 2 * n`. The analyzer finds neither what is linear nor the number."""
+        if isinstance(index, int) or not self._rests:
+            return False
+        room = self._known(size - index - 1)
+        for rest in reversed(self._rests):
+            times = _ratio(room, rest)
+            if times is not None and self.proves(room - rest * times >= 0):
+                return True
+        return False
+
     def inside(self, region: Any) -> bool:
         """Whether every element of a region is provably in bounds."""
         return all(
@@ -255,6 +268,27 @@ def _upper_bounds(length: Any) -> Iterator[Any]:
         yield from (*_upper_bounds(length.a), *_upper_bounds(length.b))
     else:
         yield length
+
+
+def _not_negative(condition: Any) -> Any:
+    """high - low of a comparison of integers; None of any other condition."""
+    if not isinstance(condition, (ir.prim.LT, ir.prim.LE, ir.prim.GT, ir.prim.GE)) or not is_integer(condition.a):
+        return None
+    low, high = condition.a, condition.b
+    if isinstance(condition, (ir.prim.GT, ir.prim.GE)):
+        low, high = high, low
+    return high - low if isinstance(condition, (ir.prim.LE, ir.prim.GE)) else high - low - 1
+
+
+def _ratio(room: Any, rest: Any) -> int | None:
+    """How often `rest` holds the first of its variables for each time that `room` does; None where that is no whole number, or
+    not more than none."""
+    for var in dict.fromkeys(n for n in tile_ir.walk(rest) if isinstance(n, ir.Var)):
+        found = [sym.detect_linear_equation(side, [var]) for side in (room, rest)]
+        of_room, of_rest = (tile_ir.static(side[0]) if side else None for side in found)
+        if of_room and of_rest:
+            return of_room // of_rest if of_room % of_rest == 0 and of_room // of_rest > 0 else None
+    return None
 
 
 def _largest(bound: Any, factor: Any) -> int | None:

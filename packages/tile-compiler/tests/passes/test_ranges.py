@@ -200,3 +200,26 @@ def test_a_loop_that_ends_where_another_variable_says_stays_below_its_end():
     ranges.iterate(i, j, 16 - j)
     ranges.iterate(i, 0, 20)
     assert not ranges.below(i, sixteen)
+
+
+def test_a_comparison_around_says_what_lies_below():
+    """Times a whole number, and with what ranges say of the rest; it ends with the scope, and falls and other variables say
+    nothing."""
+    ranges = Ranges()
+    row, i, n, other = (tir.Var(name, "int32") for name in ("row", "i", "n", "other"))
+    for var in (row, n, other):
+        ranges.iterate(var, 0, 1 << 20)
+    ranges.iterate(i, 0, 8)
+    for condition in (row * 64 + 4 <= n, n >= row * 64 + 4, row * 64 + 3 < n):
+        with ranges.given(condition):
+            assert ranges.below(row * 128 + i, 2 * n)
+            assert ranges.below(row * 64 + tir.floordiv(i, 2), n)
+            assert not ranges.below(row * 128 + i + 1, 2 * n)
+            assert not ranges.below(row * 64 + i, n)
+            assert not ranges.below(row * 64 + other, n)
+            assert ranges.below(row * 96 + i, 3 * n)
+            assert not ranges.below(row * 200 + i, 3 * n)
+            assert not ranges.below(row * 65 + i, n)
+        assert not ranges.below(row * 128 + i, 2 * n)
+    with ranges.given(row * 64 + 4 >= n):
+        assert not ranges.below(row * 64, n)

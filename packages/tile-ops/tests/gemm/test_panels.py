@@ -229,6 +229,28 @@ def test_rows_of_a_tile_where_b_lies():
     assert {(tile.block_n, tile.block_k) for m, tile in large.items() if m > 8} == {(512, 64)}
 
 
+def test_rows_of_a_tile_where_b_lies_with_amx():
+    """Few eights of rows meet three vectors of columns at once; the others' panels of a larger matrix have fewer steps."""
+    target = Target("cpu", AMX)
+    rows = (12, 16, 17, 32, 36, 37, 40, 41, 100)
+    small, large = ([gemm_in_place.tile(target, m, n, 512, False, panels=False) for m in rows] for n in (256, 512))
+    assert [tile.block_m for tile in small] == [tile.block_m for tile in large] == [96, 16, 96, 32, 96, 40, 40, 96, 96]
+    assert {(tile.block_n, tile.block_k) for tile in small + large if tile.block_m < 96} == {(96, 256)}
+    for tiles, steps in ((small, 512), (large, 128)):
+        assert {(tile.block_n, tile.block_k) for tile in tiles if tile.block_m == 96} == {(64, steps)}
+
+
+@pytest.mark.cpu("its kernels")
+@pytest.mark.parametrize(("m", "n", "k"), [(13, 97, 300), (16, 512, 513), (31, 130, 70), (38, 100, 257), (40, 96, 90)])
+def test_few_eights_of_rows(ran, close, m, n, k):
+    """Rows and columns that end in a register tile, in all of them, and steps that do; with what ends a product."""
+    a, b = operands(m, n, k)
+    options = {"bias": torch.randn(n), "activation": "silu"}
+    assert kernels(a, b) == ["gemm_in_place.multiply"]
+    close(ran(tile_ops.matmul, a, b), reference.matmul(a, b), reference.TOLERANCES["float32"])
+    close(ran(tile_ops.matmul, a, b, **options), reference.matmul(a, b, **options), reference.TOLERANCES["float32"])
+
+
 @pytest.mark.cpu("its kernels")
 @pytest.mark.parametrize(("m", "n", "k"), [(256, 512, 256), (130, 300, 120), (200, 520, 64)])
 def test_calls_that_come_again_in_several_threads(close, m, n, k):

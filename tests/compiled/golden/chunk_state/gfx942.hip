@@ -42,52 +42,18 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
     tl::sync_threads();
     if (k + 1 < 8) {
       // T.copy (line 25)
-      if ((by & 15) * 256 + k * 32 < 4033) {
-        #pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          *(tl::vec<tl::half_t, 8> *)&x_tile[((k + 1) & 1) * 2048 + c * 1024 + tx * 8] =
-              *(const tl::vec<tl::half_t, 8> *)&x[(by >> 4) * 20971520 + ((by & 15) * 256 + k * 32 + c * 16 + tx / 8 + 32) * 5120 + head * 64 + (tx % 8) * 8];
-        }
-      } else {
-        #pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          tl::vec<tl::half_t, 8> x_tile_row;
-          if ((by & 15) * 256 + k * 32 + c * 16 + tx / 8 + 32 < 4096) {
-            x_tile_row =
-                *(const tl::vec<tl::half_t, 8> *)&x[(by >> 4) * 20971520 + ((by & 15) * 256 + k * 32 + c * 16 + tx / 8 + 32) * 5120 + head * 64 + (tx % 8) * 8];
-          } else {
-            #pragma unroll
-            for (int lane = 0; lane < 8; ++lane) {
-              x_tile_row[lane] = tl::half_t(0.0f);
-            }
-          }
-          *(tl::vec<tl::half_t, 8> *)&x_tile[((k + 1) & 1) * 2048 + c * 1024 + tx * 8] = x_tile_row;
-        }
+      #pragma unroll
+      for (int c = 0; c < 8; ++c) {
+        tl::load_to_lds<4>(
+            &x_tile[((k + 1) & 1) * 2048 + c * 256 + (tx / 64) * 64 * 2],
+            &x[(by >> 4) * 20971520 + ((by & 15) * 256 + k * 32 + c * 4 + tx / 32 + 32) * 5120 + head * 64 + (tx % 32) * 2]);
       }
       // T.copy (line 26)
-      const int B_tile_place = tx * 8;
-      const int B_tile_at = B_tile_place ^ ((B_tile_place >> 3) & 56);
-      if ((by & 15) * 256 + k * 32 < 4033) {
-        #pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          *(tl::vec<tl::half_t, 8> *)&B_tile[B_tile_at + ((k + 1) & 1) * 2048 + c * 1024] =
-              *(const tl::vec<tl::half_t, 8> *)&B[(by >> 4) * 524288 + ((by & 15) * 256 + k * 32 + c * 16 + tx / 8 + 32) * 128 + bx * 64 + (tx % 8) * 8];
-        }
-      } else {
-        #pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          tl::vec<tl::half_t, 8> B_tile_row;
-          if ((by & 15) * 256 + k * 32 + c * 16 + tx / 8 + 32 < 4096) {
-            B_tile_row =
-                *(const tl::vec<tl::half_t, 8> *)&B[(by >> 4) * 524288 + ((by & 15) * 256 + k * 32 + c * 16 + tx / 8 + 32) * 128 + bx * 64 + (tx % 8) * 8];
-          } else {
-            #pragma unroll
-            for (int lane = 0; lane < 8; ++lane) {
-              B_tile_row[lane] = tl::half_t(0.0f);
-            }
-          }
-          *(tl::vec<tl::half_t, 8> *)&B_tile[B_tile_at + ((k + 1) & 1) * 2048 + c * 1024] = B_tile_row;
-        }
+      #pragma unroll
+      for (int c = 0; c < 8; ++c) {
+        tl::load_to_lds<4>(
+            &B_tile[((k + 1) & 1) * 2048 + c * 256 + (tx / 64) * 64 * 2],
+            &B[(by >> 4) * 524288 + ((by & 15) * 256 + k * 32 + ((((c * 256 + tx * 2) ^ (((c * 256 + tx * 2) >> 3) & 56)) & 2047) >> 6) + 32) * 128 + bx * 64 + (((c * 256 + tx * 2) ^ (((c * 256 + tx * 2) >> 3) & 56)) & 63)]);
       }
     }
     // T.copy (line 28)

@@ -49,40 +49,20 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(
       // T.copy (line 25)
       const int x_tile_place_1 = tx * 8;
       const int x_tile_at_1 = x_tile_place_1 ^ ((x_tile_place_1 >> 3) & 56);
-      if ((by & 15) * 256 + k * 32 < 4033) {
-        #pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          tl::cp_async<16>(
-              &x_tile[x_tile_at_1 + ((k + 1) & 1) * 2048 + c * 1024],
-              &x[(by >> 4) * 20971520 + ((by & 15) * 256 + k * 32 + c * 16 + tx / 8 + 32) * 5120 + head * 64 + (tx % 8) * 8]);
-        }
-      } else {
-        #pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          tl::cp_async<16>(
-              &x_tile[x_tile_at_1 + ((k + 1) & 1) * 2048 + c * 1024],
-              &x[(by >> 4) * 20971520 + ((by & 15) * 256 + k * 32 + c * 16 + tx / 8 + 32) * 5120 + head * 64 + (tx % 8) * 8],
-              (by & 15) * 8 + k < 127);
-        }
+      #pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        tl::cp_async<16>(
+            &x_tile[x_tile_at_1 + ((k + 1) & 1) * 2048 + c * 1024],
+            &x[(by >> 4) * 20971520 + ((by & 15) * 256 + k * 32 + c * 16 + tx / 8 + 32) * 5120 + head * 64 + (tx % 8) * 8]);
       }
       // T.copy (line 26)
       const int B_tile_place_1 = tx * 8;
       const int B_tile_at_1 = B_tile_place_1 ^ ((B_tile_place_1 >> 3) & 56);
-      if ((by & 15) * 256 + k * 32 < 4033) {
-        #pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          tl::cp_async<16>(
-              &B_tile[B_tile_at_1 + ((k + 1) & 1) * 2048 + c * 1024],
-              &B[(by >> 4) * 524288 + ((by & 15) * 256 + k * 32 + c * 16 + tx / 8 + 32) * 128 + bx * 64 + (tx % 8) * 8]);
-        }
-      } else {
-        #pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          tl::cp_async<16>(
-              &B_tile[B_tile_at_1 + ((k + 1) & 1) * 2048 + c * 1024],
-              &B[(by >> 4) * 524288 + ((by & 15) * 256 + k * 32 + c * 16 + tx / 8 + 32) * 128 + bx * 64 + (tx % 8) * 8],
-              (by & 15) * 8 + k < 127);
-        }
+      #pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        tl::cp_async<16>(
+            &B_tile[B_tile_at_1 + ((k + 1) & 1) * 2048 + c * 1024],
+            &B[(by >> 4) * 524288 + ((by & 15) * 256 + k * 32 + c * 16 + tx / 8 + 32) * 128 + bx * 64 + (tx % 8) * 8]);
       }
     }
     tl::cp_async_commit();

@@ -61,50 +61,18 @@ extern "C" __global__ void __launch_bounds__(256) main_kernel_0(
     tl::sync_threads();
     if (k + 1 < 64) {
       // T.copy (line -58)
-      if (bz * 1024 + k * 16 < 4065) {
-        #pragma unroll
-        for (int c = 0; c < 4; ++c) {
-          const int KV_tile_place =
-              ((k + 1) & 1) * 8192 + ((tx % 64) >> 3) * 1024 + c * 256 + (tx / 64) * 64 + (tx % 8) * 8;
-          *(tl::vec<tl::half_t, 8> *)&KV_tile[KV_tile_place ^ ((KV_tile_place >> 3) & 56)] =
-              *(const tl::vec<tl::half_t, 8> *)&KV[bx * 2097152 + (bz * 1024 + k * 16 + c * 4 + tx / 64 + 16) * 512 + (tx % 64) * 8];
-        }
-      } else {
-        #pragma unroll
-        for (int c = 0; c < 4; ++c) {
-          tl::vec<tl::half_t, 8> KV_tile_row;
-          if (bz * 1024 + k * 16 + c * 4 + tx / 64 + 16 < 4096) {
-            KV_tile_row =
-                *(const tl::vec<tl::half_t, 8> *)&KV[bx * 2097152 + (bz * 1024 + k * 16 + c * 4 + tx / 64 + 16) * 512 + (tx % 64) * 8];
-          } else {
-            #pragma unroll
-            for (int lane = 0; lane < 8; ++lane) {
-              KV_tile_row[lane] = tl::half_t(0.0f);
-            }
-          }
-          const int KV_tile_place =
-              ((k + 1) & 1) * 8192 + ((tx % 64) >> 3) * 1024 + c * 256 + (tx / 64) * 64 + (tx % 8) * 8;
-          *(tl::vec<tl::half_t, 8> *)&KV_tile[KV_tile_place ^ ((KV_tile_place >> 3) & 56)] = KV_tile_row;
-        }
+      #pragma unroll
+      for (int c = 0; c < 16; ++c) {
+        tl::load_to_lds<4>(
+            &KV_tile[((k + 1) & 1) * 8192 + c * 512 + (tx / 64) * 64 * 2],
+            &KV[bx * 2097152 + (bz * 1024 + k * 16 + ((((c * 512 + tx * 2) ^ (((c * 512 + tx * 2) >> 3) & 56)) & 1023) >> 6) + 16) * 512 + ((((c * 512 + tx * 2) ^ (((c * 512 + tx * 2) >> 3) & 56)) & 8191) >> 10) * 64 + (((c * 512 + tx * 2) ^ (((c * 512 + tx * 2) >> 3) & 56)) & 63)]);
       }
       // T.copy (line -57)
-      const int K_pe_tile_place = tx * 4;
-      const int K_pe_tile_at = K_pe_tile_place ^ ((K_pe_tile_place >> 3) & 56);
-      if (bz * 1024 + k * 16 < 4065) {
-        *(tl::vec<tl::half_t, 4> *)&K_pe_tile[K_pe_tile_at + ((k + 1) & 1) * 1024] =
-            *(const tl::vec<tl::half_t, 4> *)&K_pe[bx * 262144 + (bz * 1024 + k * 16 + tx / 16 + 16) * 64 + (tx % 16) * 4];
-      } else {
-        tl::vec<tl::half_t, 4> K_pe_tile_row;
-        if (bz * 1024 + k * 16 + tx / 16 + 16 < 4096) {
-          K_pe_tile_row =
-              *(const tl::vec<tl::half_t, 4> *)&K_pe[bx * 262144 + (bz * 1024 + k * 16 + tx / 16 + 16) * 64 + (tx % 16) * 4];
-        } else {
-          #pragma unroll
-          for (int lane = 0; lane < 4; ++lane) {
-            K_pe_tile_row[lane] = tl::half_t(0.0f);
-          }
-        }
-        *(tl::vec<tl::half_t, 4> *)&K_pe_tile[K_pe_tile_at + ((k + 1) & 1) * 1024] = K_pe_tile_row;
+      #pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        tl::load_to_lds<4>(
+            &K_pe_tile[((k + 1) & 1) * 1024 + c * 512 + (tx / 64) * 64 * 2],
+            &K_pe[bx * 262144 + (bz * 1024 + k * 16 + ((((c * 512 + tx * 2) ^ (((c * 512 + tx * 2) >> 3) & 56)) & 1023) >> 6) + 16) * 64 + (((c * 512 + tx * 2) ^ (((c * 512 + tx * 2) >> 3) & 56)) & 63)]);
       }
     }
     alignas(8) tl::half_t Q_tile_frag[4];

@@ -68,39 +68,20 @@ extern "C" __global__ void __launch_bounds__(256) main_kernel_0(
     tl::sync_threads();
     if (k + 1 < 32) {
       // T.copy (line -58)
-      if (bz * 1024 + k * 32 < 4033) {
-        #pragma unroll
-        for (int c = 0; c < 8; ++c) {
-          const int KV_tile_place =
-              ((k + 1) & 1) * 16384 + ((tx % 64) >> 3) * 2048 + c * 256 + (tx / 64) * 64 + (tx % 8) * 8;
-          tl::cp_async<16>(
-              &KV_tile[KV_tile_place ^ ((KV_tile_place >> 3) & 56)],
-              &KV[bx * 2097152 + (bz * 1024 + k * 32 + c * 4 + tx / 64 + 32) * 512 + (tx % 64) * 8]);
-        }
-      } else {
-        #pragma unroll
-        for (int c = 0; c < 8; ++c) {
-          const int KV_tile_place =
-              ((k + 1) & 1) * 16384 + ((tx % 64) >> 3) * 2048 + c * 256 + (tx / 64) * 64 + (tx % 8) * 8;
-          tl::cp_async<16>(
-              &KV_tile[KV_tile_place ^ ((KV_tile_place >> 3) & 56)],
-              &KV[bx * 2097152 + (bz * 1024 + k * 32 + c * 4 + tx / 64 + 32) * 512 + (tx % 64) * 8],
-              bz * 32 + k < 127);
-        }
+      #pragma unroll
+      for (int c = 0; c < 8; ++c) {
+        const int KV_tile_place =
+            ((k + 1) & 1) * 16384 + ((tx % 64) >> 3) * 2048 + c * 256 + (tx / 64) * 64 + (tx % 8) * 8;
+        tl::cp_async<16>(
+            &KV_tile[KV_tile_place ^ ((KV_tile_place >> 3) & 56)],
+            &KV[bx * 2097152 + (bz * 1024 + k * 32 + c * 4 + tx / 64 + 32) * 512 + (tx % 64) * 8]);
       }
       // T.copy (line -57)
       const int K_pe_tile_place = tx * 8;
       const int K_pe_tile_at = K_pe_tile_place ^ ((K_pe_tile_place >> 3) & 56);
-      if (bz * 1024 + k * 32 < 4033) {
-        tl::cp_async<16>(
-            &K_pe_tile[K_pe_tile_at + ((k + 1) & 1) * 2048],
-            &K_pe[bx * 262144 + (bz * 1024 + k * 32 + tx / 8 + 32) * 64 + (tx % 8) * 8]);
-      } else {
-        tl::cp_async<16>(
-            &K_pe_tile[K_pe_tile_at + ((k + 1) & 1) * 2048],
-            &K_pe[bx * 262144 + (bz * 1024 + k * 32 + tx / 8 + 32) * 64 + (tx % 8) * 8],
-            bz * 32 + k < 127);
-      }
+      tl::cp_async<16>(
+          &K_pe_tile[K_pe_tile_at + ((k + 1) & 1) * 2048],
+          &K_pe[bx * 262144 + (bz * 1024 + k * 32 + tx / 8 + 32) * 64 + (tx % 8) * 8]);
     }
     tl::cp_async_commit();
     alignas(16) tl::half_t Q_tile_frag[8];

@@ -60,14 +60,12 @@ ROUNDED = (8, 12, 16, 20, 24, 32, 36, 40, 48, 56, 64, 96, 128, 192, 256)
 AS_ROWS = {12: (0, 12), 20: (16, 4), 24: (16, 8), 36: (32, 4), 40: (32, 8), 56: (48, 8)}
 ROUNDED_FEW, ROUNDED_MORE = (128, 1024), (256, 512)
 #: With AMX, for up to so many tokens and for more: 512 rows of 256 codes take half of the second cache with 256 tokens and
-#: their sums, 32 of the rows a third of the first. Kernels on a Xeon with AMX, ms, 29 November 2026, by 256 rows of 1024 and
-#: 512 codes, 512 of 256: 8 tokens in uint4 1.97, 1.84, 2.02 (128 of 1024 1.91), int4 in groups of 32 2.35, 2.19, 2.50 (2.22);
-#: 16 tokens 1.76, 1.67, 1.71; 2.28, 2.13, 2.29; 32 tokens in int4 2.81, 2.60, 2.69; 48 in nf4 -, 2.81, 2.83; 64 in uint4 3.26,
-#: 3.12, 2.98, int4 3.49, 3.21, 3.21; 128 tokens -, 4.55, 4.31; -, 5.07, 4.85; 256 tokens in uint4 -, 9.84, 8.74 (torch 11.0),
-#: nf4 -, 9.70, 8.99, int4 -, 10.3, 9.37 (512 of 512 9.43, 9.39, 9.83; 1024 of 256 9.50, 9.01, 9.57). Another Xeon with AMX, a
-#: GPU's host, has 128 and more tokens alike (uint4 256 tokens 14.2, 13.0), few ones the other way round (8 tokens in uint4
-#: 3.13, by 128 rows of 1024 2.92, 32 tokens 5.45, by 256 of 1024 5.13), where all are faster than torch.
-TILES_OF_REGISTERS, SOME = ((256, 512), (512, 256)), 48
+#: their sums, 32 of the rows a third of the first. Kernels on a Xeon with AMX, ms, 29 November 2026, by 256 rows of 512 codes
+#: and 512 of 256, W read where it lies: 8 tokens in int4 in groups of 32 1.82, 2.03, 16 tokens 1.71, 1.71, 24 tokens 2.17, 2.28,
+#: in uint4 1.75, 1.75, 32 tokens 1.67, 1.62, int4 2.03, 1.99, 48 tokens 2.13, 2.14, int4 2.56, 2.37, 64 tokens 2.88, 2.68, 256
+#: tokens 9.04, 8.10; of a copy of W 8 tokens 2.05, 32 2.30, 64 3.12, 256 8.6. Another Xeon with AMX, a GPU's host, has 128 and
+#: more tokens alike, few ones the other way round (of a copy; 8 tokens in uint4 3.13, by 128 rows of 1024 2.92).
+TILES_OF_REGISTERS, SOME = ((256, 512), (512, 256)), 24
 #: Rows of W and codes of a step where columns are one vector, without AMX: by more rows products are slower. Kernels on another
 #: EPYC, 28 November 2026, by 256 rows of 512 codes, 128 of 1024, 64 of 512, 64 of 1024, 32 of 1024, 16 tokens in uint4 1.02,
 #: 1.00, 1.23, 1.27, 1.27, nf4 0.97, 0.94, 1.17, 1.22, 1.23, int4 in groups of 32 0.93, 0.92, 1.10, 1.13, 1.12, 20 tokens in

@@ -15,6 +15,27 @@ def _add(total, offset, column):
             total[i, j] += offset[column + j]
 
 
+@T.macro
+def _over_rows(W, row, first, packed, halves, body):
+    """`body(i, word_at)` for each row i of the tile of W from (row, first) on, as large as `packed`, the words of which, or the
+    `halves` of those, are `word_at(0)` and so on. They are read where they lie, while those of the next step are fetched; of a
+    tile that is not all there a copy has zeros."""
+    rows, words = packed.shape
+    each, lying, copied = 1, W, packed
+    if halves:
+        each = 2
+        lying = T.view(W, (W.shape[0], 2 * W.shape[1]), "uint16")
+        copied = T.view(packed, (rows, 2 * words), "uint16")
+    if (row + rows <= W.shape[0]) & (first + words <= W.shape[1]):
+        for i in T.serial(rows):
+            T.prefetch(W[row + i, first + words : first + 2 * words])
+            body(i, lambda at: lying[row + i, first * each + at])
+    else:
+        T.copy(W[row, first], packed)
+        for i in T.serial(rows):
+            body(i, lambda at: copied[i, at])
+
+
 def columns(dtype, per, block_M, block_W):
     """Y = the columns of x as rows, float32, in the order in which `product_float32` decodes W: of each `block_W` words the
     first codes, then the second ones, and so on. Beyond x there are zeros."""
@@ -170,18 +191,10 @@ def product_pairs(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, tab
                     low_of[code] = T.cast(T.reinterpret(T.cast(values[code], "bfloat16"), "uint16"), "uint32")
                     high_of[code] = low_of[code] << T.uint32(16)
 
-            T.clear(acc)
-            for step in T.serial(T.ceildiv(length, block_W)):
-                T.copy(W[bn * block_N, step * block_W], packed)
-                row = step * block_W * per // group if group else 0
-                beside_rows(scales, row, bn * block_N, numbers, scale_of)
-                if zeros:
-                    beside_rows(zero_points, row, bn * block_N, numbers, less)
-                if not table:
-                    for i, r in T.Parallel(block_N, parts):
-                        less[i, r] = ((less[i, r] if zeros else 0) + offset) * scale_of[i, r]
-                for i, part, v, j in T.Parallel(block_N, parts, span // lanes, lanes):
-                    word = packed[i, part * span + v * lanes + j]
+            @T.macro
+            def decode_row(i, word_at):
+                for part, v, j in T.Parallel(parts, span // lanes, lanes):
+                    word = word_at(part * span + v * lanes + j)
                     for p in places:
                         if table:
                             low, high = (
@@ -191,6 +204,17 @@ def product_pairs(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, tab
                         else:
                             pair = (moved(word, p) & T.uint32(mask * 0x10001)) ^ T.uint32(beside * 0x10001)
                         words[i, (part * half + p) * span + v * lanes + j] = pair
+
+            T.clear(acc)
+            for step in T.serial(T.ceildiv(length, block_W)):
+                row = step * block_W * per // group if group else 0
+                beside_rows(scales, row, bn * block_N, numbers, scale_of)
+                if zeros:
+                    beside_rows(zero_points, row, bn * block_N, numbers, less)
+                if not table:
+                    for i, r in T.Parallel(block_N, parts):
+                        less[i, r] = ((less[i, r] if zeros else 0) + offset) * scale_of[i, r]
+                _over_rows(W, bn * block_N, step * block_W, packed, False, decode_row)
                 for part in T.serial(parts):
                     at = step * parts + part
                     T.gemm(
@@ -212,9 +236,9 @@ def product_pairs(dtype, out_dtype, scale_dtype, bits, signed, group, zeros, tab
 
 
 def _unpacking(dtype, bits, signed, zeros, table, span, halves):
-    """Macros: `values_of(value_of, values)`, the number of each code; `unpack(packed, decoded, i, first, value_of, number_of,
-    zero, scale)`, `span` words of row i from `first` on. The 2^bits numbers that a group's codes stand for are made once.
-    `halves`: these are of x's type already, and the codes of 16 bits of W are looked up as they are."""
+    """Macros: `values_of(value_of, values)`, the number of each code; `unpack(word_at, decoded, i, first, value_of, number_of,
+    zero, scale)`, `span` words from `first` on, which are row i of `decoded`. The 2^bits numbers that a group's codes stand for
+    are made once. `halves`: these are of x's type already, and the codes of 16 bits of W are looked up as they are."""
     per, middle = 32 // bits, 2 ** (bits - 1) if signed else 0
     both = 2 if per < 16 and span % 2 == 0 else 1  # words whose codes are the lanes of a vector
     word, lanes, words = ("uint16", 32, 2 * bits) if halves else ("uint32", both * per, both)
@@ -229,12 +253,12 @@ def _unpacking(dtype, bits, signed, zeros, table, span, halves):
                 value_of[c] = T.cast((c ^ middle) - middle, "float32")
 
     @T.macro
-    def unpack(packed, decoded, i, first, value_of, number_of, zero, scale):
+    def unpack(word_at, decoded, i, first, value_of, number_of, zero, scale):
         for c in T.Parallel(2**bits):
             number_of[c] = ((value_of[c] - zero) if zeros else value_of[c]) * scale
         for v, j in T.Parallel(span * per // lanes, lanes):
             at = first * (per // each) + v * words + j // each
-            code = (packed[i, at] >> T.cast(j % each * bits, word)) & T.cast(2**bits - 1, word)
+            code = (word_at(at) >> T.cast(j % each * bits, word)) & T.cast(2**bits - 1, word)
             decoded[i, first * per + v * lanes + j] = number_of[T.cast(code, "int32")]
 
     return values_of, unpack
@@ -270,7 +294,6 @@ def product_rounded(
         with T.Kernel(T.ceildiv(n, block_N), T.ceildiv(m, block_M), threads=1) as (bn, bm):
             decoded = T.alloc_shared((block_N, depth), dtype)
             packed = T.alloc_fragment((block_N, block_W), "uint32")
-            codes = T.view(packed, (block_N, 2 * block_W), "uint16") if halves else packed
             value_of = T.alloc_shared((2**bits,), "float32")
             number_of = T.alloc_shared((2**bits,), dtype if halves else "float32")
             numbers = T.alloc_shared((parts, block_N), "float32")
@@ -284,15 +307,19 @@ def product_rounded(
                 x = T.alloc_shared((rows, depth), dtype)
                 rest = T.alloc_fragment((rows, block_N), "float32")
                 T.clear(rest)
+
+            @T.macro
+            def decode_row(i, word_at):
+                for part in T.serial(parts):
+                    unpack(word_at, decoded, i, part * span, value_of, number_of, zero_of[i, part], scale_of[i, part])
+
             values_of(value_of, values)
             for step in T.serial(T.ceildiv(length, block_W)):
-                T.copy(W[row, step * block_W], packed)
                 first_group = step * block_W * per // group if group else 0
                 beside_rows(scales, first_group, row, numbers, scale_of)
                 if zeros:
                     beside_rows(zero_points, first_group, row, numbers, zero_of)
-                for i, part in T.grid(block_N, parts):
-                    unpack(codes, decoded, i, part * span, value_of, number_of, zero_of[i, part], scale_of[i, part])
+                _over_rows(W, row, step * block_W, packed, halves, decode_row)
                 first = step * depth
                 T.assume(first >= 0)
                 if columns:
@@ -346,7 +373,6 @@ def product_split(
         with T.Kernel(T.ceildiv(n, block_N), T.ceildiv(m, columns), threads=1) as (bn, bm):
             decoded = T.alloc_shared((block_N, 2 * depth), "bfloat16")  # the low parts, and behind them the high ones
             packed = T.alloc_fragment((block_N, block_W), "uint32")
-            codes = T.view(packed, (block_N, 2 * block_W), "uint16")
             value_of = T.alloc_shared((2**bits,), "float32")
             high_of, low_of = (T.alloc_shared((2**bits,), "bfloat16") for _ in "hl")
             numbers = T.alloc_shared((parts, block_N), "float32")
@@ -357,18 +383,10 @@ def product_split(
             turned = T.alloc_shared((columns, piece + 16), "float32")  # rows a power of two apart would share lines
             total = turned[0:columns, 0:piece]
             token, row = bm * columns, bn * block_N
-            if table:
-                T.copy(values, value_of)
-            else:
-                for c in T.Parallel(2**bits):
-                    value_of[c] = T.cast((c ^ middle) - middle, "float32")
-            for step in T.serial(X.shape[1]):
-                T.copy(W[row, step * block_W], packed)
-                first_group = step * depth // group if group else 0
-                beside_rows(scales, first_group, row, numbers, scale_of)
-                if zeros:
-                    beside_rows(zero_points, first_group, row, numbers, zero_of)
-                for i, part in T.grid(block_N, parts):
+
+            @T.macro
+            def decode_row(i, word_at):
+                for part in T.serial(parts):
                     for c in T.Parallel(2**bits):
                         number = ((value_of[c] - zero_of[i, part]) if zeros else value_of[c]) * scale_of[i, part]
                         high = T.cast(number, "bfloat16")
@@ -377,9 +395,21 @@ def product_split(
                     first = part * span
                     for v, j in T.Parallel(span * per // lanes, lanes):
                         at = first * 2 + v * words + j // each
-                        code = (codes[i, at] >> T.cast(j % each * bits, "uint16")) & T.cast(2**bits - 1, "uint16")
+                        code = (word_at(at) >> T.cast(j % each * bits, "uint16")) & T.cast(2**bits - 1, "uint16")
                         decoded[i, first * per + v * lanes + j] = low_of[T.cast(code, "int32")]
                         decoded[i, depth + first * per + v * lanes + j] = high_of[T.cast(code, "int32")]
+
+            if table:
+                T.copy(values, value_of)
+            else:
+                for c in T.Parallel(2**bits):
+                    value_of[c] = T.cast((c ^ middle) - middle, "float32")
+            for step in T.serial(X.shape[1]):
+                first_group = step * depth // group if group else 0
+                beside_rows(scales, first_group, row, numbers, scale_of)
+                if zeros:
+                    beside_rows(zero_points, first_group, row, numbers, zero_of)
+                _over_rows(W, row, step * block_W, packed, True, decode_row)
                 T.gemm(
                     decoded[0:block_N, depth : 2 * depth],
                     X[0, step, token : token + columns, 0:depth],
@@ -436,7 +466,7 @@ def decode(dtype, scale_dtype, bits, signed, group, zeros, table, block_W, halve
                     scale = scales[of_group, first + row]
                     if zeros:
                         zero = zero_points[of_group, first + row]
-                    unpack(codes, decoded, 0, part * span, value_of, number_of, zero, scale)
+                    unpack(lambda at: codes[0, at], decoded, 0, part * span, value_of, number_of, zero, scale)
                 T.copy(decoded, weights[row, step * block_W * per])
 
     return decode

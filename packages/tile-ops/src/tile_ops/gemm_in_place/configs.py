@@ -34,6 +34,13 @@ FEW_WITH_AMX, LEAST_WITH_AMX = Tile(8, 96, 256), 5
 #: 2.28, 2.30, 2.61; 1.14, 1.17, 1.36; 0.85, 0.85, -; 32x512x512 2.44, 2.45, 2.28; 1.22, 1.24, 1.17; 64x512x512 2.34, 2.33, 2.37;
 #: 1.13, 1.15, 1.19; 300x300x300 2.04, 2.08, 2.32; 1.14, 1.16, 1.22.
 MANY = {rows: Tile(rows, 64, 512) for rows in (16, 32, 96)}
+#: With AMX tiles of rows that are few eights have columns for register tiles of 8 x 3 (`BY_EIGHT` in targets/cpu/gemm.py of the
+#: compiler), and more rows fewer steps where B has more than HALF_LARGE bytes: of 64 columns the first cache holds so many.
+#: Kernels with 4 us of Python's launch, us, as above and so, Xeon with AMX, 29 November 2026: 16x512x512 55.7, 48.6, 32x512x512
+#: 94.1, 88.5, 16x256x256 18.5, 18.0, 32x1000x200 87.7, 78.9, 40x384x384 64.4, 60.6; by 128 steps 96x512x512 310, 273, 64x512x512
+#: 174, 171, 64x256x1024 223, 217, 96x350x700 286, 276; but 128x256x256 89.9, 91.3.
+MANY_WITH_AMX = {16: Tile(16, 96, 256), 32: Tile(32, 96, 256), 40: Tile(40, 96, 256), 96: Tile(96, 64, 512)}
+LONG_WITH_AMX, HALF_LARGE = Tile(96, 64, 128), 1 << 19
 #: The same where B is larger: longer pieces of fewer rows at a time. On a Xeon with AMX 16x1024x1024 runs at 1.01 of torch's
 #: speed so (0.51 as above), 32x1024x1024 at 1.01 (0.54); on an EPYC with AVX-512 at 2.46, 2.18 (2.57, 2.28), 8x1024x1024 at 0.94
 #: (0.70, by copied tiles 0.74).
@@ -201,7 +208,12 @@ def tile(target: Target, m: int, n: int, k: int, transpose_b: bool, panels: bool
         return FEW_WITH_AMX if _has_amx(target) and m >= LEAST_WITH_AMX else FEW
     if few:
         return WIDE_FEW
-    return (WIDE_MANY if large else MANY)[_height(m)]
+    if large or not _has_amx(target):
+        return (WIDE_MANY if large else MANY)[_height(m)]
+    if 36 < m <= 40:
+        return MANY_WITH_AMX[40]
+    chosen = MANY_WITH_AMX[_height(m)]
+    return LONG_WITH_AMX if bytes_of_b > HALF_LARGE and chosen.block_m == LONG_WITH_AMX.block_m else chosen
 
 
 def _height(m: int) -> int:
@@ -230,8 +242,8 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
         for chosen in dict.fromkeys(_turned(target, m) for m in (1, TURNED.block_m)):
             yield kernel(chosen, False, True, "each", "each")
         wide = [] if BYTES.get(target.arch, OTHER_BYTES) <= LARGE else [WIDE_FEW, *WIDE_MANY.values()]
-        narrow = [FEW, FEW_WITH_AMX] if _has_amx(target) else [FEW]
-        for chosen, transpose_a in product((*narrow, *MANY.values(), *wide), (False, True)):
+        many = [FEW_WITH_AMX, *MANY_WITH_AMX.values(), LONG_WITH_AMX] if _has_amx(target) else [*MANY.values()]
+        for chosen, transpose_a in product((FEW, *many, *wide), (False, True)):
             yield kernel(chosen, transpose_a, False, "each", "each")
         yield from _shipped_few(target)
 

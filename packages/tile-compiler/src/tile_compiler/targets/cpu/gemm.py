@@ -88,6 +88,10 @@ MOST_ROWS_BESIDE_TILES = 2
 #: transposed 4096 x 4096, 72, 96, 256 rows: 5.65, 6.74, 17.6 ms by the next whole tile, 5.36, 6.50, 16.9 so; 1 to 16 are alike.
 NEAR = 2
 
+#: Rows that are eights and no sixes. As kernels, of torch's speed by 8 x 3 and 6 x 4, Xeon with AMX: 16x512x512 0.86, 0.84 (as
+#: calls 0.94, 0.89), 32x512x512 0.90, 0.85, 40x384x384 0.88, 0.83; but 64x512x512 0.88, 0.89, 48x768x256 0.91, 0.91.
+BY_EIGHT = (8, 16, 32, 40)
+
 #: Blocks of rows of which the last one may be cut: of more, what it computes in vain counts for little, and kernels for other
 #: heights take seconds to compile (512 rows by 96 columns 7.1, 1.7).
 MOST_EVEN = 64
@@ -156,14 +160,15 @@ def register_tile(
     against 0.61 on Sapphire Rapids). Few rows take more columns, so that eight or more accumulators hide the latency of
     the multiply-add. Of such an A by five or six vectors in all, rows meet all of them at once (bfloat16 by 512 rows of a matrix:
     80 columns by 5 x 5, 96 by 4 x 6). With AMX seven or eight rows of such an A are one block by three vectors, not two by
-    four, where columns are whole threes (8x512x512 on Sapphire Rapids 0.89 of torch, 0.83).
+    four, where columns are whole threes (8x512x512 on Sapphire Rapids 0.89 of torch, 0.83), and so are few eights of rows that
+    are no sixes.
     """
     if in_tensor and op.group > 1 and features.registers == 32 and -(-n // op.lanes(features)) in (5, 6):
         columns = -(-n // op.lanes(features))
         return min(m, 28 // columns), columns
     columns = -(-n // op.lanes(features))
-    if in_tensor and op.group == 1 and features.amx and m in (7, 8) and columns % 3 == 0:
-        return m, 3
+    if in_tensor and op.group == 1 and features.amx and m in (7, *BY_EIGHT) and columns % 3 == 0:
+        return min(m, 8), 3
     rows = 14 if features.registers == 32 and not (features.amx or in_tensor) else 6
     rows = min(m, rows)
     budget = 28 if features.registers == 32 else 12
