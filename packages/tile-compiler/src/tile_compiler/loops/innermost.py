@@ -10,6 +10,7 @@ from tvm import tirx as tir
 from tile_compiler.loops.affine import pattern
 from tile_compiler.loops.conditions import Softener, as_type, bound_in, resolve, split_of, window
 from tile_compiler.loops.lanes import (
+    can_end_in_lanes,
     can_run_in_lanes,
     hoist_invariants,
     in_lanes,
@@ -22,6 +23,9 @@ from tile_compiler.ranges import Ranges, conjunction
 from tile_compiler.rewrite import renewed, substitute
 from tilelang.ir import tile_ir
 
+#: Bytes of the vectors that have masks: those of AVX-512.
+MASKED_BYTES = 64
+
 
 def lower_innermost(var: Any, extent: Any, body: Any, ranges: Ranges, vector_bytes: int, span: Any = None) -> Any:
     """`for var in extent: body`, iterations independent, as vector loops where the body allows it.
@@ -31,6 +35,8 @@ def lower_innermost(var: Any, extent: Any, body: Any, ranges: Ranges, vector_byt
                 for c in high // 16: for j in vectorized(16): S[i, c * 16 + j] = A[i, c * 16 + j]
                 for t in high % 16: S[i, high // 16 * 16 + t] = A[i, high // 16 * 16 + t]
                 ... the same for 0 in high .. 128
+
+    Where vectors have masks, what is left of a length that is not known is one vector more, of which some lanes are there.
 
     With conditions that do not share one group, the iterations outside the window run one by one, as written. Conditions
     that are the same in all iterations stay around the loops.
@@ -46,7 +52,7 @@ def lower_innermost(var: Any, extent: Any, body: Any, ranges: Ranges, vector_byt
     lanes = lane_count(extent, vector_bytes // widest_itemsize(flat))
     if lanes < 2:
         return serial(var, extent, body, span)
-    emit = _Emitter(var, lanes, ranges, span)
+    emit = _Emitter(var, lanes, ranges, span, vector_bytes >= MASKED_BYTES and can_end_in_lanes(flat, var))
     if not groups:
         return emit.sweep(soft, tir.const(0, dtype), as_type(extent, dtype))
     split = split_of(groups, var, stored_buffers(flat) | set(private_buffers(flat)), bound_in(flat))
@@ -126,8 +132,8 @@ def _held(value: Any, name: str, stmts: list[Any]) -> Any:
 class _Emitter:
     """Emits a body for a range of iterations."""
 
-    def __init__(self, var: Any, lanes: int, ranges: Ranges, span: Any) -> None:
-        self.var, self.lanes, self.ranges, self.span = var, lanes, ranges, span
+    def __init__(self, var: Any, lanes: int, ranges: Ranges, span: Any, masked: bool) -> None:
+        self.var, self.lanes, self.ranges, self.span, self.masked = var, lanes, ranges, span, masked
 
     def _const(self, value: int) -> Any:
         return tir.const(value, str(self.var.ty))
@@ -172,17 +178,22 @@ class _Emitter:
         return out
 
     def _dynamic(self, body: Any, begin: Any, end: Any) -> list[Any]:
-        """`count // lanes` vectors, then `count % lanes` single iterations."""
+        """`count // lanes` vectors, then `count % lanes` single iterations, or lanes of one vector."""
         out: list[Any] = []
-        lanes = self._const(self.lanes)
-        count = _held(self.ranges.simplify(end - begin), f"{self.var.name}_count", out)
-        chunk = tir.Var(f"{self.var.name}_chunk", self.var.ty)
-        inner = in_lanes(body, self.var, _plus(begin, chunk * lanes), self.lanes)
-        vectors = tir.floordiv(count, lanes)
-        out.append(tir.For(chunk, self._const(0), vectors, tir.ForKind.SERIAL, inner, span=self.span))
-        done = _held(_plus(begin, vectors * lanes), f"{self.var.name}_done", out)
-        out.append(self.one_by_one(body, done, end))
-        return out
+        lanes, done = self._const(self.lanes), begin
+        count = self.ranges.simplify(end - begin)
+        if not self.ranges.proves(count < lanes):
+            count = _held(count, f"{self.var.name}_count", out)
+            chunk = tir.Var(f"{self.var.name}_chunk", self.var.ty)
+            inner = in_lanes(body, self.var, _plus(begin, chunk * lanes), self.lanes)
+            vectors = tir.floordiv(count, lanes)
+            out.append(tir.For(chunk, self._const(0), vectors, tir.ForKind.SERIAL, inner, span=self.span))
+            done = _held(_plus(begin, vectors * lanes), f"{self.var.name}_done", out)
+        if not self.masked:
+            return [*out, self.one_by_one(body, done, end)]
+        left = _held(self.ranges.simplify(end - done), f"{self.var.name}_left", out)
+        last = in_lanes(body, self.var, done, self.lanes, left)
+        return [*out, tir.IfThenElse(left > self._const(0), last, None, span=self.span)]
 
     def one_by_one(self, body: Any, begin: Any, end: Any) -> Any:
         step = tir.Var(self.var.name, self.var.ty)

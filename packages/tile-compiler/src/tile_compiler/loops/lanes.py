@@ -13,7 +13,7 @@ import tvm_ffi
 from tvm import ir
 from tvm import tirx as tir
 
-from tile_compiler.loops.affine import depends
+from tile_compiler.loops.affine import depends, pattern
 from tile_compiler.loops.conditions import harmless, reads_any
 from tile_compiler.ranges import Ranges, reads_memory
 from tile_compiler.rewrite import Rewriter, is_call, renewed, substitute
@@ -154,14 +154,32 @@ def _name_of(value: Any) -> str:
     return f"{loads[0].source.name}_row" if loads else "row"
 
 
-def in_lanes(body: Any, var: Any, base: Any, lanes: int) -> Any:
-    """`body` for the `lanes` iterations `var = base, base + 1, ...`, in lockstep, as vector loops."""
-    return tile_ir.sequence(_Lanes(var, base, lanes).statements(tile_ir.statements(renewed(body))))
+def in_lanes(body: Any, var: Any, base: Any, lanes: int, count: Any = None) -> Any:
+    """`body` for the `lanes` iterations `var = base, base + 1, ...`, in lockstep, as vector loops; with `count` for the first so
+    many of them:
+
+    for i in T.vectorized(16):
+        if i < count: B[base + i] = A[base + i]
+    """
+    return tile_ir.sequence(_Lanes(var, base, lanes, count).statements(tile_ir.statements(renewed(body))))
+
+
+def can_end_in_lanes(body: Any, var: Any) -> bool:
+    """Whether vectors of which some lanes are not there can run a body that runs in lanes: all accesses are to neighbours, which
+    a mask leaves alone, or the same in all lanes."""
+    private = set(private_buffers(body))
+    for node in tile_ir.walk(body):
+        if isinstance(node, (tir.BufferStore, ir.TensorLoad)):
+            buffer = node.buffer if isinstance(node, tir.BufferStore) else node.source
+            moves = buffer not in private and pattern(buffer, list(node.indices), var)
+            if moves == "strided" or (moves == "uniform" and isinstance(node, tir.BufferStore)):
+                return False
+    return True
 
 
 class _Lanes(Rewriter):
-    def __init__(self, var: Any, base: Any, lanes: int) -> None:
-        self.var, self.base, self.lanes = var, base, lanes
+    def __init__(self, var: Any, base: Any, lanes: int, count: Any = None) -> None:
+        self.var, self.base, self.lanes, self.count = var, base, lanes, count
         self.expanded: dict[Any, Any] = {}
 
     def statements(self, stmts: list[Any]) -> list[Any]:
@@ -197,6 +215,8 @@ class _Lanes(Rewriter):
         here = lane if tile_ir.static(self.base) == 0 else self.base + lane
         body = tile_ir.sequence([_at_lane(s, self.expanded, lane) for s in stores])
         body = substitute(body, {self.var: here})
+        if self.count is not None:
+            body = tir.IfThenElse(lane < self.count, body, None)
         zero, count = tir.const(0, str(self.var.ty)), tir.const(self.lanes, str(self.var.ty))
         return tir.For(lane, zero, count, tir.ForKind.VECTORIZED, body, span=stores[0].span)
 

@@ -185,7 +185,7 @@ def norm_backward_cached(dtype, block_columns, centered, activation, fetched="",
         for k in T.serial(n // block_columns):
             finish(X, weight, DY, Partial, DX, part, row, rows, k * block_columns, block_columns, *factors, summed)
         if end < n:
-            finish(X, weight, DY, Partial, DX, part, row, rows, end, n - end, *factors, summed)
+            finish(X, weight, DY, Partial, DX, part, row, rows, end, n % block_columns, *factors, summed)
 
     @T.macro
     def differentiate(
@@ -203,7 +203,7 @@ def norm_backward_cached(dtype, block_columns, centered, activation, fetched="",
         for k in T.serial(pieces):
             add(X, weight, DY, DX, row, rows, k * block_columns, block_columns, mean, squares, dots, sums)
         if end < n:
-            add(X, weight, DY, DX, row, rows, end, n - end, mean, squares, dots, sums)
+            add(X, weight, DY, DX, row, rows, end, n % block_columns, mean, squares, dots, sums)
         if centered:
             T.reduce_sum(sums, across, dim=1)
             for r in T.Parallel(rows):
@@ -216,7 +216,7 @@ def norm_backward_cached(dtype, block_columns, centered, activation, fetched="",
             for k in T.serial(pieces):
                 add_dots(X, weight, DY, row, rows, k * block_columns, block_columns, scale, dots)
             if end < n:
-                add_dots(X, weight, DY, row, rows, end, n - end, scale, dots)
+                add_dots(X, weight, DY, row, rows, end, n % block_columns, scale, dots)
         T.reduce_sum(dots, along, dim=1)
         for r in T.Parallel(rows):
             along[r] *= scale[r] / n
@@ -453,7 +453,7 @@ def softmax_backward_cached(dtype, block_rows, block_columns, second_pass):
         for k in T.serial(n // block_columns):
             add(Y, DY, row, k * block_columns, block_columns, products)
         if n % block_columns > 0:
-            add(Y, DY, row, n - n % block_columns, n % block_columns, products)
+            add(Y, DY, row, n // block_columns * block_columns, n % block_columns, products)
         T.reduce_sum(products, dot)
 
     @T.macro
@@ -461,12 +461,12 @@ def softmax_backward_cached(dtype, block_rows, block_columns, second_pass):
         for k in T.serial(n // block_columns):
             finish(Y, DY, DX, row, k * block_columns, block_columns, dot[0])
         if n % block_columns > 0:
-            finish(Y, DY, DX, row, n - n % block_columns, n % block_columns, dot[0])
+            finish(Y, DY, DX, row, n // block_columns * block_columns, n % block_columns, dot[0])
 
     @T.macro
     def finish_row_backwards(Y, DY, DX, row, dot):
         if n % block_columns > 0:
-            finish(Y, DY, DX, row, n - n % block_columns, n % block_columns, dot[0])
+            finish(Y, DY, DX, row, n // block_columns * block_columns, n % block_columns, dot[0])
         for k in T.serial(n // block_columns):
             finish(Y, DY, DX, row, (n // block_columns - 1 - k) * block_columns, block_columns, dot[0])
 
@@ -477,8 +477,8 @@ def softmax_backward_cached(dtype, block_rows, block_columns, second_pass):
             finish(Y, DY, DX, row, k * block_columns, block_columns, dot[0])
             add(Y, DY, row + 1, k * block_columns, block_columns, products)
         if n % block_columns > 0:
-            finish(Y, DY, DX, row, n - n % block_columns, n % block_columns, dot[0])
-            add(Y, DY, row + 1, n - n % block_columns, n % block_columns, products)
+            finish(Y, DY, DX, row, n // block_columns * block_columns, n % block_columns, dot[0])
+            add(Y, DY, row + 1, n // block_columns * block_columns, n % block_columns, products)
         T.reduce_sum(products, dot)
 
     @T.prim_func

@@ -38,6 +38,7 @@ from .flatten import storage_dtype
 from .legal_memory import LegalMemory
 from .lookup_pairs import pair_of_lookups
 from .math import FUNCTIONS
+from .vectorize import FIRST_LANES
 
 NARROW_FLOATS = ("float16", "bfloat16", *SMALL_FLOATS, "float8_e8m0fnu")
 
@@ -133,6 +134,12 @@ class _Legalize(Rewriter):
 
     def alloc(self, node: tir.AllocBuffer) -> Any:
         return self.memory.allocate(node.buffer)
+
+    def attribute(self, node: tir.AttrStmt) -> Any:
+        if node.attr_key != FIRST_LANES:
+            return super().attribute(node)
+        with self.memory.first_lanes(self.bound(node.value)):
+            return self.body(node.body)
 
     def bind(self, node: tir.Bind) -> Any:
         value = self.value(node.value)

@@ -1,6 +1,7 @@
 """The LLVM helpers that generated code calls, written on demand from their names.
 
 `tl.cvt.<from>.<to>.<lanes>`, `tl.math.<function>.<dtype>.<lanes>`, `tl.load|store|gather|scatter.<dtype>.<lanes>`,
+`tl.load_first|store_first.<dtype>.<lanes>`,
 `tl.lookup.<dtype>.<entries>.<lanes>.<elements of a register, or "halves">`, `tl.dot2|pack|unpack.<dtype>.<lanes>`,
 `tl.popcount|clz|unequal.<dtype>.<lanes>`, `tl.wrapping|division.<op>.<dtype>.<lanes>`, `tl.atomic.<op>.<dtype>`,
 and the GEMM kernels (`tl.gemm`, `tl.dots`, `tl.interleave`, `tl.transpose`, `tl.row_sums`, `tl.tiles`, ...).
@@ -21,6 +22,7 @@ from .features import CpuFeatures
 from .flatten import storage_dtype
 from .instructions.multiply_accumulate import VDPBF16PS
 from .llvm_text import Function, Value, bits_of, mangle, vector
+from .masks import load_masked, some_lanes, store_masked
 
 
 def inline_text(names: Iterable[str], features: CpuFeatures) -> str:
@@ -97,6 +99,23 @@ def _store(name: str, dtype: str, lanes: str) -> Function:
     scalar, align = _element(dtype)
     f = Function(name, "void", [("p", "ptr"), ("x", vector(scalar, int(lanes)))])
     f.store(f.args[1], f.args[0], align)
+    f.ret()
+    return f
+
+
+def _load_first(name: str, dtype: str, lanes: str) -> Function:
+    """The first `count` lanes; the others are 0, and their memory is left alone."""
+    scalar, align = _element(dtype)
+    type_ = vector(scalar, int(lanes))
+    f = Function(name, type_, [("p", "ptr"), ("count", "i64")])
+    f.ret(load_masked(f, type_, f.args[0], align, some_lanes(f, int(lanes), f.args[1])))
+    return f
+
+
+def _store_first(name: str, dtype: str, lanes: str) -> Function:
+    scalar, align = _element(dtype)
+    f = Function(name, "void", [("p", "ptr"), ("x", vector(scalar, int(lanes))), ("count", "i64")])
+    store_masked(f, f.args[1], f.args[0], align, some_lanes(f, int(lanes), f.args[2]))
     f.ret()
     return f
 
@@ -263,6 +282,8 @@ _WRITERS: dict[str, Callable[..., Function]] = {
     "math": _math,
     "load": _load,
     "store": _store,
+    "load_first": _load_first,
+    "store_first": _store_first,
     "gather": _gather,
     "repeat": _repeat,
     "scatter": _scatter,

@@ -2,6 +2,11 @@
 
 for j in T.vectorized(100)    ->    for o in range(6): for j in T.vectorized(16): ... o * 16 + j ...
                                     for j in T.vectorized(4): ... 96 + j ...
+
+Vectors of which the first lanes alone are there become vectors that say so (`FIRST_LANES`), of which `legal_memory` masks the
+loads and stores.
+
+for j in T.vectorized(16): if j < n: B[j] = A[j]    ->    attr("tl.first_lanes", n): for j in T.vectorized(16): B[j] = A[j]
 """
 
 from __future__ import annotations
@@ -19,6 +24,9 @@ from tilelang.ir.dtypes import dtype_of as dtype_facts
 from .expressions import dtype_of, scalar_of
 from .features import CpuFeatures
 from .flatten import storage_dtype
+
+#: The attribute of a vector loop's place whose value is the number of its lanes that are there.
+FIRST_LANES = "tl.first_lanes"
 
 
 def split_vector_loops(body: Any, features: CpuFeatures) -> Any:
@@ -52,14 +60,33 @@ class _Split(Rewriter):
         lane, outer = tir.Var(var.name, "int64"), tir.Var(var.name + "_v", "int64")
         base = node.min + start if count == 1 else node.min + start + outer * lanes
         zero = tir.const(0, "int64")
-        body = fresh_names(tile_ir.substitute(node.body, {var: base + lane}))
+        body, end = _first_lanes(node)
+        body = fresh_names(tile_ir.substitute(body, {var: base + lane}))
         if lanes > 1:
             body = tir.For(lane, zero, tir.const(lanes, "int64"), tir.ForKind.VECTORIZED, body, span=node.span)
+            if end is not None:
+                body = tir.AttrStmt(zero, FIRST_LANES, end - base, body)
+        elif end is not None:
+            body = tir.IfThenElse(base < end, body, None)
         else:
             body = tile_ir.substitute(body, {lane: zero})
         if count == 1:
             return body
         return tir.For(outer, zero, tir.const(count, "int64"), tir.ForKind.SERIAL, body, span=node.span)
+
+
+def _first_lanes(node: tir.For) -> tuple[Any, Any]:
+    """The body of a vector loop whose iterations are there up to a number that is the same for all, and that number; the loop's
+    own body, and None, of others."""
+    guard = node.body
+    if not isinstance(guard, tir.IfThenElse) or guard.else_case is not None or not isinstance(guard.condition, prim.LT):
+        return guard, None
+    low, end = guard.condition.a, guard.condition.b
+    while isinstance(low, prim.Cast):
+        low = low.value
+    if not low.same_as(node.loop_var) or any(n.same_as(node.loop_var) for n in tile_ir.walk(end, ir.Var)):
+        return guard, None
+    return guard.then_case, end
 
 
 def fresh_names(body: Any) -> Any:
