@@ -169,10 +169,11 @@ def can_end_in_lanes(body: Any, var: Any) -> bool:
     a mask leaves alone, or the same in all lanes."""
     private = set(private_buffers(body))
     for node in tile_ir.walk(body):
-        if isinstance(node, (tir.BufferStore, ir.TensorLoad)):
-            buffer = node.buffer if isinstance(node, tir.BufferStore) else node.source
-            moves = buffer not in private and pattern(buffer, list(node.indices), var)
-            if moves == "strided" or (moves == "uniform" and isinstance(node, tir.BufferStore)):
+        if isinstance(node, tir.BufferStore) and node.buffer not in private:
+            if pattern(node.buffer, list(node.indices), var) != "contiguous":
+                return False
+        elif isinstance(node, ir.TensorLoad) and node.source not in private:
+            if pattern(node.source, list(node.indices), var) == "strided":
                 return False
     return True
 

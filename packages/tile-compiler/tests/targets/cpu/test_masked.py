@@ -149,6 +149,42 @@ def test_tiles_whose_rows_end_anywhere(at_the_end):
         torch.testing.assert_close(b, (a.float() - a.float().sum(1, keepdim=True)).bfloat16())
 
 
+@pytest.mark.parametrize("function", ["erf", "exp", "chosen", "libm"])
+def test_rows_keep_what_functions_make_of_them(function, at_the_end):
+    """Of last rows first: nothing of a row is written where the next one begins, whatever code is made of a function. Of some
+    there are no vectors, and what is made of their lanes is a loop."""
+    functions = {
+        "erf": (T.erf, torch.erf),
+        "exp": (T.exp, torch.exp),
+        "chosen": (lambda x: T.if_then_else(x > 0.0, T.erf(x), x), lambda x: torch.where(x > 0, torch.erf(x), x)),
+        "libm": (T.cos, torch.cos),
+    }
+    ours, theirs = functions[function]
+
+    @T.prim_func
+    def kernel(A: T.Tensor((3, n), "float32"), B: T.Tensor((3, n), "float32")):
+        with T.Kernel(1, threads=1):
+            tile = T.alloc_fragment((3, 24), "float32")
+            T.clear(tile)
+            for r in T.serial(3):
+                for j in T.Parallel(n):
+                    x = A[2 - r, j] * 0.125
+                    B[2 - r, j] = ours(x) + x
+                for j in T.Parallel(T.min(n, 24)):
+                    x = A[2 - r, j] * 0.125
+                    tile[2 - r, j] = ours(x) + x
+            for i, j in T.Parallel(3, T.min(n, 24)):
+                B[i, j] -= tile[i, j]
+
+    compiled = tilelang.compile(kernel, target=V4)
+    for length in LENGTHS:
+        a, b = given(at_the_end((3, length), torch.float32)), at_the_end((3, length), torch.float32)
+        compiled(a, b)
+        expected = theirs(a * 0.125) + a * 0.125
+        expected[:, :24] = 0
+        torch.testing.assert_close(b, expected, atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize(("arch", "masked"), [("x86-64-v4", True), ("x86-64-v3", False)])
 def test_what_is_left_is_one_vector_where_vectors_have_masks(arch, masked):
     @T.prim_func

@@ -33,7 +33,7 @@ class LegalMemory:
     def __init__(self, flat: FlatBody, features: CpuFeatures) -> None:
         self.roots_of, self.features = flat.roots_of, features
         self.storage: dict[Root, Any] = {}
-        self._count: Any = None  # lanes of the vectors here that are there; all where it is None
+        self.count: Any = None  # lanes of the vectors here that are there; all where it is None
         self.pointers: list[Any] = []
         declared = []
         for root in (*flat.params, *flat.scratch):
@@ -84,16 +84,16 @@ class LegalMemory:
 
     @contextmanager
     def first_lanes(self, count: Any) -> Iterator[None]:
-        """Inside, the first `count` lanes of all vectors are there; what the others compute goes nowhere."""
-        self._count = prim.Cast("int64", count)
+        """Inside, the first `count` lanes of all vectors are there, or all (None); what the others compute goes nowhere."""
+        before, self.count = self.count, None if count is None else prim.Cast("int64", count)
         yield
-        self._count = None
+        self.count = before
 
     def _is_masked(self, root: Root, index: Any, scalar: str) -> bool:
         """Whether an access must leave the memory of lanes that are not there alone: not in an array of the lanes themselves,
         and not in a thread's own, where it is known to reach no further. A vector that is read there again comes from the
         store, which does not forward what a mask wrote."""
-        if self._count is None or root.scope == "local" or not _contiguous(index):
+        if self.count is None or root.scope == "local" or not _contiguous(index):
             return False
         end = int(index.base.value) + int(index.lanes) if isinstance(index.base, prim.IntImm) else None
         return end is None or end * storage_bytes(scalar) > root.size
@@ -102,7 +102,7 @@ class LegalMemory:
         """The value in the lanes that are there, and in the others what memory has."""
         lanes = int(index.lanes)
         numbers = prim.Ramp(tir.const(0, "int64"), tir.const(1, "int64"), lanes)
-        return prim.Select(prim.LT(numbers, prim.Broadcast(self._count, lanes)), value, self.load(flat, index))
+        return prim.Select(prim.LT(numbers, prim.Broadcast(self.count, lanes)), value, self.load(flat, index))
 
     def load(self, flat: Any, index: Any) -> Any:
         root = self.roots_of[flat]
@@ -113,7 +113,7 @@ class LegalMemory:
         dtype = storage_dtype(scalar)
         if self._is_masked(root, index, scalar):
             first = f"tl.load_first.{dtype}.{lanes}"
-            return tir.call_extern(with_lanes(dtype, lanes), first, self.address(flat, index.base), self._count)
+            return tir.call_extern(with_lanes(dtype, lanes), first, self.address(flat, index.base), self.count)
         if (found := _repeated(index)) is not None:
             first, span = found
             few = lanes // span
@@ -121,7 +121,7 @@ class LegalMemory:
                 return prim.Broadcast(self.load(flat, first), lanes)
             value = self.load(flat, prim.Ramp(first, tir.const(1, "int64"), few))
             return tir.call_pure_extern(with_lanes(dtype, lanes), f"tl.repeat.{dtype}.{few}.{lanes}", value)
-        if self._count is None and (name := self._lookup(root, dtype, index)) is not None:
+        if self.count is None and (name := self._lookup(root, dtype, index)) is not None:
             halves = name.endswith("halves")
             if lookup.looks_at(root.size // storage_bytes(dtype), self.features, halves):
                 index = _without_mask(index, root.size // storage_bytes(dtype))
@@ -130,7 +130,7 @@ class LegalMemory:
             counted = with_lanes("int16" if halves else "int32", lanes)
             table, at = self.address(flat, tir.const(0, "int64")), prim.Cast(counted, index)
             return tir.call_extern(with_lanes(dtype, lanes), name, table, at)
-        if self._count is not None and root.scope != "local" and lanes > 1 and not _contiguous(index):
+        if self.count is not None and root.scope != "local" and lanes > 1 and not _contiguous(index):
             raise ValueError(f"{root.name}: lanes that are not there may read anywhere")
         if not root.raw:
             return tir.BufferLoad(self.storage[root], [index])
@@ -169,11 +169,13 @@ class LegalMemory:
         if self._is_packed(root, scalar):
             return self._store_packed(root, scalar, index, value, lanes)
         dtype = storage_dtype(scalar)
+        if self.count is not None and lanes == 1:
+            raise ValueError(f"{root.name}: an element is stored whether or not a lane is there")
         if self._is_masked(root, index, scalar):
             first = f"tl.store_first.{dtype}.{lanes}"
-            call = tir.call_extern("void", first, self.address(flat, index.base), value, self._count)
+            call = tir.call_extern("void", first, self.address(flat, index.base), value, self.count)
             return tir.Evaluate(call, span=span)
-        if self._count is not None and root.scope != "local" and _contiguous(index):
+        if self.count is not None and root.scope != "local" and _contiguous(index):
             value = self._of_first_lanes(value, flat, index)
         if not root.raw:
             return tir.BufferStore(self.storage[root], value, [index], span=span)

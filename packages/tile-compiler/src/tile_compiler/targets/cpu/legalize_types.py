@@ -17,7 +17,7 @@ from tvm import ir
 from tvm import tirx as tir
 from tvm.ir import prim
 
-from tile_compiler.rewrite import Rewriter
+from tile_compiler.rewrite import Rewriter, remake_loop
 from tilelang.ir import tile_ir
 from tilelang.ir.dtypes import dtype_of as dtype_facts
 from tilelang.ops.dot2 import by_parts
@@ -140,6 +140,15 @@ class _Legalize(Rewriter):
             return super().attribute(node)
         with self.memory.first_lanes(self.bound(node.value)):
             return self.body(node.body)
+
+    def loop(self, node: tir.For) -> Any:
+        """What no vector is made of (stock `VectorizeLoop` leaves a loop over its lanes) runs for those that are there."""
+        count = self.memory.count
+        if count is None:
+            return super().loop(node)
+        with self.memory.first_lanes(None):
+            low, extent, body = self.expr(node.min), self.expr(node.extent), self.body(node.body)
+        return remake_loop(node, low=low, extent=tir.min(extent, count - low), body=body)
 
     def bind(self, node: tir.Bind) -> Any:
         value = self.value(node.value)
