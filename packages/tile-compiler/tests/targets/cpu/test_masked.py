@@ -1,4 +1,5 @@
-"""Vectors of which some lanes are not there: what is left of a length that nobody knows, with AVX-512."""
+"""What is left of a length that nobody knows: vectors of which some lanes are not there with AVX-512, single iterations without.
+No memory behind the last element is touched by either."""
 
 from __future__ import annotations
 
@@ -14,11 +15,15 @@ import tilelang.language as T
 from tile_compiler.targets.cpu.features import host_features
 from tilelang.target import Target
 
-pytestmark = pytest.mark.skipif(host_features().vector_bits < 512, reason="this machine has no AVX-512")
-
-V4 = Target("cpu", "x86-64-v4")
 LENGTHS = (1, 7, 16, 17, 31, 100)
 n = T.dynamic("n")
+
+
+@pytest.fixture(params=["x86-64-v3", "x86-64-v4"])
+def target(request):
+    if request.param == "x86-64-v4" and host_features().vector_bits < 512:
+        pytest.skip("this machine has no AVX-512")
+    return Target("cpu", request.param)
 
 
 @pytest.fixture
@@ -49,7 +54,7 @@ def given(tensor: torch.Tensor) -> torch.Tensor:
     [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.int32, torch.int64],
     ids=str,
 )
-def test_no_memory_behind_a_row_is_touched(dtype, at_the_end):
+def test_no_memory_behind_a_row_is_touched(dtype, target, at_the_end):
     name = str(dtype).removeprefix("torch.")
 
     @T.prim_func
@@ -58,14 +63,14 @@ def test_no_memory_behind_a_row_is_touched(dtype, at_the_end):
             for j in T.Parallel(n):
                 B[j] = A[j] + A[j]
 
-    kernel = tilelang.compile(twice, target=V4)
+    kernel = tilelang.compile(twice, target=target)
     for length in LENGTHS:
         a, b = given(at_the_end((length,), dtype)), at_the_end((length,), dtype)
         kernel(a, b)
         assert torch.equal(b, a + a)
 
 
-def test_rows_of_a_matrix_end_where_the_next_begin(at_the_end):
+def test_rows_of_a_matrix_end_where_the_next_begin(target, at_the_end):
     """What lies behind a row and belongs to another block stays as it is, too; a sum over rows is a loop in lanes."""
 
     @T.prim_func
@@ -79,7 +84,7 @@ def test_rows_of_a_matrix_end_where_the_next_begin(at_the_end):
                 if block != 1:
                     B[block, j] = total[0]
 
-    kernel = tilelang.compile(sums, target=V4)
+    kernel = tilelang.compile(sums, target=target)
     for length in LENGTHS:
         a, b = given(at_the_end((3, length), torch.float32)), given(at_the_end((4, length), torch.float32))
         scale = given(at_the_end((4,), torch.float32))
@@ -89,14 +94,14 @@ def test_rows_of_a_matrix_end_where_the_next_begin(at_the_end):
         torch.testing.assert_close(b, expected)
 
 
-def test_lanes_that_are_not_there_divide_by_nothing(at_the_end):
+def test_lanes_that_are_not_there_divide_by_nothing(target, at_the_end):
     @T.prim_func
     def quotients(A: T.Tensor((n,), "int32"), D: T.Tensor((n,), "int32"), B: T.Tensor((n,), "int32")):
         with T.Kernel(1, threads=1):
             for j in T.Parallel(n):
                 B[j] = A[j] // D[j]
 
-    kernel = tilelang.compile(quotients, target=V4)
+    kernel = tilelang.compile(quotients, target=target)
     for length in LENGTHS:
         a, d, b = (at_the_end((length,), torch.int32) for _ in "adb")
         given(a)
@@ -105,7 +110,7 @@ def test_lanes_that_are_not_there_divide_by_nothing(at_the_end):
         assert torch.equal(b, torch.div(a, d, rounding_mode="floor"))
 
 
-def test_elements_apart_are_not_read_in_vectors(at_the_end):
+def test_elements_apart_are_not_read_in_vectors(target, at_the_end):
     """Every second one, and those that a table's codes say: one by one, to the last that is there."""
 
     @T.prim_func
@@ -117,7 +122,7 @@ def test_elements_apart_are_not_read_in_vectors(at_the_end):
             for j in T.Parallel(n):
                 B[j] = A[2 * j] + table[T.cast(codes[j] & T.uint8(15), "int32")]
 
-    kernel = tilelang.compile(picked, target=V4)
+    kernel = tilelang.compile(picked, target=target)
     for length in LENGTHS:
         a, codes, b = (
             given(at_the_end((2 * length,), torch.float32)),
@@ -128,7 +133,7 @@ def test_elements_apart_are_not_read_in_vectors(at_the_end):
         assert torch.equal(b, a[::2] + (codes & 15).float() ** 2)
 
 
-def test_tiles_whose_rows_end_anywhere(at_the_end):
+def test_tiles_whose_rows_end_anywhere(target, at_the_end):
     """Copies to and from tiles, which fill what is not there, and sums of their rows."""
 
     @T.prim_func
@@ -142,7 +147,7 @@ def test_tiles_whose_rows_end_anywhere(at_the_end):
                 tile[i, j] -= total[i]
             T.copy(tile, B[0, 0])
 
-    kernel = tilelang.compile(centered, target=V4)
+    kernel = tilelang.compile(centered, target=target)
     for length in LENGTHS:
         a, b = given(at_the_end((5, length), torch.bfloat16)), at_the_end((5, length), torch.bfloat16)
         kernel(a, b)
@@ -150,7 +155,7 @@ def test_tiles_whose_rows_end_anywhere(at_the_end):
 
 
 @pytest.mark.parametrize("function", ["erf", "exp", "chosen", "libm"])
-def test_rows_keep_what_functions_make_of_them(function, at_the_end):
+def test_rows_keep_what_functions_make_of_them(function, target, at_the_end):
     """Of last rows first: nothing of a row is written where the next one begins, whatever code is made of a function. Of some
     there are no vectors, and what is made of their lanes is a loop."""
     functions = {
@@ -176,7 +181,7 @@ def test_rows_keep_what_functions_make_of_them(function, at_the_end):
             for i, j in T.Parallel(3, T.min(n, 24)):
                 B[i, j] -= tile[i, j]
 
-    compiled = tilelang.compile(kernel, target=V4)
+    compiled = tilelang.compile(kernel, target=target)
     for length in LENGTHS:
         a, b = given(at_the_end((3, length), torch.float32)), at_the_end((3, length), torch.float32)
         compiled(a, b)
