@@ -66,13 +66,18 @@ AT_ONCE, AT_ONCE_PIECE, AT_ONCE_ELEMENTS = 4, 16, 1 << 20
 #: What a CPU fetches: with AMX the next row and the place of the result, elsewhere the latter, of rows of more elements than
 #: this. LayerNorm in float32, both, the result's place, nothing, of torch's speed: Intel Xeon 512x1024 1.23, 1.05, 1.00,
 #: 2048x160 1.04, 1.05, 0.80, 64x4096 1.18, 1.01, 0.93, 4096x1024 1.46, 1.15, 0.93, 1024x4096 1.26, 0.93, 0.93; EPYC with
-#: AVX-512 1.38, 1.40, 1.52; 1.33, 1.41, 1.28; 1.35, 1.39, 1.35; 1.11, 0.89, 1.36; 1.14, 1.25, 0.97.
-FOLLOWED = 2048
+#: AVX-512 1.38, 1.40, 1.52; 1.33, 1.41, 1.28; 1.35, 1.39, 1.35; 1.11, 0.89, 1.36; 1.14, 1.25, 0.97. Nothing of matrices of up to
+#: so many elements, which the second cache keeps from call to call: gradients of a LayerNorm's x as calls on that Xeon, both and
+#: nothing, of torch's: 2048x72 0.92, 1.00, 4096x20 0.72, 1.12, 512x256 0.95, 1.08, 1024x256 0.97, 0.99; 2048x160 0.94, 0.94;
+#: in bfloat16 4096x40 2.9, 3.6, 64x4096 1.37, 1.32, 2048x160 1.38, 1.34 (29 November 2026).
+FOLLOWED, NEAR = 2048, 1 << 18
 #: Columns of all parts that rows are summed in, at most, and tiles of a part, at least: 132 blocks of 8192 columns, 264 of 4096,
 #: 1056 of 1024 or fewer are the fastest on an H200. Numbers of the call alone, so that sums are the same everywhere. A CPU's
-#: parts, at most, and their rows and elements, at least: what a part costs is for a row of sums.
+#: parts, at most, and their rows and elements, at least: what a part costs is for a row of sums, which lies in the first cache
+#: where they are few (a LayerNorm's 512x1024 by 5120, 20480, 81920 elements 0.98, 1.02, 1.05 of torch's speed as calls, 2048x160
+#: 0.97, 0.98, 0.96).
 SUMMED, TILES = 132 * 8192, 4
-CPU_PARTS, CPU_ROWS, CPU_ELEMENTS = 64, 8, 5120
+CPU_PARTS, CPU_ROWS, CPU_ELEMENTS = 64, 8, 20480
 #: A tile of `column_sums`, and parts of its rows at most, as many blocks lie beside each other; a tile of `sum_parts`.
 LONG_ROWS, LONG_PARTS = 16, 16
 COLUMN_SUMS: dict[str, Scalar] = {"block_rows": LONG_ROWS, "block_columns": 128}
@@ -113,7 +118,7 @@ def plan(problem: NormBackwardProblem, target: Target) -> Plan:
         if _at_once(norm, target):
             numbers = {
                 "block_columns": AT_ONCE_PIECE,
-                "fetched": "all" if target.has("amx") else "",
+                "fetched": "all" if target.has("amx") and norm.rows * norm.columns > NEAR else "",
                 "together": AT_ONCE,
             }
         kernels = {"rows": kernel("norm_backward_cached", numbers)}
