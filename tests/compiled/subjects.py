@@ -33,9 +33,9 @@ class Subject:
     archs: tuple[str, ...] = ARCHS
 
 
-def product(dtype: str, block_k: int, transpose_b: bool = False) -> Callable[[str], Any]:
+def product(dtype: str, block_k: int, transpose_b: bool = False, side: int = 128) -> Callable[[str], Any]:
     """4096^3 as benchmarks/gpu measures it. float8_e4m3 is the type of that name that the chip has."""
-    config = GemmConfig(128, 128, block_k, 3, 128, 8)
+    config = GemmConfig(side, side, block_k, 3, 128, 8)
 
     def make(arch: str) -> Any:
         own = {"float8_e4m3": "float8_e4m3fnuz" if arch.startswith("gfx") else "float8_e4m3fn"}.get(dtype, dtype)
@@ -98,6 +98,7 @@ SUBJECTS = {
     "gemm_f16": Subject(product("float16", 32)),
     "gemm_bf16": Subject(product("bfloat16", 32)),
     "gemm_tf32": Subject(product("tf32", 16), TF32),
+    "gemm_tf32x3": Subject(product("tf32", 64, True, 64), {"tl.allow_tf32x3": True}, archs=("sm_80",)),
     "gemm_int8": Subject(product("int8", 64, True)),
     "gemm_fp8": Subject(product("float8_e4m3", 64, True), archs=("sm_89", "sm_90", "gfx942")),
     "gemm_bias_relu": Subject(gemm_bias_relu),

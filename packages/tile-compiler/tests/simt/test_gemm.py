@@ -170,6 +170,19 @@ def test_tf32_when_asked_for(rng: Any, check: Any, scopes: str) -> None:
     assert "'tl.allow_tf32': True} rounds A and B to tf32" in notes(ctx)
 
 
+@pytest.mark.parametrize("scopes", ["ss", "rs", "sr"])
+@pytest.mark.parametrize("shape", [(32, 32, 64), (32, 128, 40), (16, 24, 8)])
+def test_three_tf32_when_asked_for(rng: Any, check: Any, scopes: str, shape: tuple[int, int, int]) -> None:
+    """As close to float64 as float32 is. Where A comes from registers a lane has neighbours along k; where columns are no
+    multiple of 32 it is an instruction of fewer; sums along more than 32 of k are added up outside of it."""
+    types = ("float32", "float32", "float32")
+    for trans in ((False, False), (False, True)):
+        func, args = product(shape, types, 64, trans, scopes), operands(rng, shape, types, trans)
+        trace, _ = check(func, args, rtol=0, atol=3e-5, passes=False, options={"tl.allow_tf32x3": True})
+        name = f"tl::mma_m16n{8 if shape[1] % 32 else 32}k8_f32_tf32x3" + ("_pairs" if scopes[0] == "r" else "")
+        assert simt.calls(trace.steps[-1].after, name)
+
+
 @pytest.mark.parametrize(("arch", "wave", "counts"), [("sm_80", 32, "32, 64, 128, 256"), ("gfx942", 64, "64")])
 def test_threads_that_are_no_whole_waves(lower: Any, arch: str, wave: int, counts: str) -> None:
     with pytest.raises(ThreadsDoNotFit) as caught:

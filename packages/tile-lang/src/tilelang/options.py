@@ -29,6 +29,7 @@ class PassConfigKey(str, enum.Enum):
     TL_DISABLE_FAST_MATH = "tl.disable_fast_math"
     TL_ENABLE_FAST_MATH = "tl.enable_fast_math"
     TL_ALLOW_TF32 = "tl.allow_tf32"
+    TL_ALLOW_TF32X3 = "tl.allow_tf32x3"
     TL_ENABLE_ASYNC_COPY = "tl.enable_async_copy"
     TL_ENABLE_PTXAS_VERBOSE_OUTPUT = "tl.enable_ptxas_verbose_output"
     TL_PTXAS_REGISTER_USAGE_LEVEL = "tl.ptxas_register_usage_level"

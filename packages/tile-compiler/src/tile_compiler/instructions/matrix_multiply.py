@@ -37,7 +37,9 @@ class MatrixMultiply:
     (m, n): which lane holds an element and where in its array. `architectures`: as `runs_on` reads them. `source`: the
     chapter that says all this. `meaning(c, a, b)`: the new C in numpy, on whole matrices. `header`: device code that
     defines the function, for an instruction that our header lacks. `swapped`: the function takes (c, b, a).
-    `truncates`: it drops the lower bits of tf32 operands, which are rounded before it therefore.
+    `truncates`: it drops the lower bits of tf32 operands, which are rounded before it therefore. `asked_by`: the pass config
+    without which it is not chosen, as its sums are not quite those of its types. `sums_along`: how far along k it may sum until
+    that is added to C, as it cuts what it adds to; 0: all the way.
 
     Construction proves that each fragment fills the lanes' arrays, every element exactly once; ValueError otherwise.
     """
@@ -61,6 +63,8 @@ class MatrixMultiply:
     calls: int = 1
     swapped: bool = False
     truncates: bool = False
+    asked_by: str = ""
+    sums_along: int = 0
 
     def __post_init__(self) -> None:
         if self.lanes not in (1, 32, 64):

@@ -20,6 +20,8 @@ _AS_FAST_AS = {
     "e5m2fnuz": "e4m3",
     "u4": "s4",
 }
+#: Types that it multiplies by several instructions of another.
+_BY_SEVERAL = {"tf32x3": ("tf32", 3)}
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,11 @@ class Chip:
 
     def tensor_seconds(self, work: dict[str, int]) -> float:
         """The least time for so many operations by type of operand. KeyError for a type without a figure."""
-        return sum(count / self.tensor[_AS_FAST_AS.get(operand, operand)] for operand, count in work.items())
+        seconds = 0.0
+        for operand, count in work.items():
+            unit, times = _BY_SEVERAL.get(operand, (_AS_FAST_AS.get(operand, operand), 1))
+            seconds += times * count / self.tensor[unit]
+        return seconds
 
 
 #: Element types as users name them, by the operand type of an instruction.

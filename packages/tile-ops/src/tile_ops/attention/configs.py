@@ -20,7 +20,7 @@ from .problem import UNLIMITED, AttentionProblem, PackedProblem
 class Tiles:
     """Queries and keys of a block's tiles, stages of the pipeline, threads.
 
-    `up_to` is the largest head dimension, `values` that of v if it is smaller.
+    `up_to` is the largest head dimension, `values` that of v if it is smaller. `in_memory`: as in kernels.py.
     """
 
     up_to: int
@@ -29,6 +29,7 @@ class Tiles:
     stages: int
     threads: int
     values: int | None = None
+    in_memory: bool = False
 
 
 #: By architecture, else by kind; rows by head dimension, the first that fits.
@@ -115,13 +116,21 @@ PACKED_QUERIES = (16, 32)
 #: two apart has too few places in the first cache. 2 to 4 % with AVX2 (cpu.md); not measured elsewhere.
 PAD = 16
 
-#: float32 takes no tensor core: each thread multiplies alone, in rectangles that larger tiles make larger. Of sm_90a measured on
-#: an H100, kernels, TFLOP/s of 2x16 heads of 64, 80, 96, 128, 256 and 2048 tokens beside torch's: 37 (33), 33 (30), 38 (37), 41
-#: (44), 30 (42); causal 36 (25), -, 35 (31), 38 (38); by 32 x 32 27, -, -, 19, 25 (docs/performance/cuda.md, "Each thread
-#: alone"). By rule elsewhere: one stage, within 99 KiB, on AMD 64.
+#: What NVIDIA's float32 is multiplied by: three products of tf32 (docs/internals/instructions.md), as exact as multiply-add and
+#: 1.5 to 1.8 times as fast; sm_75, which has none, multiplies in each thread.
+BY_THREE: dict[tuple[str, str], dict[str, Scalar]] = {("cuda", "float32"): {"tl.allow_tf32x3": True}}
+#: Tiles of float32. Of sm_90a measured on an H200, causal, 2x16 heads of 64, 96, 128, 256 and 2048 tokens, ms: 0.29, 0.46, 0.62,
+#: 1.19 (torch 0.70, 0.86, 0.94, 1.87; each thread alone 0.49, 0.72, 0.89, 2.19); with weights in registers heads of 256 1.25,
+#: heads of 96 and 128 by 128x64 0.45 and 0.58, but spill (docs/performance/cuda.md, "Three products of tf32"). By rule elsewhere:
+#: one stage, within 99 KiB and without spills, on AMD 64.
 FLOAT32: dict[str, tuple[Tiles, ...]] = {
-    "sm_90a": (Tiles(64, 64, 64, 2, 128), Tiles(128, 128, 64, 1, 256), Tiles(256, 64, 32, 1, 256)),
-    "cuda": (Tiles(64, 64, 64, 0, 128), Tiles(128, 64, 32, 0, 128), Tiles(256, 32, 16, 0, 128)),
+    "sm_90a": (
+        Tiles(64, 64, 64, 1, 128),
+        Tiles(96, 128, 64, 1, 256, in_memory=True),
+        Tiles(128, 64, 64, 2, 256, in_memory=True),
+        Tiles(256, 64, 64, 1, 256, in_memory=True),
+    ),
+    "cuda": (Tiles(64, 64, 64, 1, 128), Tiles(128, 64, 32, 1, 128), Tiles(256, 32, 16, 1, 128)),
     "hip": (Tiles(256, 32, 32, 0, 128),),
 }
 
@@ -238,6 +247,8 @@ def forward(call: AttentionProblem, tiles: Tiles, target: Target, function: str 
     head, whose keys then stay in its caches.
     """
     more: dict[str, int] = {"heads_first": True} if target.kind != "cpu" and call.mask == "causal" else {}
+    if tiles.in_memory:
+        more["in_memory"] = True
     if target.kind == "cpu":  # 0 to 8 % faster (docs/performance/cpu.md)
         more["steady"] = True
     if target.arch == "x86-64-v3" and call.dtype == "float32":
@@ -251,7 +262,7 @@ def _options(call: AttentionProblem, kind: str) -> dict[str, Scalar] | None:
     if kind == "cpu":
         return None
     leaving: dict[str, Scalar] = {"tl.disable_staying_blocks": True} if call.dtype == "float32" else {}
-    return {"tl.enable_fast_math": True, **leaving}
+    return {"tl.enable_fast_math": True, **leaving, **BY_THREE.get((kind, call.dtype), {})}
 
 
 def staying(call: AttentionProblem, tiles: Tiles, row: Staying) -> KernelSpec:

@@ -27,13 +27,25 @@ def grid(tiles, heads, heads_first):
 
 
 def forward(
-    dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, stages, threads, heads_first=False, pad=0, steady=False
+    dtype,
+    dim,
+    dim_v,
+    mask,
+    softcap,
+    sinks,
+    block_M,
+    block_N,
+    stages,
+    threads,
+    heads_first=False,
+    **more,
 ):
-    """Sequences of one length: a block computes `block_M` queries of one head. `mask` and the others as in `attend`."""
+    """Sequences of one length: a block computes `block_M` queries of one head. `mask` and the others, `more` of them too, as in
+    `attend`."""
     batch, tokens, keys = T.dynamic("batch"), T.dynamic("tokens"), T.dynamic("keys")
     heads, heads_kv = T.dynamic("heads"), T.dynamic("heads_kv")
     rows = T.dynamic("rows")
-    block = attend(dtype, dim, dim_v, mask, softcap, sinks, False, block_M, block_N, stages, pad=pad, steady=steady)
+    block = attend(dtype, dim, dim_v, mask, softcap, sinks, False, block_M, block_N, stages, **more)
 
     @T.prim_func
     def attention(
@@ -111,14 +123,25 @@ def forward_staying(dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, s
 
 
 def forward_packed(
-    dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, stages, threads, heads_first=False, pad=0, steady=False
+    dtype,
+    dim,
+    dim_v,
+    mask,
+    softcap,
+    sinks,
+    block_M,
+    block_N,
+    stages,
+    threads,
+    heads_first=False,
+    **more,
 ):
     """Sequences of any lengths, one behind the other: sequence b holds the rows Starts[b] up to Starts[b + 1] of Q, and
     likewise of K and V. Q, K, V, O have a first extent of 1. Lse: (heads, all tokens)."""
     tokens, keys, ends = T.dynamic("tokens"), T.dynamic("keys"), T.dynamic("ends")
     heads, heads_kv = T.dynamic("heads"), T.dynamic("heads_kv")
     rows = T.dynamic("rows")
-    block = attend(dtype, dim, dim_v, mask, softcap, sinks, True, block_M, block_N, stages, pad=pad, steady=steady)
+    block = attend(dtype, dim, dim_v, mask, softcap, sinks, True, block_M, block_N, stages, **more)
 
     @T.prim_func
     def attention_packed(
@@ -149,7 +172,22 @@ def forward_packed(
     return attention_packed
 
 
-def attend(dtype, dim, dim_v, mask, softcap, sinks, packed, block_M, block_N, stages, lag=None, pad=0, steady=False):
+def attend(
+    dtype,
+    dim,
+    dim_v,
+    mask,
+    softcap,
+    sinks,
+    packed,
+    block_M,
+    block_N,
+    stages,
+    lag=None,
+    pad=0,
+    steady=False,
+    in_memory=False,
+):
     """The body of a block: `block_M` queries of one head, a walk over the keys in tiles of `block_N`.
 
     `mask`: "full"; "causal", the last query sees every key, the one before it all but the last, and so on; "window",
@@ -159,7 +197,8 @@ def attend(dtype, dim, dim_v, mask, softcap, sinks, packed, block_M, block_N, st
     the tiles come from the diagonal down, so that the mask stands in the first steps alone, and a row's maximum follows
     when it is `lag` powers of 2 behind, so that hardly a step scales the output (weights up to 2^8 are as exact as those
     up to 1); 0: at once. `block_N` then divides `block_M`. `pad` elements lie between the rows of the tile of values.
-    `steady`: rows whose maximum stays are left alone, where a row is a loop.
+    `steady`: rows whose maximum stays are left alone, where a row is a loop. `in_memory`: weights go to the second product
+    through shared memory.
     """
     square = lag is not None
 
@@ -172,7 +211,7 @@ def attend(dtype, dim, dim_v, mask, softcap, sinks, packed, block_M, block_N, st
         V_rows = T.alloc_shared((block_N, dim_v + pad), dtype)
         V_tile = V_rows[0:block_N, 0:dim_v] if pad else V_rows
         scores = T.alloc_fragment((block_M, block_N), "float32")
-        weights = T.alloc_fragment((block_M, block_N), dtype)
+        weights = (T.alloc_shared if in_memory else T.alloc_fragment)((block_M, block_N), dtype)
         out = T.alloc_fragment((block_M, dim_v), "float32")
         largest = T.alloc_fragment((block_M,), "float32")
         before = T.alloc_fragment((block_M,), "float32")

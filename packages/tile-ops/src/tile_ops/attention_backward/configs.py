@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from tile_ops.attention.configs import shipped_calls
+from tile_ops.attention.configs import BY_THREE, shipped_calls
 from tile_ops.attention.problem import AttentionProblem
 from tile_ops.dtypes import SHIPPED_DTYPES
 from tile_ops.kernel import KernelSpec, Target
@@ -22,7 +22,8 @@ ROWS = 128
 @dataclass(frozen=True)
 class Tiles:
     """Queries and keys of a block's tiles, for dQ and for dK and dV, and the stages of both; `up_to` is the largest head
-    dimension. `values`: tile, stages and threads of a kernel for dV alone, where dK has one of its own too."""
+    dimension. `values`: tile, stages and threads of a kernel for dV alone, where dK has one of its own too. `in_memory`: as in
+    kernels.py."""
 
     up_to: int
     queries: tuple[int, int]
@@ -30,6 +31,7 @@ class Tiles:
     stages: tuple[int, int]
     threads: int
     values: tuple[int, int, int, int] | None = None
+    in_memory: bool = False
 
 
 #: By architecture, else by kind; rows by head dimension, the first that fits. All by rule: what the registers of the
@@ -52,16 +54,22 @@ TABLE: dict[str, tuple[Tiles, ...]] = {
     "cpu": (Tiles(256, (64, 64), (64, 64), (1, 1), 128),),
 }
 
-#: float32 takes no tensor core: each thread multiplies alone, in rectangles that larger tiles make larger. Of sm_90a measured on
-#: an H100, all three gradients of 2x16 heads of 64, 128 and 256, 2048 tokens, causal, ms: 2.29, 4.77, 11.2 (torch 1.65, 2.95,
-#: 6.56), by 16 x 16 3.69, 6.91, 14.7, by 32 x 32 2.40, 5.78. By rule elsewhere: what fits 99 KiB without spills, on AMD 64.
+#: float32 by three products of tf32. Of sm_90a measured on an H200, dQ, and dK and dV, of 2x16 heads of 64, 96, 128, 256 and
+#: 2048 tokens, causal, ms: 0.50, 0.69; 0.80, 1.15; 0.95, 1.38; 2.33, 3.09 (torch all 1.7, 2.7, 2.9, 5.8; each thread alone 0.98,
+#: 1.27; 1.45, 1.86; 1.86, 2.34; 5.5, 5.9). Eight warps share 64 rows: with 16 rows each by all columns, heads of 128 and 256
+#: took 0.99, 1.65 and 2.8, 4.1, and spilled (docs/performance/cuda.md, "Three products of tf32"). By rule elsewhere: what fits
+#: 99 KiB without spills, on AMD 64.
 FLOAT32: dict[str, tuple[Tiles, ...]] = {
     "sm_90a": (
-        Tiles(64, (64, 64), (64, 64), (1, 1), 256),
-        Tiles(128, (64, 64), (64, 64), (0, 0), 256),
-        Tiles(256, (32, 32), (32, 32), (0, 0), 128),
+        Tiles(96, (64, 64), (64, 64), (2, 2), 256, in_memory=True),
+        Tiles(128, (64, 64), (64, 64), (2, 1), 256, in_memory=True),
+        Tiles(256, (64, 32), (32, 64), (1, 1), 256, in_memory=True),
     ),
-    "cuda": (Tiles(128, (32, 32), (32, 32), (0, 0), 128), Tiles(256, (16, 16), (16, 16), (0, 0), 128)),
+    "cuda": (
+        Tiles(64, (64, 32), (32, 64), (1, 1), 128),
+        Tiles(128, (64, 32), (16, 64), (1, 1), 128),
+        Tiles(256, (32, 16), (16, 32), (1, 1), 128, (16, 32, 1, 128)),
+    ),
     "hip": (Tiles(256, (16, 16), (16, 16), (0, 0), 64),),
 }
 
@@ -108,8 +116,14 @@ def choose(dim: int, dtype: str, target: Target) -> tuple[Tiles, str]:
 def specs(call: AttentionProblem, tiles: Tiles, kind: str, packed: str = "") -> dict[str, KernelSpec]:
     """The kernels' names by role; `packed` ends those of packed sequences."""
     options: dict[str, Scalar] | None = {"tl.enable_fast_math": True} if kind != "cpu" else None
+    by_three = BY_THREE.get((kind, call.dtype))
+    late: dict[str, Scalar] = {}
+    if options is not None and by_three is not None:
+        options, late = options | by_three, {"late": True}
 
     def walk(function: str, block: tuple[int, int], stages: int, threads: int, **more: Scalar) -> KernelSpec:
+        if tiles.in_memory:
+            more["in_memory"] = True
         return KernelSpec.of(
             "attention_backward",
             function + packed,
@@ -131,9 +145,9 @@ def specs(call: AttentionProblem, tiles: Tiles, kind: str, packed: str = "") -> 
         "sinks": KernelSpec.of("attention_backward", "sinks"),
     }
     if tiles.values is None:
-        return found | {"keys": walk("keys_and_values", tiles.keys, tiles.stages[1], tiles.threads)}
+        return found | {"keys": walk("keys_and_values", tiles.keys, tiles.stages[1], tiles.threads, **late)}
     block_m, block_n, stages, threads = tiles.values
-    found["keys"] = walk("keys_and_values", tiles.keys, tiles.stages[1], tiles.threads, only="keys")
+    found["keys"] = walk("keys_and_values", tiles.keys, tiles.stages[1], tiles.threads, only="keys", **late)
     found["values"] = walk("keys_and_values", (block_m, block_n), stages, threads, only="values")
     return found
 

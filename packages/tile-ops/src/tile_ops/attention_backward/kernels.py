@@ -124,11 +124,11 @@ def keep(tile, X, where, rows, packed):
         T.copy(tile, X[b, row : row + tile.shape[0], head, :])
 
 
-def queries(dtype, dim, mask, softcap, block_M, block_N, stages, threads):
+def queries(dtype, dim, mask, softcap, block_M, block_N, stages, threads, in_memory=False):
     """dQ of sequences of one length: a block computes `block_M` queries of one head."""
     batch, tokens, keys = T.dynamic("batch"), T.dynamic("tokens"), T.dynamic("keys")
     heads, heads_kv, padded = T.dynamic("heads"), T.dynamic("heads_kv"), T.dynamic("padded")
-    block = of_queries(dtype, dim, mask, softcap, False, block_M, block_N, stages)
+    block = of_queries(dtype, dim, mask, softcap, False, block_M, block_N, stages, in_memory)
 
     @T.prim_func
     def attention_dq(
@@ -152,11 +152,11 @@ def queries(dtype, dim, mask, softcap, block_M, block_N, stages, threads):
     return attention_dq
 
 
-def queries_packed(dtype, dim, mask, softcap, block_M, block_N, stages, threads):
+def queries_packed(dtype, dim, mask, softcap, block_M, block_N, stages, threads, in_memory=False):
     """dQ of sequences of any lengths: sequence b holds the rows Starts[b] up to Starts[b + 1] of Q, and likewise of K."""
     tokens, keys, ends = T.dynamic("tokens"), T.dynamic("keys"), T.dynamic("ends")
     heads, heads_kv, padded = T.dynamic("heads"), T.dynamic("heads_kv"), T.dynamic("padded")
-    block = of_queries(dtype, dim, mask, softcap, True, block_M, block_N, stages)
+    block = of_queries(dtype, dim, mask, softcap, True, block_M, block_N, stages, in_memory)
 
     @T.prim_func
     def attention_dq_packed(
@@ -186,9 +186,9 @@ def queries_packed(dtype, dim, mask, softcap, block_M, block_N, stages, threads)
     return attention_dq_packed
 
 
-def of_queries(dtype, dim, mask, softcap, packed, block_M, block_N, stages):
+def of_queries(dtype, dim, mask, softcap, packed, block_M, block_N, stages, in_memory=False):
     """The body of a block of dQ: `block_M` queries of one head, a walk over the keys in tiles of `block_N`. `packed`: other
-    sequences lie behind this one's last row."""
+    sequences lie behind this one's last row. `in_memory`: gradients of scores go to the second product through shared memory."""
 
     @T.macro
     def block(Q, K, V, dO, Base, Delta, dQ, where, numbers):
@@ -200,7 +200,7 @@ def of_queries(dtype, dim, mask, softcap, packed, block_M, block_N, stages):
         V_tile = T.alloc_shared((block_N, dim), dtype)
         scores = T.alloc_fragment((block_M, block_N), "float32")
         slopes = T.alloc_fragment((block_M, block_N), "float32")
-        rounded = T.alloc_fragment((block_M, block_N), dtype)
+        rounded = (T.alloc_shared if in_memory else T.alloc_fragment)((block_M, block_N), dtype)
         gradient = T.alloc_fragment((block_M, dim), "float32")
         base = T.alloc_fragment((block_M,), "float32")
         delta = T.alloc_fragment((block_M,), "float32")
@@ -263,12 +263,14 @@ def of_queries(dtype, dim, mask, softcap, packed, block_M, block_N, stages):
     return block
 
 
-def keys_and_values(dtype, dim, mask, softcap, block_M, block_N, stages, threads, only=None):
+def keys_and_values(
+    dtype, dim, mask, softcap, block_M, block_N, stages, threads, only=None, late=False, in_memory=False
+):
     """dK and dV of sequences of one length: a block computes `block_N` keys of one head. `only` "keys" or "values": one of the
-    two, where registers do not hold the sums of both."""
+    two, where registers do not hold the sums of both. `late` as in `of_keys_and_values`."""
     batch, tokens, keys = T.dynamic("batch"), T.dynamic("tokens"), T.dynamic("keys")
     heads, heads_kv, padded = T.dynamic("heads"), T.dynamic("heads_kv"), T.dynamic("padded")
-    block = of_keys_and_values(dtype, dim, mask, softcap, False, block_M, block_N, stages)
+    block = of_keys_and_values(dtype, dim, mask, softcap, False, block_M, block_N, stages, late, in_memory)
 
     @T.prim_func
     def attention_dkdv(
@@ -329,11 +331,13 @@ def together(dtype, dim, mask, softcap, block_M, block_N, stages, threads):
     return attention_gradients
 
 
-def keys_and_values_packed(dtype, dim, mask, softcap, block_M, block_N, stages, threads, only=None):
+def keys_and_values_packed(
+    dtype, dim, mask, softcap, block_M, block_N, stages, threads, only=None, late=False, in_memory=False
+):
     """The same of sequences of any lengths, one behind the other."""
     tokens, keys, ends = T.dynamic("tokens"), T.dynamic("keys"), T.dynamic("ends")
     heads, heads_kv, padded = T.dynamic("heads"), T.dynamic("heads_kv"), T.dynamic("padded")
-    block = of_keys_and_values(dtype, dim, mask, softcap, True, block_M, block_N, stages)
+    block = of_keys_and_values(dtype, dim, mask, softcap, True, block_M, block_N, stages, late, in_memory)
 
     @T.prim_func
     def attention_dkdv_packed(
@@ -364,9 +368,13 @@ def keys_and_values_packed(dtype, dim, mask, softcap, block_M, block_N, stages, 
     return attention_dkdv_packed
 
 
-def of_keys_and_values(dtype, dim, mask, softcap, packed, block_M, block_N, stages):
+def of_keys_and_values(dtype, dim, mask, softcap, packed, block_M, block_N, stages, late=False, in_memory=False):
     """The body of a block of dK and dV: `block_N` keys, a walk over the queries of their heads in tiles of `block_M`. What
-    these keys add to dQ, float32, is added there. Of the three `results` those that are None are left out."""
+    these keys add to dQ, float32, is added there. Of the three `results` those that are None are left out. `late`: without a cap,
+    dO V^T is computed after dV has been added to, so that a thread never holds both it and what that takes. `in_memory`: weights
+    go to the second products through shared memory."""
+    late = late and not softcap
+    between = T.alloc_shared if in_memory else T.alloc_fragment
 
     @T.macro
     def block(Q, K, V, dO, Base, Delta, results, where, numbers):
@@ -383,10 +391,10 @@ def of_keys_and_values(dtype, dim, mask, softcap, packed, block_M, block_N, stag
         if dK is not None:
             delta = T.alloc_shared((block_M,), "float32")
             slopes = T.alloc_fragment((block_N, block_M), "float32")
-            rounded = T.alloc_fragment((block_N, block_M), dtype)
+            rounded = between((block_N, block_M), dtype)
             of_keys = T.alloc_fragment((block_N, dim), "float32")
         if dV is not None:
-            weights = T.alloc_fragment((block_N, block_M), dtype)
+            weights = between((block_N, block_M), dtype)
             of_values = T.alloc_fragment((block_N, dim), "float32")
 
         past = keys - tokens
@@ -418,7 +426,8 @@ def of_keys_and_values(dtype, dim, mask, softcap, packed, block_M, block_N, stag
             T.copy(dO[b, q0 + row : q0 + row + block_M, head, :], dO_tile)
             T.copy(Base[b, head, padding + row : padding + row + block_M], base)
             if dK is not None:
-                T.gemm(V_tile, dO_tile, slopes, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
+                if not late:
+                    T.gemm(V_tile, dO_tile, slopes, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
                 T.copy(Delta[b, head, padding + row : padding + row + block_M], delta)
             if softcap:
                 for j, i in T.Parallel(block_N, block_M):
@@ -426,7 +435,7 @@ def of_keys_and_values(dtype, dim, mask, softcap, packed, block_M, block_N, stag
                     scores[j, i] = cap * capped
                     if dK is not None:
                         slopes[j, i] = (slopes[j, i] - delta[i]) * (1 - capped * capped)
-            elif dK is not None:
+            elif dK is not None and not late:
                 for j, i in T.Parallel(block_N, block_M):
                     slopes[j, i] -= delta[i]
             if mask != "full":
@@ -446,6 +455,10 @@ def of_keys_and_values(dtype, dim, mask, softcap, packed, block_M, block_N, stag
                 T.copy(scores, weights)
                 T.gemm(weights, dO_tile, of_values, policy=T.GemmWarpPolicy.FullRow)
             if dK is not None:
+                if late:
+                    T.gemm(V_tile, dO_tile, slopes, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
+                    for j, i in T.Parallel(block_N, block_M):
+                        slopes[j, i] -= delta[i]
                 for j, i in T.Parallel(block_N, block_M):
                     slopes[j, i] *= scores[j, i]
                 T.copy(slopes, rounded)

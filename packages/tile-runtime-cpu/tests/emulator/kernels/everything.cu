@@ -44,6 +44,14 @@ extern "C" __global__ void __launch_bounds__(128) everything(const tl::half_t* A
   tl::mma_m16n8k8_f32_bf16(c, a, b);
   tl::mma_m16n8k8_f32_tf32(c, a, b);
   tl::mma_m16n8k4_f32_tf32(c, a, b);
+  tl::mma_m16n8k8_f32_tf32x3(c, a, b);
+  tl::mma_m16n8k8_f32_tf32x3_pairs(c, a, b);
+  float wide[16] = {}, columns[8] = {};
+  tl::mma_m16n32k8_f32_tf32x3(wide, a, columns);
+  tl::mma_m16n32k8_f32_tf32x3_pairs(wide, a, columns);
+  tl::mma_m16n16k8_f32_tf32x3(wide, a, columns);
+  tl::mma_m16n16k8_f32_tf32x3_pairs(wide, a, columns);
+  c[0] += wide[0];
   tl::mma_m16n8k32_s32_s8(ci, a, b);
   tl::mma_m16n8k32_s32_s8_u8(ci, a, b);
   tl::mma_m16n8k32_s32_u8_s8(ci, a, b);

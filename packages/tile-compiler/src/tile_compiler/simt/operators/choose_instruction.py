@@ -10,12 +10,13 @@ from tile_compiler.errors import UnsupportedOnTarget
 from tile_compiler.instructions import MatrixMultiply, added, declared
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.errors import ThreadsDoNotFit
+from tile_compiler.simt.operators.nests import is_fragment
 from tile_compiler.simt.operators.warps import WarpTiling, fits, thread_counts, tiling
 from tile_compiler.simt.operators.wgmma.tiling import WarpgroupTiling, warpgroup_tiling
 from tile_compiler.tileops.site import element_type
 from tilelang.ops import Gemm
 
-ALLOW_TF32 = "tl.allow_tf32"
+ALLOW_TF32, ALLOW_TF32X3 = "tl.allow_tf32", "tl.allow_tf32x3"
 _NARROW = ("float16", "bfloat16")
 
 
@@ -74,7 +75,9 @@ def _choose(op: Gemm, c: str, threads: int, ctx: SimtContext, span: Any, against
     a, b = element_type(op.a), element_type(op.b)
     if a == b == "float32" and ctx.options.get(ALLOW_TF32):
         a = b = "tfloat32"
-    same = [d for d in declared() if (d.a, d.b, d.c) == (a, b, c)]
+    same = [d for d in declared() if (d.a, d.b, d.c) == (a, b, c) and (not d.asked_by or ctx.options.get(d.asked_by))]
+    if is_fragment(op.a.source):  # what another product left in registers has neighbours along k
+        same.sort(key=lambda d: -d.a_fragment.vector_width(1) if d.asked_by else 0)
     if ctx.arch.has_wgmma and not against:
         own = any(d in added() and d.runs_on(ctx.arch.name) for d in same)
         grouped = "T.gemm was given an instruction" if own else warpgroup_tiling(op, (a, b, c), threads, ctx.arch)
@@ -98,7 +101,7 @@ def _choose(op: Gemm, c: str, threads: int, ctx: SimtContext, span: Any, against
         shapes = ", ".join(f"{d.m} x {d.n} x {d.k}" for d in here)
         why = f"the tile {op.m} x {op.n} x {op.k} is no multiple of {shapes}"
     if a == b == c == "float32" and any(d.a == "tfloat32" and d.runs_on(ctx.arch.name) for d in declared()):
-        why += f"; pass_configs={{'{ALLOW_TF32}': True}} rounds A and B to tf32, which has one"
+        why += f"; pass_configs={{'{ALLOW_TF32}': True}} rounds A and B to tf32, which has one; '{ALLOW_TF32X3}' takes three"
     alone = [d for d in same if d.lanes == 1 and d.k > 1 and d.runs_on(ctx.arch.name)]
     dot = next((d for d in alone if op.k % d.k == 0), None)
     if alone and dot is None:

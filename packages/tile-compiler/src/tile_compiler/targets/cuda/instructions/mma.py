@@ -10,6 +10,7 @@ Source: PTX ISA 8.7, section 9.7.14.5 "Matrix multiply-accumulate operation usin
 | f32, f16 | f16 x f16 | m16n8k16 | sm_80 |
 | f32 | bf16 x bf16 | m16n8k8, m16n8k16 | sm_80 |
 | f32 | tf32 x tf32 | m16n8k4, m16n8k8 | sm_80 |
+| f32 | f32 x f32, by three of tf32 | m16n8k8, m16n32k8 | sm_80 |
 | s32 | s8, u8 in any pair | m8n8k16 / m16n8k16, m16n8k32 | sm_75 / sm_80 |
 | s32 | s4, u4 in any pair | m8n8k32 / m16n8k32, m16n8k64 | sm_75 / sm_80 |
 | f32 | e4m3, e5m2 in any pair | m16n8k32 | sm_89 |
@@ -21,9 +22,11 @@ from __future__ import annotations
 
 from functools import cache
 
+import numpy as np
+
 from tile_compiler.instructions.matrix_multiply import Array, MatrixMultiply, sum_of_products
 from tilelang.ir.dtypes import dtype_of
-from tilelang.layout import Fragment
+from tilelang.layout import Fragment, IndexExpr
 
 WARP = 32
 SOURCE = "PTX ISA 8.7, 9.7.14.5 mma"
@@ -61,10 +64,36 @@ def fragments(m: int, k: int, per: int) -> tuple[Fragment, Fragment, Fragment]:
     return a, b, c
 
 
+def beside(fragment: Fragment, n: int) -> Fragment:
+    """`fragment`, of 8 columns, for n: one block after the other in each lane."""
+    (rows, columns), held = fragment.shape, fragment.local_size
+    return Fragment((rows, n), lambda i, j: _moved(fragment(i, j % columns), j // columns * held))
+
+
+def _moved(place: tuple[IndexExpr, IndexExpr], by: IndexExpr) -> tuple[IndexExpr, IndexExpr]:
+    lane, register = place
+    return lane, register + by
+
+
 def truncated(c: Array, a: Array, b: Array) -> Array:
     """Of a tf32 operand in a 32-bit register the lower 13 bits are not read."""
-    kept = [(x.astype("float32").view("uint32") & 0xFFFFE000).view("float32") for x in (a, b)]
-    return sum_of_products(c, *kept)
+    return sum_of_products(c, read_as_tf32(a), read_as_tf32(b))
+
+
+def read_as_tf32(x: Array) -> Array:
+    """Without the lower 13 bits."""
+    return np.asarray((x.astype("float32").view("uint32") & 0xFFFFE000).view("float32"))
+
+
+def below_tf32(x: Array) -> Array:
+    """What is left of float32 without the bits that are read, and a last bit of x, as much as is cut of that in the mean."""
+    x = x.astype("float32")
+    return np.asarray((x.astype("float64") * (1 + 2.0**-23) - read_as_tf32(x)).astype("float32"))
+
+
+def by_three(c: Array, a: Array, b: Array) -> Array:
+    """The product of sums of two tf32 without that of both lower ones, the smallest first."""
+    return truncated(truncated(truncated(c, below_tf32(a), b), a, below_tf32(b)), a, b)
 
 
 def _mma(m: int, k: int, acc: str, a: str, b: str, since: str) -> MatrixMultiply:
@@ -75,6 +104,31 @@ def _mma(m: int, k: int, acc: str, a: str, b: str, since: str) -> MatrixMultiply
     if a == "tf32":
         return MatrixMultiply(name, text, m, 8, k, *types, *held, WARP, where, SOURCE, truncated, truncates=True)
     return MatrixMultiply(name, text, m, 8, k, *types, *held, WARP, where, SOURCE)
+
+
+def _by_three(n: int, per: int, suffix: str) -> MatrixMultiply:
+    """float32 as the sum of what tf32 keeps of it and of the rest, 22 bits of its 24 and more, by three times n / 8
+    instructions. NVIDIA CUTLASS, example 27, 3xTF32; H. Ootomo and R. Yokota, Recovering single precision accuracy from tensor
+    cores, 2022. With `per` = 2 a lane holds neighbours along k as it does of 16-bit operands, which is how it holds a result:
+    the order of k is free."""
+    a, b, c = fragments(16, 8, per)
+    return MatrixMultiply(
+        f"tl::mma_m16n{n}k8_f32_tf32x3{suffix}",
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32",
+        16,
+        n,
+        8,
+        *("float32",) * 3,
+        a,
+        beside(b, n),
+        beside(c, n),
+        WARP,
+        ("sm_80+",),
+        SOURCE,
+        by_three,
+        asked_by="tl.allow_tf32x3",
+        sums_along=32,
+    )
 
 
 def _pairs(*types: str) -> list[tuple[str, str]]:
@@ -88,6 +142,7 @@ MMA = (
     _mma(16, 8, "f32", "bf16", "bf16", "sm_80"),
     _mma(16, 8, "f32", "tf32", "tf32", "sm_80"),
     _mma(16, 4, "f32", "tf32", "tf32", "sm_80"),
+    *(_by_three(n, per, suffix) for per, suffix in ((1, ""), (2, "_pairs")) for n in (32, 16, 8)),
     *(_mma(16, 32, "s32", a, b, "sm_80") for a, b in _pairs("s8", "u8")),
     *(_mma(16, 16, "s32", a, b, "sm_80") for a, b in _pairs("s8", "u8")),
     *(_mma(8, 16, "s32", a, b, "sm_75") for a, b in _pairs("s8", "u8")),

@@ -58,6 +58,33 @@ TL_MMA(mma_m16n8k16_f32_bf16, TL_BF16, TL_BF16, 16, TL_MMA_16_ROWS)
 TL_MMA(mma_m16n8k8_f32_bf16, TL_BF16, TL_BF16, 8, TL_MMA_16_ROWS)
 TL_MMA(mma_m16n8k8_f32_tf32, TL_TF32, TL_TF32, 8, TL_MMA_16_ROWS)
 TL_MMA(mma_m16n8k4_f32_tf32, TL_TF32, TL_TF32, 4, TL_MMA_16_ROWS)
+// float32 as a sum of two tf32, for `blocks` of 8 columns, as on the device. `second` and `third`: which registers of a the
+// instruction has there.
+namespace detail {
+inline float below_tf32(float x) {
+  return __builtin_fmaf(x, 0x1.000002p+0f, -bits_float(float_bits(x) & 0xffffe000u));
+}
+}  // namespace detail
+#define TL_MMA_BY_THREE(name, blocks, second, third)                                                     \
+  TL_DEVICE void name(void* c_, const void* a_, const void* b_) {                                        \
+    float* c = (float*)c_;                                                                               \
+    const float* all = (const float*)a_;                                                                 \
+    const float* b = (const float*)b_;                                                                   \
+    const float a[4] = {all[0], all[second], all[third], all[3]};                                        \
+    float a_low[4], b_low[2 * blocks];                                                                   \
+    for (int r = 0; r < 4; ++r) a_low[r] = detail::below_tf32(a[r]);                                     \
+    for (int r = 0; r < 2 * blocks; ++r) b_low[r] = detail::below_tf32(b[r]);                            \
+    for (int j = 0; j < blocks; ++j) mma_m16n8k8_f32_tf32(c + 4 * j, a_low, b + 2 * j);                  \
+    for (int j = 0; j < blocks; ++j) mma_m16n8k8_f32_tf32(c + 4 * j, a, b_low + 2 * j);                  \
+    for (int j = 0; j < blocks; ++j) mma_m16n8k8_f32_tf32(c + 4 * j, a, b + 2 * j);                      \
+  }
+TL_MMA_BY_THREE(mma_m16n32k8_f32_tf32x3, 4, 1, 2)
+TL_MMA_BY_THREE(mma_m16n16k8_f32_tf32x3, 2, 1, 2)
+TL_MMA_BY_THREE(mma_m16n8k8_f32_tf32x3, 1, 1, 2)
+TL_MMA_BY_THREE(mma_m16n32k8_f32_tf32x3_pairs, 4, 2, 1)
+TL_MMA_BY_THREE(mma_m16n16k8_f32_tf32x3_pairs, 2, 2, 1)
+TL_MMA_BY_THREE(mma_m16n8k8_f32_tf32x3_pairs, 1, 2, 1)
+#undef TL_MMA_BY_THREE
 TL_MMA(mma_m16n8k32_s32_s8, TL_S8, TL_S8, 32, TL_MMA_16_ROWS)
 TL_MMA(mma_m16n8k32_s32_s8_u8, TL_S8, TL_U8, 32, TL_MMA_16_ROWS)
 TL_MMA(mma_m16n8k32_s32_u8_s8, TL_U8, TL_S8, 32, TL_MMA_16_ROWS)

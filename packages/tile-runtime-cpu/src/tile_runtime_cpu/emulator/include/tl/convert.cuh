@@ -41,4 +41,11 @@ TL_DEVICE uint16_t low_16(uint32_t x) { return (uint16_t)x; }
 TL_DEVICE uint16_t high_16(uint32_t x) { return (uint16_t)(x >> 16); }
 
 }  // namespace detail
+// To nearest, ties away from zero: half of the last kept bit is added to the magnitude.
+TL_DEVICE float to_tf32(float x) {
+  uint32_t u = detail::float_bits(x);
+  if ((u & 0x7f800000u) == 0x7f800000u) return x;
+  return detail::bits_float((u + 0x1000u) & ~0x1fffu);
+}
+
 }  // namespace tl

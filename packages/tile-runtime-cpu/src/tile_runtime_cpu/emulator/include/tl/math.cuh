@@ -114,13 +114,6 @@ TL_DEVICE void mad_s32(void* c, const void* a, const void* b) {
   *(unsigned*)c += *(const unsigned*)a * *(const unsigned*)b;
 }
 
-// To nearest, ties away from zero: half of the last kept bit is added to the magnitude.
-TL_DEVICE float to_tf32(float x) {
-  uint32_t u = detail::float_bits(x);
-  if ((u & 0x7f800000u) == 0x7f800000u) return x;
-  return detail::bits_float((u + 0x1000u) & ~0x1fffu);
-}
-
 // Floating point to integer: toward zero, saturating, NaN to 0.
 namespace detail {
 template <class T>

@@ -78,4 +78,17 @@ TL_DEVICE uint16_t high_16(uint32_t x) {
 }
 
 }  // namespace detail
+#if TL_HAS(800)
+// A float rounded to tf32, to nearest, ties away from zero; mma ignores the lower bits of operands not rounded.
+TL_DEVICE float to_tf32(float x) {
+  uint32_t r;
+#if TL_ARCH >= 800
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x));
+#else
+  r = detail::float_bits(x);
+#endif
+  return detail::bits_float(r);
+}
+#endif
+
 }  // namespace tl

@@ -39,19 +39,6 @@ TL_MULTIPLY_ADD(fma_f64, double, "d", "fma.rn.f64")
 TL_MULTIPLY_ADD(mad_s32, int, "r", "mad.lo.s32")
 #undef TL_MULTIPLY_ADD
 
-#if TL_HAS(800)
-// A float rounded to tf32, to nearest, ties away from zero; mma ignores the lower bits of operands not rounded.
-TL_DEVICE float to_tf32(float x) {
-  uint32_t r;
-#if TL_ARCH >= 800
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x));
-#else
-  r = detail::float_bits(x);
-#endif
-  return detail::bits_float(r);
-}
-#endif
-
 // Floating point to integer: toward zero, saturating, NaN to 0. C++ leaves what does not fit undefined.
 namespace detail {
 template <class To>
