@@ -99,6 +99,16 @@ def test_a_packed_instruction_pairs_the_same_elements_of_k() -> None:
         np.testing.assert_allclose(total, a @ b, rtol=1e-2, atol=1e-2)
 
 
+def test_three_products_of_tf32_lose_little_and_nothing_in_the_mean(rng: np.random.Generator) -> None:
+    by_three = next(d for d in cuda.MMA if d.asked_by).meaning
+    a, b = (rng.standard_normal(shape).astype("f4") for shape in ((400, 1), (1, 400)))
+    exact = a.astype("f8") @ b.astype("f8")
+    lost = by_three(np.zeros((400, 400)), a, b) / exact - 1
+    assert np.abs(lost).max() < 2**-19
+    assert np.sqrt((lost**2).mean()) < 2**-21.9
+    assert abs(lost.mean()) < 2**-24
+
+
 @pytest.mark.parametrize("instruction", [*cuda.MULTIPLY, *cuda.MOVE], ids=label)
 def test_text_is_in_the_header(instruction: Any) -> None:
     text = "\n".join(headers().values())

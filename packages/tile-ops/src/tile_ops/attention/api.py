@@ -79,8 +79,9 @@ def flash_attention(
     A query that sees no key gives 0 and lse -inf (with sinks, lse is the sink). Scores and sums in float32; weights are
     rounded to the operands' type before they meet v, the result is rounded once. Bit for bit the same from run to run
     and in any batch. A softcap a thousand times the scores costs four digits of float32, as its tanh is 1 less a quotient.
-    On NVIDIA (sm_80 and newer) float32 operands are multiplied by three products of tf32, each right to 2^-21; an infinite
-    one gives NaN. Differentiable in q, k, v and sinks. Raises WrongShape, WrongDtype, WrongValue, WrongDevice.
+    On NVIDIA (sm_80 and newer) float32 operands are multiplied by three products of tf32 (within 2^-19 of theirs, 2^-22 in the
+    root mean square); an infinite one gives NaN. Differentiable in q, k, v and sinks. Raises WrongShape, WrongDtype, WrongValue,
+    WrongDevice.
 
     Source: Dao, FlashAttention-2, 2023, algorithm 1; sinks: Xiao et al., Streaming Language Models, 2023.
     """

@@ -61,8 +61,8 @@ TL_MMA(mma_m16n8k4_f32_tf32, TL_TF32, TL_TF32, 4, TL_MMA_16_ROWS)
 // float32 as a sum of two tf32, for `blocks` of 8 columns, as on the device. `second` and `third`: which registers of a the
 // instruction has there.
 namespace detail {
-inline float below_tf32(float x) {
-  return __builtin_fmaf(x, 0x1.000002p+0f, -bits_float(float_bits(x) & 0xffffe000u));
+inline float below_tf32(float x, float larger) {
+  return __builtin_fmaf(x, larger, -bits_float(float_bits(x) & 0xffffe000u));
 }
 }  // namespace detail
 #define TL_MMA_BY_THREE(name, blocks, second, third)                                                     \
@@ -72,8 +72,8 @@ inline float below_tf32(float x) {
     const float* b = (const float*)b_;                                                                   \
     const float a[4] = {all[0], all[second], all[third], all[3]};                                        \
     float a_low[4], b_low[2 * blocks];                                                                   \
-    for (int r = 0; r < 4; ++r) a_low[r] = detail::below_tf32(a[r]);                                     \
-    for (int r = 0; r < 2 * blocks; ++r) b_low[r] = detail::below_tf32(b[r]);                            \
+    for (int r = 0; r < 4; ++r) a_low[r] = detail::below_tf32(a[r], 0x1.000004p+0f);                     \
+    for (int r = 0; r < 2 * blocks; ++r) b_low[r] = detail::below_tf32(b[r], 0x1.000002p+0f);            \
     for (int j = 0; j < blocks; ++j) mma_m16n8k8_f32_tf32(c + 4 * j, a_low, b + 2 * j);                  \
     for (int j = 0; j < blocks; ++j) mma_m16n8k8_f32_tf32(c + 4 * j, a, b_low + 2 * j);                  \
     for (int j = 0; j < blocks; ++j) mma_m16n8k8_f32_tf32(c + 4 * j, a, b + 2 * j);                      \

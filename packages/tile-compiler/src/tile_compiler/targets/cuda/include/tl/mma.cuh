@@ -77,11 +77,13 @@ TL_MMA_C4_A4_B2(mma_m16n8k8_f32_tf32, float, "f", "m16n8k8.row.col.f32.tf32.tf32
 TL_MMA_C4_A2_B1(mma_m16n8k4_f32_tf32, float, "f", "m16n8k4.row.col.f32.tf32.tf32.f32")
 
 // float32 as a sum of two tf32: what the instruction reads of it, the upper 11 bits, and the rest, of which it reads 11 bits as well.
-// Small products come first; that of both rests, 2^-22 of the whole at most, is left out. Products of `blocks` of 8 columns take
-// turns, as each waits for the one before it. `second` and `third`: which registers of a the instruction has there.
+// Small products come first; that of both rests, 2^-20 of the whole at most, is left out. For what is lost so, a's rests grow by two
+// last bits and b's by one, as much in the mean. Products of `blocks` of 8 columns take turns, as each waits for the one before it.
+// `second` and `third`: which registers of a the instruction has there.
 namespace detail {
-// The rest, and a last bit of x, as much as the instruction cuts of it in the mean.
-TL_DEVICE float below_tf32(float x) { return fmaf(x, 0x1.000002p+0f, -bits_float(float_bits(x) & 0xffffe000u)); }
+TL_DEVICE float below_tf32(float x, float larger) {
+  return fmaf(x, larger, -bits_float(float_bits(x) & 0xffffe000u));
+}
 }  // namespace detail
 #define TL_MMA_BY_THREE(name, blocks, second, third, text)                                                         \
   TL_DEVICE void name(void* c_, const void* a_, const void* b_) {                                                  \
@@ -90,8 +92,8 @@ TL_DEVICE float below_tf32(float x) { return fmaf(x, 0x1.000002p+0f, -bits_float
     const float* b = (const float*)b_;                                                                             \
     const float a[4] = {all[0], all[second], all[third], all[3]};                                                  \
     float a_low[4], b_low[2 * blocks];                                                                             \
-    _Pragma("unroll") for (int r = 0; r < 4; ++r) a_low[r] = detail::below_tf32(a[r]);                             \
-    _Pragma("unroll") for (int r = 0; r < 2 * blocks; ++r) b_low[r] = detail::below_tf32(b[r]);                    \
+    _Pragma("unroll") for (int r = 0; r < 4; ++r) a_low[r] = detail::below_tf32(a[r], 0x1.000004p+0f);             \
+    _Pragma("unroll") for (int r = 0; r < 2 * blocks; ++r) b_low[r] = detail::below_tf32(b[r], 0x1.000002p+0f);    \
     _Pragma("unroll") for (int j = 0; j < blocks; ++j) mma_m16n8k8_f32_tf32(c + 4 * j, a_low, b + 2 * j);          \
     _Pragma("unroll") for (int j = 0; j < blocks; ++j) mma_m16n8k8_f32_tf32(c + 4 * j, a, b_low + 2 * j);          \
     _Pragma("unroll") for (int j = 0; j < blocks; ++j) mma_m16n8k8_f32_tf32(c + 4 * j, a, b + 2 * j);              \
