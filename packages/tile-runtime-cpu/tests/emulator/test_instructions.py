@@ -91,9 +91,12 @@ MMA = [
     ("m16n8k32_f32_e4m3_e5m2", "8x32", "e4m3", "e5m2"),
     ("m16n8k32_f32_e5m2_e4m3", "8x32", "e5m2", "e4m3"),
 ]  # fmt: skip
+#: Columns and the suffix of the functions that multiply float32 by three instructions of tf32 each.
+BY_THREE = [(columns, suffix) for columns in (8, 16, 32) for suffix in ("", "_pairs")]
 #: The functions whose names the tests put together.
 BUILT = [
     *(f"mma_{form[0]}" for form in MMA),
+    *(f"mma_m16n{columns}k8_f32_tf32x3{suffix}" for columns, suffix in BY_THREE),
     *(f"{kind}matrix_x{count}{suffix}" for kind in ("ld", "st") for count in (1, 2, 4) for suffix in ("", "_trans")),
 ]
 
@@ -147,6 +150,31 @@ def test_mma_ignores_the_low_bits_of_tf32(run_body):
       for (int i = 0; i < 4; ++i) C[threadIdx.x * 4 + i] = c[i];"""
     run_body("const uint32_t* A, const uint32_t* B, float* C", body, [a, b, c]).check()
     np.testing.assert_array_equal(c, np.full((32, 4), 4.0))
+
+
+@pytest.mark.parametrize(("columns", "suffix"), BY_THREE)
+def test_three_products_of_tf32(run_body, columns, suffix):
+    """Of 8 columns after 8 columns in each lane; with pairs a lane holds operands as it does 16-bit ones."""
+    rng = np.random.default_rng(columns)
+    a, b, c = (rng.standard_normal(shape).astype("f4") for shape in ((16, 8), (8, columns), (16, columns)))
+    a_places, b_places = fragments("16x8" if suffix else "32x8")
+
+    def beside(matrix, places):
+        """Blocks of 8 columns."""
+        return np.ascontiguousarray(np.hstack([matrix[:, j : j + 8][places] for j in range(0, columns, 8)]))
+
+    held = [np.ascontiguousarray(a[a_places]), beside(b, b_places), beside(c, (C_ROWS, C_COLUMNS))]
+    na, nb, nc = (x.shape[1] for x in held)
+    body = f"""
+      float a[{na}], b[{nb}], c[{nc}];
+      for (int i = 0; i < {na}; ++i) a[i] = A[threadIdx.x * {na} + i];
+      for (int i = 0; i < {nb}; ++i) b[i] = B[threadIdx.x * {nb} + i];
+      for (int i = 0; i < {nc}; ++i) c[i] = C[threadIdx.x * {nc} + i];
+      tl::mma_m16n{columns}k8_f32_tf32x3{suffix}(c, a, b);
+      for (int i = 0; i < {nc}; ++i) C[threadIdx.x * {nc} + i] = c[i];"""
+    run_body("const float* A, const float* B, float* C", body, held).check()
+    expected = c.astype("f8") + a.astype("f8") @ b.astype("f8")
+    np.testing.assert_allclose(held[2], beside(expected, (C_ROWS, C_COLUMNS)), rtol=0, atol=8e-6)
 
 
 MATRIX = """
