@@ -109,6 +109,15 @@ def test_three_products_of_tf32_lose_little_and_nothing_in_the_mean(rng: np.rand
     assert abs(lost.mean()) < 2**-24
 
 
+def test_three_products_of_tf32_of_the_largest_numbers_and_of_infinity() -> None:
+    by_three = next(d for d in cuda.MMA if d.asked_by).meaning
+    largest, b = np.array([[np.finfo("f4").max]], "f4"), np.array([[0.1, -3e-30, 1e-7]], "f4")
+    lost = by_three(np.zeros((1, 3)), largest, b) / (largest.astype("f8") @ b.astype("f8")) - 1
+    assert np.abs(lost).max() < 2**-19
+    with np.errstate(invalid="ignore"):
+        assert np.isnan(by_three(np.zeros((1, 3)), np.array([[np.inf]], "f4"), b)).all()
+
+
 @pytest.mark.parametrize("instruction", [*cuda.MULTIPLY, *cuda.MOVE], ids=label)
 def test_text_is_in_the_header(instruction: Any) -> None:
     text = "\n".join(headers().values())

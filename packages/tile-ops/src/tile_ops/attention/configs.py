@@ -116,8 +116,8 @@ PACKED_QUERIES = (16, 32)
 #: two apart has too few places in the first cache. 2 to 4 % with AVX2 (cpu.md); not measured elsewhere.
 PAD = 16
 
-#: What NVIDIA's float32 is multiplied by: three products of tf32 (docs/internals/instructions.md), as exact as multiply-add and
-#: 1.5 to 1.8 times as fast; sm_75, which has none, multiplies in each thread.
+#: What NVIDIA's float32 is multiplied by: three products of tf32 (docs/internals/instructions.md), about as exact as multiply-add
+#: and 1.4 to 1.8 times as fast; sm_75, which has none, multiplies in each thread.
 BY_THREE: dict[tuple[str, str], dict[str, Scalar]] = {("cuda", "float32"): {"tl.allow_tf32x3": True}}
 #: Tiles of float32. Of sm_90a measured on an H200, causal, 2x16 heads of 64, 96, 128, 256 and 2048 tokens, ms: 0.29, 0.46, 0.62,
 #: 1.19 (torch 0.70, 0.86, 0.94, 1.87; each thread alone 0.49, 0.72, 0.89, 2.19); with weights in registers heads of 256 1.25,

@@ -26,20 +26,7 @@ def grid(tiles, heads, heads_first):
     return (heads, tiles) if heads_first else (tiles, heads)
 
 
-def forward(
-    dtype,
-    dim,
-    dim_v,
-    mask,
-    softcap,
-    sinks,
-    block_M,
-    block_N,
-    stages,
-    threads,
-    heads_first=False,
-    **more,
-):
+def forward(dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, stages, threads, heads_first=False, **more):
     """Sequences of one length: a block computes `block_M` queries of one head. `mask` and the others, `more` of them too, as in
     `attend`."""
     batch, tokens, keys = T.dynamic("batch"), T.dynamic("tokens"), T.dynamic("keys")
@@ -123,18 +110,7 @@ def forward_staying(dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, s
 
 
 def forward_packed(
-    dtype,
-    dim,
-    dim_v,
-    mask,
-    softcap,
-    sinks,
-    block_M,
-    block_N,
-    stages,
-    threads,
-    heads_first=False,
-    **more,
+    dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, stages, threads, heads_first=False, **more
 ):
     """Sequences of any lengths, one behind the other: sequence b holds the rows Starts[b] up to Starts[b + 1] of Q, and
     likewise of K and V. Q, K, V, O have a first extent of 1. Lse: (heads, all tokens)."""
