@@ -98,6 +98,7 @@ SUBJECTS = {
     "gemm_f16": Subject(product("float16", 32)),
     "gemm_bf16": Subject(product("bfloat16", 32)),
     "gemm_tf32": Subject(product("tf32", 16), TF32),
+    "gemm_tf32_of_rows": Subject(product("tf32", 32), TF32, archs=("sm_90a",)),
     "gemm_tf32x3": Subject(product("tf32", 64, True, 64), {"tl.allow_tf32x3": True}, archs=("sm_80",)),
     "gemm_int8": Subject(product("int8", 64, True)),
     "gemm_fp8": Subject(product("float8_e4m3", 64, True), archs=("sm_89", "sm_90", "gfx942")),

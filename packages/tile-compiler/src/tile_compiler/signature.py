@@ -86,7 +86,7 @@ def _tensor_maps(func: tir.PrimFunc) -> list[tir.Bind]:
 
 
 def _tensor_map(call: Any, signature: Signature) -> dict[str, Any]:
-    """The manifest's entry: elements of a byte are bytes, as a copy does not look into them."""
+    """The manifest's entry: elements of a byte are bytes, as a copy does not look into them; a map may round float32 to tf32."""
     data, *sizes = call.args
     attrs = tile_ir.attrs_of(call)
     buffer, rank = data.args[0], len(attrs["box"])
@@ -94,7 +94,7 @@ def _tensor_map(call: Any, signature: Signature) -> dict[str, Any]:
     values = [signature.expression(size) for size in sizes]
     return {
         "param": signature.params[buffer],
-        "dtype": "uint8" if dtype.bits == 8 else str(dtype),
+        "dtype": "uint8" if dtype.bits == 8 else attrs.get("dtype", str(dtype)),
         "box": attrs["box"],
         "shape": values[:rank],
         "strides": values[rank:],

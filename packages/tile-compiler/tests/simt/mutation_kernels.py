@@ -7,8 +7,8 @@ and Hopper's: mbarriers, bulk copies, products of warpgroups, roles of warps, cl
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from test_pipelines import SCHEDULES, scaled
 from test_pipelines import attention as scheduled_attention
 from test_shared_memory import phases, staged
 from test_synchronization import product
+from test_wgmma_loaded import ROUNDED
+from test_wgmma_loaded import pipelined as loaded
 
 import tilelang.language as T
 
@@ -30,11 +32,13 @@ EXAMPLES = Path(__file__).resolve().parents[4] / "examples"
 
 @dataclass(frozen=True)
 class Subject:
-    """A correct kernel of static sizes; `make` gives the function."""
+    """A correct kernel of static sizes; `make` gives the function, `options` how it is compiled, `tolerance` how exact it is."""
 
     name: str
     make: Callable[[], Any]
     arch: str = "sm_80"
+    options: Mapping[str, bool] = field(default_factory=dict)
+    tolerance: float = 5e-3
 
     def arguments(self, func: Any, seed: int = 0) -> list[np.ndarray[Any, Any]]:
         """Random arguments: normal floats, small non-negative integers."""
@@ -188,6 +192,7 @@ _HOPPER = [
     *(Subject(f"product_{stages}_stages", _of(product, 100, 72, 80, stages, (64, 64, 32))) for stages in (1, 3)),
     Subject("product_of_whole_tiles", _of(product, 64, 64, 96, 3)),
     Subject("product_staged_epilogue", _of(staged, 2)),
+    Subject("loaded_operand", _of(loaded, 67, 130, 100, 3), options=ROUNDED, tolerance=2e-2),
     Subject("attention_causal", _of(attention, 100, 70, 32, 64, 32, True, 2)),
     Subject("attention_in_turns", _of(attention, 128, 128, 64, 128, 64, False, 2, 256)),
     Subject("persistent_gemm", _example("persistent_gemm", "persistent_matmul", 70, 64, 64, 2)),

@@ -92,7 +92,7 @@ class _Bench:
 
     def __init__(self, subject: Subject) -> None:
         self.subject, self.func = subject, subject.make()
-        trace, self.ctx = lowered(self.func, subject.arch)
+        trace, self.ctx = lowered(self.func, subject.arch, subject.options)
         #: What the checker sees; the passes after it change neither synchronization nor predicates.
         self.final = next(s.after for s in trace.steps if s.name == "check_synchronization")
         self.data = [subject.arguments(self.func)]

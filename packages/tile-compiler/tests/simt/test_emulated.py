@@ -83,8 +83,9 @@ def test_kernels_of_the_sweep(subject: Subject, arch: str) -> None:
     want = [a.copy() for a in args]
     interpreter.run(func, want)
     with Sweep(seeds=(1, 2, 3)).over(f"{subject.name}[{arch}]"):
-        for got, right in zip(emulated(func, args, arch), want):
-            np.testing.assert_allclose(got.astype("float64"), right.astype("float64"), 5e-3, 5e-3)
+        for got, right in zip(emulated(func, args, arch, options=subject.options), want):
+            tolerance = subject.tolerance
+            np.testing.assert_allclose(got.astype("float64"), right.astype("float64"), tolerance, tolerance)
 
 
 def test_text_names_the_users_statements(lower: Any) -> None:

@@ -229,26 +229,6 @@ def test_under_autocast_a_bias_is_of_the_type_of_the_result(close, ran, device):
     close(bias.grad, torch.full((24,), 20.0), 1e-5)
 
 
-@pytest.fixture
-def allow_tf32():
-    """Sets torch's switch for the time of a test; monkeypatch cannot, as torch hides that the attribute exists."""
-    before = torch.backends.cuda.matmul.allow_tf32
-    yield lambda allowed: setattr(torch.backends.cuda.matmul, "allow_tf32", allowed)
-    torch.backends.cuda.matmul.allow_tf32 = before
-
-
-def test_tf32_only_where_torch_allows_it(run_as, ran, close, allow_tf32):
-    run_as("cuda -arch=sm_80", any_gpu=True)
-    a, b = operands((20, 32), (32, 24))
-    allow_tf32(False)
-    assert "tl.allow_tf32" not in dict(tile_ops.explain(tile_ops.matmul, a, b).kernels[0].spec.pass_configs)
-    allow_tf32(True)
-    found = ran(tile_ops.matmul, a, b)
-    close(found, reference.matmul(a, b), 2e-3)
-    with pytest.raises(AssertionError):  # it was indeed rounded
-        close(found, reference.matmul(a, b), reference.TOLERANCES["float32"])
-
-
 @pytest.mark.parametrize(
     "target",
     [

@@ -132,9 +132,9 @@ class MatrixMultiply:
             n=self.m,
             a=self.b,
             b=self.a,
-            a_fragment=_turned(self.b_fragment),
-            b_fragment=_turned(self.a_fragment),
-            c_fragment=_turned(self.c_fragment),
+            a_fragment=turned_fragment(self.b_fragment),
+            b_fragment=turned_fragment(self.a_fragment),
+            c_fragment=turned_fragment(self.c_fragment),
             swapped=not self.swapped,
         )
 
@@ -157,7 +157,8 @@ class MatrixMultiply:
         )
 
 
-def _turned(fragment: Fragment) -> Fragment:
+def turned_fragment(fragment: Fragment) -> Fragment:
+    """The fragment of the transpose of what `fragment` distributes."""
     i, j = placeholders(2)
     thread, index = (substitute(e, {"i": j, "j": i}) for e in (fragment.thread_expr, fragment.index_expr))
     copies, lanes = fragment.replicate_size, fragment.thread_extent

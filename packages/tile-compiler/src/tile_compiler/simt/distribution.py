@@ -186,6 +186,26 @@ class Distribution:
             return 1
         return self.fragment.vector_width(axis)
 
+    def in_pairs(self, axis: int) -> Distribution | None:
+        """The same with steps in another order, so that two that follow each other are aligned neighbours along `axis`; None
+        where their numbers are not the same power of two apart in all threads."""
+        if self.replicas > 1 or not self.is_full:
+            return None
+        places = np.stack(np.unravel_index(self.held, self.shape))  # axis, thread, step
+        apart = 2
+        while 2 * apart <= self.steps and self.steps % (2 * apart) == 0:
+            one, other = places.reshape(len(places), self.threads, -1, 2, apart).transpose(3, 0, 1, 2, 4)
+            step = np.zeros_like(one)
+            step[axis] = 1
+            if np.array_equal(other, one + step) and not (one[axis] % 2).any():
+                step, thread = self.fragment.index_expr, self.fragment.thread_expr
+                index = step // apart % 2 + step % apart * 2 + step // (2 * apart) * (2 * apart)
+                return Distribution(
+                    Fragment.from_exprs(self.shape, thread, index, 1, self.fragment.thread_extent), self.threads
+                )
+            apart *= 2
+        return None
+
     def describe(self) -> str:
         """The map in the words of an error message."""
         axes = ", ".join(names(len(self.shape)))

@@ -24,6 +24,7 @@ from tile_compiler.simt.operators.nests import CACHE, WHAT, int32, is_fragment, 
 from tile_compiler.simt.operators.parallel import NestRule
 from tile_compiler.simt.operators.registry import twin_of
 from tile_compiler.simt.operators.vectorized import vector_move
+from tile_compiler.simt.rounded_tiles import rounded_tiles
 from tilelang import ops
 from tilelang.ir import tile_ir
 
@@ -96,7 +97,9 @@ class _LowerOperators(JoiningGuard):
         if len(kernel.threads) > 1:
             tx = tir.Var("thread", "int32")
             self.ranges.iterate(tx, int32(0), int32(int(kernel.num_threads or 1)))
-        self.low = Lowering(ctx, kernel, self.ranges, ctx.layouts[kernel.index], tx, self.safe)
+        layouts = ctx.layouts[kernel.index]
+        rounded = rounded_tiles(kernel, layouts)
+        self.low = Lowering(ctx, kernel, self.ranges, layouts, tx, self.safe, rounded=rounded)
         self.first_line = kernel_line(func)
         self.written = _written(func)
         self.conditions: list[Any] = []  # of the branches around the statement at hand

@@ -26,7 +26,7 @@ class Lowering:
     """Shared by the operators of one kernel; `span`, `rule` and `temporaries` are those of the operator at hand.
 
     `binds` are values that the kernel computes at its start. `safe` holds what reads outside a buffer give instead of 0;
-    `maps` the tensor maps that the kernel takes.
+    `maps` the tensor maps that the kernel takes; `rounded` the tiles of float32 that bulk copies round to tf32.
     """
 
     ctx: SimtContext
@@ -40,6 +40,7 @@ class Lowering:
     temporaries: list[Any] = field(default_factory=list)
     maps: list[tuple[Any, MapFacts]] = field(default_factory=list)
     binds: list[Any] = field(default_factory=list)
+    rounded: frozenset[Any] = frozenset()
     _registers: dict[Any, Any] = field(default_factory=dict)
 
     @property

@@ -44,26 +44,29 @@ Array = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class MapFacts:
-    """A tensor map of `tensor`, fastest dimension first: `shape` and `strides` (of dimensions 1, 2, ...) in elements."""
+    """A tensor map of `tensor`, fastest dimension first: `shape` and `strides` (of dimensions 1, 2, ...) in elements. `rounds`:
+    its loads round float32 to tf32."""
 
     tensor: Any
     shape: tuple[Any, ...]
     strides: tuple[Any, ...]
     box: tuple[int, ...]
     swizzle: int
+    rounds: bool = False
 
     def same_as(self, other: MapFacts) -> bool:
         sizes = zip((*self.shape, *self.strides), (*other.shape, *other.strides))
         return (
             bool(self.tensor.same_as(other.tensor))
-            and (self.box, self.swizzle, len(self.strides)) == (other.box, other.swizzle, len(other.strides))
+            and (self.box, self.swizzle, self.rounds) == (other.box, other.swizzle, other.rounds)
+            and len(self.strides) == len(other.strides)
             and all(tvm_ffi.structural_equal(a, b) for a, b in sizes)
         )
 
     def bound(self, var: Any, span: Any = None) -> tir.Bind:
         """The host's statement that makes the map."""
         data = ir.Call(ir.Op.get("tirx.buffer_data"), [self.tensor], ret_ty="handle")
-        attrs = {"box": list(self.box), "swizzle": self.swizzle}
+        attrs = {"box": list(self.box), "swizzle": self.swizzle} | ({"dtype": "tfloat32"} if self.rounds else {})
         return tir.Bind(
             var, tile_ir.call(TENSOR_MAP, [data, *self.shape, *self.strides], attrs, dtype="handle"), span=span
         )
@@ -92,6 +95,7 @@ class Plan:
 
     def describe(self) -> str:
         swizzle = f", swizzled by {self.map.swizzle} bytes" if self.map.swizzle else ""
+        swizzle += ", rounded to tf32" if self.map.rounds else ""
         count = "one box" if len(self.boxes) == 1 else f"{len(self.boxes)} boxes"
         shared = f", each block of {self.blocks} its part to all" if self.blocks > 1 else ""
         return f"{count} of {' x '.join(map(str, self.map.box))} elements{swizzle}{shared}"

@@ -19,7 +19,7 @@ from .configs import plan
 from .gradients import backward, setup_context
 from .operands import Views, operands, result_shape
 from .padding import Padded, has_whole_rows, pays
-from .prepared import Prepared
+from .prepared import Prepared, along_k
 from .problem import ACTIVATIONS, FLOAT8, GemmProblem, check, depends
 from .scaled import PreparedScaled
 from .strips import PreparedStrips
@@ -270,6 +270,7 @@ def multiply(
     numbers = call.numbers
     activation = ACTIVATIONS.index(call.problem.activation)
     bias = _added(call, bias, c)
+    a, b = along_k(call, a, b)
     if "scaled" in call:
         scaled.multiply(call, a, b, (scale_a, scale_b), bias, c, repeat)
     elif "panels" in call and "combine" in call:

@@ -133,6 +133,13 @@ SLOPES = ("large", "128x128", "small")
 #: Those of sm_90a where B is read row by row: with "large" ones, registers do not hold the gradient beside the sums and the
 #: addresses of the variant for operands at any address.
 SLOPES_BY_ROWS = ("128x192", "128x128", "small")
+#: Those of sm_90a for tf32. Steps of 128 bytes take as long as those of halves, whose RATES they have.
+TF32 = ("large", "128x192", "128x128", "64x128", "small")
+#: tf32 by matrices of which neither has contiguous rows along k: from so many rows and columns, and so many products, on
+#: a copy of the smaller one that has costs less than warps lose that multiply without `wgmma` (512 x 512 x 512 10 us, with a
+#: copy 19; 1024 x 1024 x 1024 24 and 15).
+TURNED, TURNED_PRODUCTS = 64, 1 << 30
+TRANSPOSE = KernelSpec.of("gemm", "transpose", None, dtype="float32")
 #: Types of scaled bytes that wheels hold products of, where matrix instructions take them.
 SHIPPED_FLOAT8 = {"sm_89": "float8_e4m3fn", "sm_90a": "float8_e4m3fn", "gfx942": "float8_e4m3fnuz"}
 
@@ -141,7 +148,7 @@ def plan(problem: GemmProblem, target: Target) -> Plan:
     """On GPUs the tiles that take least time by a model; on CPUs panels for large products, else tiles by the rows. Few rows
     go without matrix instructions."""
     if problem.scales == "blocks":
-        product = _spec(problem, target, _tiles(target, "blocks"))
+        product = _spec(problem, target, _tiles(problem, target, "blocks"))
         return Plan.of({"product": product}, f"scales of {BLOCK} x {BLOCK} blocks", "table: TILES in gemm/configs.py")
     if (of_sums := _scaled_sums(problem, target)) is not None:
         return of_sums
@@ -164,6 +171,12 @@ def plan(problem: GemmProblem, target: Target) -> Plan:
         why = f"{problem.m} x {problem.n} by tiles of {half.block_m} x {half.block_n}, a and b where they lie"
         why += ", as the transpose of c" if half.transposed else ""
         return Plan.of(_kernels_of_halves(problem, half), why, "measured: gemm_halves/configs.py", **vars(half))
+    if _is_turned(problem, target):
+        b_is_smaller = problem.n < problem.m
+        along_k = plan(replace(problem, transpose_a=b_is_smaller, transpose_b=b_is_smaller), target)
+        why = f"{'b' if b_is_smaller else 'a'} gets contiguous rows along k, then {along_k.why}"
+        kernels = {"transpose_b" if b_is_smaller else "transpose_a": TRANSPOSE, **dict(along_k.kernels)}
+        return Plan.of(kernels, why, along_k.source, **dict(along_k.numbers))
     if kernels := _few_rows(problem, target):
         why = f"{problem.m} rows: " + ("scalar products" if "product" in kernels else "B streams through registers")
         return Plan.of(kernels, why, "measured: FEW_ROWS in gemm/few_rows.py", **few_rows.numbers(problem))
@@ -269,11 +282,11 @@ def _by_model(problem: GemmProblem, target: Target) -> Plan:
     """The tiles, and for plain products of one matrix their parts along k, that take least time by the model."""
     known = _rates(problem, target)
     large = "large" in known and _suits(problem, target, "large")
-    long = large and _count(problem, _tiles(target, "large")) >= LONG * known["large"].slots
+    long = large and _count(problem, _tiles(problem, target, "large")) >= LONG * known["large"].slots
     found: dict[str, Division] = {}
     cut: dict[str, Division] = {}  # of blocks that stay
     for size, rates in known.items():
-        tiles = _tiles(target, size)
+        tiles = _tiles(problem, target, size)
         if (long and size != "large") or not _suits(problem, target, size):
             continue
         count, steps, area = _count(problem, tiles), _steps(problem, tiles), tiles.block_m * tiles.block_n
@@ -291,7 +304,7 @@ def _by_model(problem: GemmProblem, target: Target) -> Plan:
     if stays:
         size, chosen = other, division
     source = "model: RATES in gemm/configs.py"
-    tiles, rates = _tiles(target, size), known[size]
+    tiles, rates = _tiles(problem, target, size), known[size]
     count, steps = _count(problem, tiles), _steps(problem, tiles)
     waves = f"{count} {size} tiles where {rates.slots} run at once"
     if chosen.whole == count:
@@ -301,7 +314,7 @@ def _by_model(problem: GemmProblem, target: Target) -> Plan:
         if count > STAYING * rates.slots and _stays(problem, target, size):
             kernels = {"staying": _staying_spec(problem, target, size)}
             return Plan.of(kernels, f"{waves}, by blocks that stay{why}", source)
-        return Plan.of({"product": _spec(problem, target, _tiles(target, size))}, waves + why, source)
+        return Plan.of({"product": _spec(problem, target, _tiles(problem, target, size))}, waves + why, source)
     alone = whole(count, steps, rates).microseconds
     why = (
         f"{waves}{', by blocks that stay' if stays else ''}: {chosen.whole} whole ones, the others in {chosen.parts} parts "
@@ -313,7 +326,7 @@ def _by_model(problem: GemmProblem, target: Target) -> Plan:
 def _divided(
     problem: GemmProblem, target: Target, size: str, division: Division, stays: bool, why: str, source: str
 ) -> Plan:
-    tiles = _tiles(target, size)
+    tiles = _tiles(problem, target, size)
     return Plan.of(
         _split_specs(problem, target, size, stays),
         why,
@@ -349,10 +362,24 @@ def _suits(problem: GemmProblem, target: Target, size: str) -> bool:
     row by row any number."""
     if problem.gradient and size not in _slopes(problem, target):
         return False
+    if _by_warpgroups(problem, target) and not problem.gradient:
+        return size in TF32
     if size in ("large", "small", "thin") or size.startswith("alone") or problem.gradient:
         return True
     itemsize = ITEMSIZE[problem.dtype]
-    return itemsize <= 2 and (problem.transpose_b or _tiles(target, size).block_n * itemsize % 128 == 0)
+    return itemsize <= 2 and (problem.transpose_b or _tiles(problem, target, size).block_n * itemsize % 128 == 0)
+
+
+def _by_warpgroups(problem: GemmProblem, target: Target) -> bool:
+    """Whether `wgmma` takes these operands of tf32: one of them along k."""
+    return target.arch == "sm_90a" and problem.tf32 and (problem.transpose_b or not problem.transpose_a)
+
+
+def _is_turned(problem: GemmProblem, target: Target) -> bool:
+    """Whether one of the operands is copied first."""
+    across = problem.transpose_a and not problem.transpose_b and target.arch == "sm_90a"
+    large = min(problem.m, problem.n) >= TURNED and problem.m * problem.n * problem.k >= TURNED_PRODUCTS
+    return across and problem.tf32 and large and not problem.gradient
 
 
 def _slopes(problem: GemmProblem, target: Target) -> tuple[str, ...]:
@@ -396,6 +423,9 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
         yield from () if transpose_a else _shipped_slopes(replace(problem, gradient=True), target)
         if target.kind == "cuda" and dtype == "float32":
             yield from _shipped(replace(problem, tf32=True), target)
+        if target.arch == "sm_90a" and dtype == "float32" and transpose_a:
+            yield TRANSPOSE
+            yield from _shipped(replace(problem, tf32=True, transpose_b=True), target)
     layer = GemmProblem(1, 1, 1, 1, "int8", "int32", False, True, "each", "each", None, None, False)
     yield from _shipped(layer, target)
     if target.kind == "cpu":
@@ -405,7 +435,7 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
     if target.arch in SHIPPED_FLOAT8:
         scaled = replace(layer, dtype=SHIPPED_FLOAT8[target.arch], out_dtype="bfloat16")
         yield from _shipped(replace(scaled, scales="rows"), target)
-        yield _spec(replace(scaled, scales="blocks"), target, _tiles(target, "blocks"))
+        yield _spec(replace(scaled, scales="blocks"), target, _tiles(problem, target, "blocks"))
     yield from panels.shipped(target)
     yield from in_place.shipped(target)
     yield from halves.shipped(target)
@@ -419,7 +449,7 @@ def _shipped(problem: GemmProblem, target: Target) -> Iterator[KernelSpec]:
     for tiles in all_tiles_of_a_cpu(target, problem.transpose_b) if target.kind == "cpu" else ():
         yield _spec(problem, target, tiles)
     for size in _rates(problem, target):
-        tiles = _tiles(target, size)
+        tiles = _tiles(problem, target, size)
         if _suits(problem, target, size):
             yield _spec(problem, target, tiles)
             if tiles.block_m * tiles.block_n <= CUT and _divisible(problem):
@@ -437,18 +467,23 @@ def _shipped_slopes(problem: GemmProblem, target: Target) -> Iterator[KernelSpec
         yield _spec(problem, target, tiles)
     for size in _rates(problem, target):
         if _suits(problem, target, size):
-            yield _spec(problem, target, _tiles(target, size))
+            yield _spec(problem, target, _tiles(problem, target, size))
 
 
-def _tiles(target: Target, size: str) -> Tiles:
-    return TILES.get((target.arch, size)) or TILES[target.kind, size]
+def _tiles(problem: GemmProblem, target: Target, size: str) -> Tiles:
+    """Of tf32 by a b that is read row by row, `wgmma` makes the transpose of C."""
+    found = TILES.get((target.arch, size)) or TILES[target.kind, size]
+    if _by_warpgroups(problem, target) and not problem.transpose_b:
+        return replace(found, block_m=found.block_n, block_n=found.block_m)
+    return found
 
 
 def _held(tiles: Tiles, problem: GemmProblem, target: Target) -> Tiles:
     """With as many stages as fit. Bytes of an operand that is not contiguous along k are no matrix that tensor cores load as
-    it lies: their tiles have rows 16 bytes apart where no bulk copy can fill them. tf32 by a b that is not contiguous along k:
-    beside 128 sums of a thread, places of more than three stages spill."""
-    if problem.tf32 and not problem.transpose_b and tiles.block_m * tiles.block_n > CUT:
+    it lies: their tiles have rows 16 bytes apart where no bulk copy can fill them. tf32 by warps and a b that is not contiguous
+    along k: beside 128 sums of a thread, places of more than three stages spill."""
+    by_warps = problem.tf32 and not problem.transpose_b and not _by_warpgroups(problem, target)
+    if by_warps and tiles.block_m * tiles.block_n > CUT:
         return replace(tiles, stages=min(tiles.stages, 3))
     across = problem.transpose_a, not problem.transpose_b
     if ITEMSIZE[problem.dtype] > 1 or target.kind != "cuda" or not any(across):
@@ -482,7 +517,7 @@ def _spec(problem: GemmProblem, target: Target, tiles: Tiles) -> KernelSpec:
 def _split_specs(problem: GemmProblem, target: Target, size: str, stays: bool = False) -> dict[str, KernelSpec]:
     ends = {"out_dtype": problem.out_dtype, "bias": few_rows.bias(problem)}
     staged = stays and _staged(problem, size)
-    tiles = _staying_tiles(problem, target, size) if stays else _tiles(target, size)
+    tiles = _staying_tiles(problem, target, size) if stays else _tiles(problem, target, size)
     parts = KernelSpec.of(
         "gemm",
         "split_matmul",
@@ -523,7 +558,7 @@ def _staged(problem: GemmProblem, size: str) -> bool:
 
 
 def _staying_tiles(problem: GemmProblem, target: Target, size: str) -> Tiles:
-    return _tiles(target, "staying" if _staged(problem, size) else STAYERS[size])
+    return _tiles(problem, target, "staying" if _staged(problem, size) else STAYERS[size])
 
 
 def _options(problem: GemmProblem, target: Target) -> dict[str, Scalar] | None:

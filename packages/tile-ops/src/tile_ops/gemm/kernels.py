@@ -218,6 +218,24 @@ def matmul(
     return matmul
 
 
+def transpose(dtype, edge=64):
+    """B = A with rows for columns: matrices whose columns are contiguous get rows that are."""
+    batch, m, k = T.dynamic("batch"), T.dynamic("m"), T.dynamic("k")
+
+    @T.prim_func
+    def transpose(
+        A: T.StridedTensor((batch, k, m), (T.dynamic("plane_a"), T.dynamic("pitch_a"), 1), dtype),
+        B: T.StridedTensor((batch, m, k), (T.dynamic("plane_b"), T.dynamic("pitch_b"), 1), dtype),
+    ):
+        with T.Kernel(T.ceildiv(k, edge), T.ceildiv(m, edge), batch, threads=256) as (x, y, z):
+            tile = T.alloc_shared((edge, edge), dtype)
+            T.copy(A[z, x * edge, y * edge], tile)
+            for i, j in T.Parallel(edge, edge):
+                B[z, y * edge + i, x * edge + j] = tile[j, i]
+
+    return transpose
+
+
 def _tile_at(number, rows, columns, panel):
     """(row, column) of a tile of a grid: panels of `panel` rows of tiles, each walked column by column, so that neighbours
     in time share operands in the L2 cache."""

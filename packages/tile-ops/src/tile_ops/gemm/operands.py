@@ -155,3 +155,11 @@ def _with_pitch(x: torch.Tensor) -> torch.Tensor:
     pitch = x.stride(1) if rows > 1 else -(-columns // vector) * vector
     plane = x.stride(0) if batch > 1 else -(-rows * pitch // vector) * vector
     return x.as_strided(x.shape, (plane, pitch, 1))
+
+
+def memory_of_transposed(x: torch.Tensor) -> torch.Tensor:
+    """Where matrices (batch, rows, columns) get contiguous columns, each of which begins at a multiple of 16 bytes: of shape
+    (batch, columns, rows or a few more)."""
+    batch, rows, columns = x.shape
+    per = 16 // x.element_size()
+    return x.new_empty((batch, columns, -(-rows // per) * per))

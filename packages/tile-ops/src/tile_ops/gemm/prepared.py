@@ -11,10 +11,26 @@ from tile_ops.again import ALIGNMENT, aligned, launched, offer
 from tile_ops.kernel import Resolved
 from tile_ops.operator import Call
 
+from .operands import memory_of_transposed
 from .problem import ACTIVATIONS, GemmProblem, allows_tf32
 
 #: Roles of kernels that are all of a plan, with what their tensors are beside a, b, the bias and the result.
 _TENSORS = {"product": (2, 1), "staying": (2, 0), "gemv": (0, 0), "direct": (0, 0)}
+
+
+#: Roles of kernels that copy an operand, a or b, before the others of a plan.
+TURNS = ("transpose_a", "transpose_b")
+
+
+def along_k(call: Call[GemmProblem], a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The operands as the product's kernel takes them: (batch, m, k) and (batch, n, k) where the call copies one of them."""
+    found = [a, b]
+    for number, turns in enumerate(TURNS):
+        if turns in call:
+            x = found[number]
+            found[number] = memory_of_transposed(x)[:, :, : x.shape[1]]
+            call[turns](x, found[number])
+    return found[0], found[1]
 
 
 @dataclass(frozen=True)
@@ -22,7 +38,8 @@ class Prepared:
     """The kernel of a call, its shapes, strides and numbers fixed. It is given `before` unused tensors before the bias and
     `after` of them behind it; `no_bias` stands for a bias where there is none.
 
-    If there is a `combine`, the kernel gives parts, of the shape `parts`, in the place of these and of the result.
+    If there is a `combine`, the kernel gives parts, of the shape `parts`, in the place of these and of the result. If there is a
+    `transpose`, it copies operand number `which` into memory of the shape `turned`, where it lies along k.
     """
 
     kernel: Resolved
@@ -32,6 +49,9 @@ class Prepared:
     combine: Resolved | None = None
     parts: tuple[int, ...] = ()
     still: Callable[[], bool] | None = None
+    transpose: Resolved | None = None
+    which: int = 0
+    turned: tuple[int, ...] = ()
 
     @classmethod
     def of(
@@ -56,9 +76,17 @@ class Prepared:
             parts = c.new_empty(shape, dtype=torch.float32)
             kernel = call["parts"].prepared(a, b, parts, call.numbers["steps"])
             return cls(kernel, (), (), no_bias, call["combine"].prepared(parts, bias, c, activation), shape, still)
+        transpose, which, turned = None, 0, ()
+        for number, turns in enumerate(TURNS):
+            if turns in call:
+                x = (a, b)[number]
+                memory = memory_of_transposed(x)
+                transpose, which, turned = call[turns].prepared(x, memory[:, :, : x.shape[1]]), number, memory.shape
+                a, b = along_k(call, a, b)
         before, after = ((None,) * count for count in _TENSORS[role])
         numbers = (*([repeat] if role in ("product", "direct") else []), activation)
-        return cls(call[role].prepared(a, b, *before, bias, *after, c, *numbers), before, after, no_bias, still=still)
+        kernel = call[role].prepared(a, b, *before, bias, *after, c, *numbers)
+        return cls(kernel, before, after, no_bias, still=still, transpose=transpose, which=which, turned=turned)
 
     def run(self, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, c: torch.Tensor) -> bool:
         """Whether it could: computes c for operands of the first call's shapes, strides and types at any such address."""
@@ -68,10 +96,17 @@ class Prepared:
                 return False
         elif not aligned(a, b, c, bias):
             return False
+        temporary = []
+        if self.transpose is not None:
+            given = (a, b)[self.which]
+            copy = given.new_empty(self.turned)
+            self.transpose(given, copy)
+            launched(self.transpose, given, copy)
+            temporary, a, b = [copy], *((a, copy) if self.which else (copy, b))
         if self.combine is None:
             self.kernel(a, b, *self.before, bias, *self.after, c)
             launched(self.kernel, a, b, *self.before, bias, *self.after, c)
-            offer(c, still=self.still)
+            offer(c, temporary=temporary, still=self.still)
         else:
             parts = c.new_empty(self.parts, dtype=torch.float32)
             self.kernel(a, b, parts)

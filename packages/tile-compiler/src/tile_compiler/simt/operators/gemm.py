@@ -138,8 +138,9 @@ class GemmRule(Rule):
 
     def _operand_layout(self, region: Any, shape: tuple[int, ...], k_last: bool) -> Layout:
         tiles, dtype = self.choice.tiles, element_type(region)
-        if isinstance(tiles, WarpgroupTiling):
-            return operand_layout(shape, dtype, tiles.pieces(region is self.op.a, region, k_last))
+        is_a = region is self.op.a
+        if isinstance(tiles, WarpgroupTiling) and not tiles.is_loaded(is_a):
+            return operand_layout(shape, dtype, tiles.pieces(is_a, region, k_last))
         return make_swizzled_layout(shape, dtype=dtype, k_major=k_last)
 
     def _reconsider(self, tiles: WarpgroupTiling, known: Mapping[Unknown, Value]) -> None:

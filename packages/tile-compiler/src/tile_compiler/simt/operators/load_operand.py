@@ -32,7 +32,7 @@ class Matrices:
 
 @dataclass
 class OperandLoad:
-    """One operand of a product: `blocks` instruction tiles for one step along k.
+    """One operand of a product: `blocks` instruction tiles for one step along k, or for each of `steps` that registers hold.
 
     `fragment` has the operand's axes, (m, k) or (k, n); memory has them in this order, or the other way round if
     `turned`. `along` is the fragment's axis on which blocks follow each other (the other one is k); `origin(k)` is the
@@ -47,11 +47,12 @@ class OperandLoad:
     blocks: int
     lanes: int
     low: Lowering
+    steps: int = 1
 
     def __post_init__(self) -> None:
         self.size = self.fragment.local_size
         self.bits = dtype_of(self.dtype).bits
-        self.held = local(self.blocks * self.size, self.dtype, f"{self.region.source.name}_frag")
+        self.held = local(self.steps * self.blocks * self.size, self.dtype, f"{self.region.source.name}_frag")
         self.low.temporaries.append(tir.AllocBuffer(self.held))
         self.lane = self.low.tx % self.lanes
 
@@ -69,14 +70,19 @@ class OperandLoad:
         step[self.along ^ self.turned] = self.fragment.shape[self.along]
         return step[0], step[1]
 
-    def fill(self, origin: tuple[Any, Any]) -> list[Any]:
-        """The statements that load all blocks; `origin` is (row, column) of block 0 in the operand's axes."""
+    def fill(self, origin: tuple[Any, Any], step: Any = 0) -> list[Any]:
+        """The statements that load all blocks of number `step` of the steps that are held; `origin` is (row, column) of block 0
+        in the operand's axes."""
         at = origin[::-1] if self.turned else origin
         for move in self._moves():
             matrices = self._matrices(move)
             if matrices is not None:
                 return self._by_matrices(matrices, at)
-        return [self._by_vectors(at)]
+        return [self._by_vectors(at, self.place(0, step))]
+
+    def place(self, block: Any, step: Any = 0) -> Any:
+        """The first register of a block."""
+        return (step * self.blocks + block) * self.size
 
     def instruction(self) -> str:
         """What the report says of the load."""
@@ -166,7 +172,7 @@ class OperandLoad:
             width *= 2
         return width
 
-    def _by_vectors(self, at: tuple[Any, Any]) -> Any:
+    def _by_vectors(self, at: tuple[Any, Any], begin: Any) -> Any:
         width = self._width()
         down, along = self._block_step
         i, j = self._inverse()
@@ -176,7 +182,7 @@ class OperandLoad:
             values = {"i": self.lane, "j": first}
             row, column = (to_tir(e, values) for e in ((j, i) if self.turned else (i, j)))
             index = self._index((at[0] + b * down + row, at[1] + b * along + column))
-            register = self.low.simplify(b * self.size + first)
+            register = self.low.simplify(begin + b * self.size + first)
             if width > 1:
                 index[-1] = tir.Ramp(index[-1], tir.const(1, str(index[-1].ty)), width)
                 register = tir.Ramp(register, int32(1), width)

@@ -138,7 +138,7 @@ class NestRule(Rule):
             if not self._is_one_to_one(n):
                 partial.append((value, access))
             elif value.shape == self.shape and self._is_identity(n):
-                candidates.append(value)
+                candidates += [*self._by_neighbours(value), value]
             else:
                 candidates.append(pulled_back(value, access.indices, self.shape))
         if candidates:
@@ -154,6 +154,18 @@ class NestRule(Rule):
             choices += spread(value, access.indices, self.shape, width)
         choices.append(replicated(self.shape, self.threads))
         return self._best(choices, known) or coalesced
+
+    def _by_neighbours(self, held: Distribution) -> Iterator[Distribution]:
+        """A fragment with neighbours in memory one after the other, where its registers have them apart."""
+        for access in self.accesses.wide:
+            axis = next((a for a, step in enumerate(access.steps) if step), None)
+            if (
+                axis is not None
+                and is_global(access.buffer)
+                and held.vector_width(axis) == 1 < access.width(axis, None)
+            ):
+                pairs = held.in_pairs(axis)
+                yield from () if pairs is None else (pairs,)
 
     def _best(self, choices: list[Distribution], known: Mapping[Unknown, Value]) -> Distribution | None:
         """The first that all fragments allow, preferably without registers that are indexed at run time; but rather with them

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import tirx as tir
@@ -69,6 +69,8 @@ def lower_tma_copy(op: TmaCopy, low: Lowering) -> Any:
             expected="a tile of a contiguous tensor with rows of multiples of 16 bytes, in panels or rows",
             repair="T.copy, which copies every tile",
         )
+    if plan.loads and tile in low.rounded:
+        plan = replace(plan, map=replace(plan.map, rounds=True))
     low.ctx.aligned(plan.map.tensor, ALIGNMENT)
     low.ctx.filled.add(str(plan.map.tensor.name))
     low.ctx.report.note(low.span, f"T.tma_copy: {plan.describe()}")

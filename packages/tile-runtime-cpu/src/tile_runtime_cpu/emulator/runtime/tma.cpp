@@ -212,12 +212,23 @@ static void reduce(u8* to, const u8* from, u32 bytes, int type, int operation) {
 
 // ---- life of a transfer --------------------------------------------------------------------------------------------------
 
+// Elements as a map of type TFLOAT32 brings them: the nearest with 10 bits of mantissa, ties to even; NaN and infinities stay.
+static void round_to_tf32(u8* p, u32 bytes) {
+  for (u32 i = 0; i < bytes; i += 4) {
+    u32 bits;
+    memcpy(&bits, p + i, 4);
+    if (~bits & 0x7f800000u) bits = bits + 0xfffu + (bits >> 13 & 1) & ~0x1fffu;
+    memcpy(p + i, &bits, 4);
+  }
+}
+
 static void perform_load(Transfer& t) {
   Epoch epoch = next_phase(*t.barrier);
   Actor agent{nullptr, -1, epoch};
   for (const Piece& p : t.pieces) {
     for (u32 i = 0; i < p.bytes && p.count < p.bytes; i += 8) memcpy(p.shared + i, &t.fill, std::min(8u, p.bytes - i));
     if (p.count) memcpy(p.shared + p.first, p.global + p.first, p.count);
+    if (t.type == kTF32) round_to_tf32(p.shared + p.first, p.count);
     end_write(*shared_at(p.shared), p.shared, p.bytes, epoch);
     agent.row = threads[t.issuer].row;
     if (p.count) end_read(space_of(p.global + p.first), p.global + p.first, p.count, agent);
@@ -286,7 +297,7 @@ void check_nothing_under_way() {
 }
 
 // To the block of the current thread, or to those whose bits are set.
-static void issue_load(std::vector<Piece> pieces, u32 bytes, u64 fill, void* barrier, u32 blocks, const void* pc) {
+static void issue_load(std::vector<Piece> pieces, u32 bytes, int type, u64 fill, void* barrier, u32 blocks, const void* pc) {
   ++counters.tma_loads;
   counters.tma_bytes += bytes;
   count_traffic(pieces, false);
@@ -299,7 +310,7 @@ static void issue_load(std::vector<Piece> pieces, u32 bytes, u64 fill, void* bar
     check_init_fence(*b, pc);
     set_issuer(b->agent, current->id);
     Actor actor{current->row, current->id, next_phase(*b)};
-    Transfer* t = new Transfer{kLoad, 0, 0, current->id, bytes, fill, b, pc, false, false, pieces, {}};
+    Transfer* t = new Transfer{kLoad, 0, type, current->id, bytes, fill, b, pc, false, false, pieces, {}};
     int64_t shift = shared_spaces[rank].low - own_shared().low;
     for (Piece& p : t->pieces) {
       p.shared += shift;
@@ -388,7 +399,7 @@ void tl_emu_tma_load(void* shared, const void* map, void* barrier, const int* at
   barrier = through_window(barrier, 8, kWrite, pc);
   check_shared_box((u8*)shared, box_bytes(m), 128, pc);
   check_coordinates(m, at, false, pc);
-  issue_load(pieces_of(m, at, (u8*)shared), box_bytes(m), fill_of(m), barrier, blocks ? blocks : 1u << current->rank, pc);
+  issue_load(pieces_of(m, at, (u8*)shared), box_bytes(m), m.type, fill_of(m), barrier, blocks ? blocks : 1u << current->rank, pc);
 }
 
 void tl_emu_tma_store(const void* map, const void* shared, const int* at, int rank, int operation) {  // -1: stores
@@ -420,7 +431,7 @@ void tl_emu_bulk_load(void* shared, const void* global, unsigned bytes, void* ba
   shared = through_window(shared, bytes, kWrite, pc);
   barrier = through_window(barrier, 8, kWrite, pc);
   check_row(shared, global, bytes, pc);
-  issue_load({{(u8*)shared, (u8*)global, 0, bytes, bytes}}, bytes, 0, barrier, blocks ? blocks : 1u << current->rank, pc);
+  issue_load({{(u8*)shared, (u8*)global, 0, bytes, bytes}}, bytes, kU8, 0, barrier, blocks ? blocks : 1u << current->rank, pc);
 }
 
 void tl_emu_bulk_copy_cluster(void* to, const void* from, unsigned bytes, void* barrier, unsigned rank) {
@@ -431,7 +442,7 @@ void tl_emu_bulk_copy_cluster(void* to, const void* from, unsigned bytes, void* 
   check_row(to, from, bytes, pc);
   check_shared_box((const u8*)from, bytes, 16, pc);
   if (rank >= (unsigned)block.size) fail(kBadDescriptor, pc, -1, 3);
-  issue_load({{(u8*)to, (u8*)from, 0, bytes, bytes}}, bytes, 0, barrier, 1u << rank, pc);
+  issue_load({{(u8*)to, (u8*)from, 0, bytes, bytes}}, bytes, kU8, 0, barrier, 1u << rank, pc);
 }
 
 void tl_emu_bulk_store(void* global, const void* shared, unsigned bytes, int type, int operation) {

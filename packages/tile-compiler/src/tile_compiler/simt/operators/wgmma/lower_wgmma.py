@@ -10,6 +10,7 @@ from tvm import tirx as tir
 
 from tile_compiler.simt.lowering import Lowering
 from tile_compiler.simt.operators.accumulator import note_accumulator
+from tile_compiler.simt.operators.load_operand import OperandLoad
 from tile_compiler.simt.operators.nests import address, int32, is_fragment, run, unrolled
 from tile_compiler.simt.operators.wgmma.shared_matrix import shared_matrix
 from tile_compiler.simt.operators.wgmma.tiling import WarpgroupTiling
@@ -30,14 +31,21 @@ def lower_wgmma(op: Gemm, tiles: WarpgroupTiling, low: Lowering) -> Any:
     c, size = low.registers(op.c.source), tiles.wgmma.c_fragment(tiles.width).local_size
     group = low.warpgroup() if tiles.rows * tiles.columns > 1 else int32(0)
     row, column = _place(tiles, group)
-    registers = is_fragment(op.a.source)
-    if registers:
-        a = _registers(op.a, tiles, low)
-        held = [_hold(low.registers(op.a.source), op.a, low)]
+    left, right = tiles.operands(op)
+    loads: list[Any] = []
+    held: list[Any] = []
+    if tiles.loaded:
+        load = _loaded(left, tiles, low)
+        loads = [unrolled("ki", tiles.k_blocks, lambda k: tile_ir.sequence(load.fill((row, k * tiles.wgmma.k), k)))]
+        held = [_hold(load.held, left, low)]
+        a = _places(load, low)
+    elif is_fragment(left.source):
+        held = [_hold(low.registers(left.source), left, low)]
+        a = _registers(left, tiles, low)
     else:
-        a, held = _shared(op.a, tiles, True, row, bool(op.transpose_a), low), []
-    b = _shared(op.b, tiles, False, column, not op.transpose_b, low)
-    name = _name(op, tiles, registers)
+        a = _shared(left, tiles, True, row, bool(op.transpose_a), low)
+    b = _shared(right, tiles, False, column, not (tiles.turned or op.transpose_b), low)
+    name = _name(op, tiles)
 
     def step(k: Any) -> Any:
         if isinstance(k, ir.Var):
@@ -49,9 +57,10 @@ def lower_wgmma(op: Gemm, tiles: WarpgroupTiling, low: Lowering) -> Any:
 
         return unrolled("i", tiles.row_blocks, lambda i: unrolled("j", tiles.column_blocks, lambda j: product(i, j)))
 
-    _note(op, tiles, registers, low)
+    _note(op, tiles, low)
     return tile_ir.sequence(
         [
+            *loads,
             _hold(c, op.c, low),
             *held,
             run("tl::wgmma_fence", span=low.span),
@@ -72,6 +81,18 @@ def _place(tiles: WarpgroupTiling, group: Any) -> tuple[Any, Any]:
 def _registers(region: Any, tiles: WarpgroupTiling, low: Lowering) -> Operand:
     held, size, steps = low.registers(region.source), tiles.wgmma.a_fragment.local_size, tiles.k_blocks
     return lambda block, k: address(held, low.simplify((block * steps + k) * size))
+
+
+def _places(load: OperandLoad, low: Lowering) -> Operand:
+    return lambda block, k: address(load.held, low.simplify(load.place(block, k)))
+
+
+def _loaded(region: Any, tiles: WarpgroupTiling, low: Lowering) -> OperandLoad:
+    """How threads load the left operand, all steps along k of it, from shared memory where k is not last."""
+    fragment, lanes = tiles.left_fragment, tiles.wgmma.lanes
+    load = OperandLoad(region, element_type(region), fragment, True, 0, tiles.row_blocks, lanes, low, tiles.k_blocks)
+    low.ctx.report.note(low.span, f"gemm: {region.source.name} to registers by {load.instruction()}")
+    return load
 
 
 def _shared(region: Any, tiles: WarpgroupTiling, is_a: bool, first: Any, mn_major: bool, low: Lowering) -> Operand:
@@ -101,21 +122,27 @@ def _keeps(op: Gemm, k: Any) -> Any:
     return later if clear else tir.Or(tir.Not(op.clear_accum), later)
 
 
-def _name(op: Gemm, tiles: WarpgroupTiling, registers: bool) -> str:
+def _in_registers(op: Gemm, tiles: WarpgroupTiling) -> bool:
+    """Whether the left operand is there."""
+    return tiles.loaded or is_fragment(tiles.operands(op)[0].source)
+
+
+def _name(op: Gemm, tiles: WarpgroupTiling) -> str:
+    registers = _in_registers(op, tiles)
     majors = ["tl::mn_major" if turned else "tl::k_major" for turned in (op.transpose_a, not op.transpose_b)]
     parts = [str(tiles.width), *(majors[registers:] if tiles.wgmma.either_major else [])]
     return f"{tiles.wgmma.name}{'_rs' if registers else ''}<{', '.join(parts)}>"
 
 
-def _note(op: Gemm, tiles: WarpgroupTiling, registers: bool, low: Lowering) -> None:
+def _note(op: Gemm, tiles: WarpgroupTiling, low: Lowering) -> None:
     repeated = f", computed {tiles.copies} times" if tiles.copies > 1 else ""
-    if tiles.wgmma.a == "tfloat32":
+    if tiles.wgmma.a == "tfloat32" and not {op.a.source, op.b.source} <= low.rounded:
         low.ctx.report.note(
             low.span, "gemm: wgmma cuts float32 operands to the 10 bits of tf32, it does not round them"
         )
     note_accumulator(op, int(low.registers(op.c.source).ty.shape[0]), tiles.wgmma.lanes, low)
-    source = "registers" if registers else "shared memory"
+    left, source = tiles.operands(op)[0].source.name, "registers" if _in_registers(op, tiles) else "shared memory"
     low.ctx.report.note(
         low.span,
-        f"gemm: {tiles.label}, {op.a.source.name} from {source}, {tiles.rows} x {tiles.columns} warpgroups{repeated}",
+        f"gemm: {tiles.label}, {left} from {source}, {tiles.rows} x {tiles.columns} warpgroups{repeated}",
     )
