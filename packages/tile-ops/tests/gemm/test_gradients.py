@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tile_ops
-from tile_ops.gemm import reference
+from tile_ops.gemm import gradients, reference
 from tile_ops.gemm.api import MATMUL
 from tile_ops.gemm.configs import plan, shipped
 from tile_ops.kernel import Target
@@ -69,6 +69,32 @@ def test_only_what_is_asked_for(close):
     a, b = torch.randn(9, 40), torch.randn(40, 24, requires_grad=True)
     tile_ops.matmul(a, b).sum().backward()
     close(b.grad, a.double().T @ torch.ones(9, 24).double(), reference.TOLERANCES["float32"])
+
+
+def test_only_what_this_pass_asks_for(monkeypatch, close):
+    """Forces of a learned potential, penalties on gradients: weights require gradients, and nobody wants them here."""
+    made, product = [], gradients._product
+    monkeypatch.setattr(gradients, "_product", lambda *operands: made.append(operands) or product(*operands))
+    x, w, bias = (torch.randn(shape, requires_grad=True) for shape in ((128, 96), (96, 128), (128,)))
+    hidden = 2 * x
+    y = tile_ops.matmul(hidden, w, bias=bias).sum()
+
+    def products(*operands):
+        made.clear()
+        found = torch.autograd.grad(y, operands, retain_graph=True)
+        exact = torch.autograd.grad((hidden.double() @ w.double() + bias.double()).sum(), operands, retain_graph=True)
+        for mine, right in zip(found, exact):
+            close(mine, right, reference.TOLERANCES["float32"])
+        return len(made)
+
+    assert [products(x), products(hidden), products(w), products(bias)] == [1, 1, 1, 1]
+    assert [products(x, w), products(w, bias), products(x, w, bias)] == [2, 2, 3]
+    made.clear()
+    y.backward()
+    assert len(made) == 3
+    assert all(leaf.grad is not None for leaf in (x, w, bias))
+    by_func = torch.func.grad(lambda x: tile_ops.matmul(x, w.detach()).sum())(x.detach())
+    close(by_func, w.detach().double().sum(1).expand(128, 96), reference.TOLERANCES["float32"])
 
 
 def test_under_a_compiler(close):

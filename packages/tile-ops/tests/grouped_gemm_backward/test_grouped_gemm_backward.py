@@ -11,6 +11,7 @@ import torch
 import tile_ops
 from tile_ops.errors import WrongDtype, WrongShape
 from tile_ops.grouped_gemm import reference
+from tile_ops.grouped_gemm_backward import api
 from tile_ops.grouped_gemm_backward.api import WEIGHT_GRADIENT
 from tile_ops.grouped_gemm_backward.configs import plan
 from tile_ops.grouped_gemm_backward.problem import WeightGradientProblem
@@ -35,6 +36,20 @@ def agree(close, sizes, tokens, n, k, dtype=torch.float32, transposed=False):
     for leaf, wanted in zip(found, expected):
         assert leaf.grad.dtype == dtype
         close(leaf.grad, wanted.grad, TOLERANCES[str(dtype).removeprefix("torch.")])
+
+
+def test_only_what_this_pass_asks_for(monkeypatch):
+    """Gradients of tokens alone take no gradient of weights, though these require one."""
+    made, known = [], api.grouped_weight_gradient
+    monkeypatch.setattr(api, "grouped_weight_gradient", lambda *given: made.append(given) or known(*given))
+    x, weights, dy = operands(20, 3, 16, 24)
+    leaves = [t.requires_grad_() for t in (x, weights)]
+    y = tile_ops.grouped_matmul(*leaves, torch.tensor([3, 9, 8]))
+    (of_x,) = torch.autograd.grad(y, x, dy, retain_graph=True)
+    assert not made
+    both = torch.autograd.grad(y, leaves, dy)
+    assert len(made) == 1
+    assert torch.equal(of_x, both[0])
 
 
 @pytest.mark.amd_in_full

@@ -255,7 +255,7 @@ def test_tiles_get_smaller_where_shared_memory_is_small(arch):
         "sm_80": {"bfloat16": (64, 128), "float32": (64, 32)},
         "sm_86": {"bfloat16": (64, 64), "float32": (32, 32)},
         "sm_89": {"bfloat16": (64, 64), "float32": (32, 32)},
-        "sm_90a": {"bfloat16": (64, 128), "float32": (64, 32)},
+        "sm_90a": {"bfloat16": (64, 128), "float32": (64, 128)},
         "gfx942": {"bfloat16": (32, 64), "float32": (16, 32)},
     }
     assert tiles == expected[arch]

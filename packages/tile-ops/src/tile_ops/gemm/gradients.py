@@ -7,6 +7,11 @@ from typing import Any
 
 import torch
 
+from tile_ops.wanted import wanted
+
+#: Multiplications of a product that takes long enough to ask first whether this pass wants it (1 us).
+WORTH_ASKING = 1 << 20
+
 
 def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
     """Keeps the operands."""
@@ -19,6 +24,8 @@ def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     """Gradients of a, b and bias. With an activation the product is computed again, as the result does not hold it."""
     a, b, bias = ctx.saved_tensors
     needs_a, needs_b, needs_bias = ctx.needs_input_grad[:3]
+    if needs_a and needs_b and a.numel() * b.shape[-1] >= WORTH_ASKING:
+        needs_a, needs_b, needs_bias = wanted(ctx, 0, 0), wanted(ctx, 1, 1), wanted(ctx, 2, 2)
     grad = grad.to(a.dtype)
     if ctx.activation is not None:
         grad = torch.ops.tile_ops.matmul_gradient(a, b, bias, ctx.activation, grad)

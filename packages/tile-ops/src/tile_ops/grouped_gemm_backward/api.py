@@ -12,6 +12,7 @@ from tile_ops.grouped_gemm.api import grouped_operation
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
 from tile_ops.registration import operation
+from tile_ops.wanted import wanted
 
 from .configs import plan
 from .problem import WeightGradientProblem
@@ -63,7 +64,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _differentiate(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     x, weights, group_sizes = ctx.saved_tensors
-    needs_x, needs_weights, *_ = ctx.needs_input_grad
+    needs_x, needs_weights = wanted(ctx, 0, 0), wanted(ctx, 1, 1)
     dy = dy.to(x.dtype)
     dx = grouped_operation(dy.contiguous(), weights.mT, group_sizes, None) if needs_x else None
     dw = grouped_weight_gradient(x, dy, group_sizes) if needs_weights else None

@@ -51,9 +51,10 @@ def linear_attention(
     0.
 
     Result: o, as v; with `return_final_state` also the last states, float32 of shape (batch or sequences, heads, dim_v,
-    dim_k). Products are summed in float32 from operands rounded to the type of v; the state stays in float32. The result
-    is the same, bit for bit, in every run, batch and packing. Gradients, of all operands and through the last states, are
-    made in a fixed order, so that they are the same in every run.
+    dim_k). Products are summed in float32 from operands rounded to the type of v; the state stays in float32. On NVIDIA
+    (sm_80 and newer) float32 operands are multiplied by three products of tf32, as `flash_attention` does, except with a
+    decay for each channel. The result is the same, bit for bit, in every run, batch and packing. Gradients, of all operands
+    and through the last states, are made in a fixed order, so that they are the same in every run.
     Raises WrongShape, WrongDtype, WrongValue, WrongDevice.
 
     Source: Katharopoulos et al. 2020 (plain), Sun et al. 2023 (retention), Yang et al. 2024 (gated), in the chunks of Dao

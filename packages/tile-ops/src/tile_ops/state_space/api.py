@@ -60,8 +60,9 @@ def chunk_state(
     dA_cumsum: (batch, nheads, nchunks, chunk_size), float32, dt 0 past the end of the sequence; chunk_size 64, 128 or
     256. Result: (batch, nchunks, nheads, headdim, dstate) of `out_dtype`.
 
-    x is weighted and rounded to its type, the products are summed in float32. The result is the same, bit for bit, in
-    every run and batch. No backward: `ssd_scan` has one. Raises WrongShape, WrongDtype, WrongValue, WrongDevice.
+    x is weighted and rounded to its type, the products are summed in float32; those of float32 on NVIDIA as in
+    `ssd_scan`. The result is the same, bit for bit, in every run and batch. No backward: `ssd_scan` has one. Raises
+    WrongShape, WrongDtype, WrongValue, WrongDevice.
 
     Source: Dao and Gu, Transformers are SSMs, 2024, section 6; argument order as in mamba_ssm.
     """
@@ -89,9 +90,9 @@ def chunk_scan(
     dstate); states: (batch, nchunks, nheads, headdim, dstate); D: (nheads,). cb, x, z, C, states are of one type,
     float16, bfloat16 or float32; dt is not negative, dA_cumsum does not increase within a chunk. Result: as x.
 
-    The weights (with D on their diagonal) are rounded to that type, the products are summed in float32. The result is
-    the same, bit for bit, in every run and batch. No backward: `ssd_scan` has one. Raises WrongShape, WrongDtype,
-    WrongValue, WrongDevice.
+    The weights (with D on their diagonal) are rounded to that type, the products are summed in float32; those of float32
+    on NVIDIA as in `ssd_scan`. The result is the same, bit for bit, in every run and batch. No backward: `ssd_scan` has
+    one. Raises WrongShape, WrongDtype, WrongValue, WrongDevice.
 
     Source: Dao and Gu, Transformers are SSMs, 2024, section 6; argument order as in mamba_ssm.
     """
@@ -131,7 +132,8 @@ def ssd_scan(
 
     Result: y, as x; with `return_final_states` also the last states, float32 of shape (batch or sequences, nheads,
     headdim, dstate). Within a chunk products are summed in float32 from operands rounded to the type of x; from chunk
-    to chunk the state stays in float32. The result is the same, bit for bit, in every run, batch and packing.
+    to chunk the state stays in float32. On NVIDIA (sm_80 and newer) float32 operands are multiplied by three products of
+    tf32, as `flash_attention` does. The result is the same, bit for bit, in every run, batch and packing.
     Differentiable in all operands. Sums of dt A within a chunk are float32: where they reach hundreds (long chunks, some
     steps of 1 and A below -10), tokens with small steps behind them lose digits, and gradients of dt and A have A times
     what rounding leaves; shorter chunks help.

@@ -26,6 +26,8 @@ SHIPPED_HEADS = (2, 24, 32)
 FAST: dict[str, Scalar] = {"tl.enable_fast_math": True}
 #: And a block for each tile: of blocks that stay, addresses divide by what a call decides, and states are not stored by TMA.
 FAST_LEAVING: dict[str, Scalar] = {**FAST, "tl.disable_staying_blocks": True}
+#: Products of float32 by three of tf32 (docs/decisions/0023).
+BY_THREE: dict[str, Scalar] = {"tl.allow_tf32x3": True}
 
 
 def plan_chunk_state(problem: ChunkStateProblem, target: Target) -> Plan:
@@ -82,11 +84,12 @@ def pass_states(model: Model, initial: bool, packed: bool, reverse: bool = False
 
 
 def products(model: Model, target: Target, packed: bool) -> KernelSpec:
-    """Tiles of 128 tokens on Hopper (64 rows for each of two warpgroups), of 64 elsewhere."""
-    wide = hopper(target) and model.chunk_size >= 128
+    """Tiles of 128 tokens on Hopper (64 rows for each of two warpgroups), of 64 elsewhere and of float32, which has no wgmma."""
+    wide = hopper(target) and model.chunk_size >= 128 and model.dtype != "float32"
     return KernelSpec.of(
         FAMILY,
         "products",
+        BY_THREE if target.kind == "cuda" and model.dtype == "float32" else None,
         dtype=model.dtype,
         chunk_size=model.chunk_size,
         dstate=model.dstate,
@@ -123,7 +126,7 @@ def chunk_state(model: Model, target: Target, out_dtype: str, packed: bool, reve
     return KernelSpec.of(
         FAMILY,
         "chunk_state",
-        None if target.kind != "cuda" else FAST_LEAVING if resident else FAST,
+        options(model.dtype, target, FAST_LEAVING if resident else FAST),
         dtype=model.dtype,
         out_dtype=out_dtype,
         chunk_size=model.chunk_size,
@@ -162,7 +165,7 @@ def chunk_scan(model: Model, target: Target, skip: bool, gate: bool, packed: boo
     return KernelSpec.of(
         FAMILY,
         "chunk_scan",
-        FAST if target.kind == "cuda" else None,
+        options(model.dtype, target),
         dtype=model.dtype,
         chunk_size=model.chunk_size,
         headdim=model.headdim,
@@ -177,6 +180,13 @@ def chunk_scan(model: Model, target: Target, skip: bool, gate: bool, packed: boo
         gate=gate,
         packed=packed,
     )
+
+
+def options(dtype: str, target: Target, fast: dict[str, Scalar] = FAST) -> dict[str, Scalar] | None:
+    """Of kernels that multiply tiles of such elements."""
+    if target.kind != "cuda":
+        return None
+    return {**fast, **BY_THREE} if dtype == "float32" else fast
 
 
 def _steps(target: Target, staged: int, once: int, held: int) -> tuple[int, int]:

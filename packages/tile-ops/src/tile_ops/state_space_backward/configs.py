@@ -76,14 +76,14 @@ def sum_chunks() -> KernelSpec:
 
 def products(function: str, model: Model, target: Target, **flags: bool) -> KernelSpec:
     """64 tokens to a block: a warpgroup of Hopper. Without wgmma a thread that has two results of `factors_backward`, all
-    columns of some rows, has no registers left: two warps share the columns."""
-    paired = function == "factors_backward" and target.kind == "cuda" and not forward.hopper(target)
-    threads = 256 if paired else 128
+    columns of some rows, has no registers left: two warps share the columns; of float32 those of `inputs_backward`, too."""
+    paired = (function == "factors_backward" and not forward.hopper(target)) or model.dtype == "float32"
+    threads = 256 if paired and target.kind == "cuda" else 128
     block, stages, part = _tiles(function, model, target, threads)
     return KernelSpec.of(
         FAMILY,
         function,
-        forward.FAST if target.kind == "cuda" else None,
+        forward.options(model.dtype, target),
         dtype=model.dtype,
         chunk_size=model.chunk_size,
         headdim=model.headdim,
@@ -101,7 +101,8 @@ def _tiles(function: str, model: Model, target: Target, threads: int) -> tuple[i
     of them, with 64 tokens, where they fit."""
     columns, depth = (-(-dim // 16) * 16 for dim in (model.headdim, model.dstate))
     along, across = (columns, depth) if function == "factors_backward" else (depth, columns)
-    usual = 2 if forward.hopper(target) else 0
+    # Of float32 without: loads ahead take registers that 64 tokens by two tiles do not leave, and the compiler minutes.
+    usual = 2 if forward.hopper(target) and (model.dtype != "float32" or function != "factors_backward") else 0
     if target.kind == "cpu":
         return 64, usual, along
     size = forward.itemsize(model.dtype)
