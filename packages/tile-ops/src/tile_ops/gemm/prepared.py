@@ -16,8 +16,6 @@ from .problem import ACTIVATIONS, GemmProblem, allows_tf32
 
 #: Roles of kernels that are all of a plan, with what their tensors are beside a, b, the bias and the result.
 _TENSORS = {"product": (2, 1), "staying": (2, 0), "gemv": (0, 0), "direct": (0, 0)}
-
-
 #: Roles of kernels that copy an operand, a or b, before the others of a plan.
 TURNS = ("transpose_a", "transpose_b")
 
@@ -66,7 +64,7 @@ class Prepared:
         """For operands as the kernel takes them; None for calls of other kernels, with scales or of gradients, and where an
         address is no multiple of ALIGNMENT."""
         role = next((role for role in _TENSORS if role in call), None)
-        in_parts = "parts" in call and "combine" in call
+        in_parts = "parts" in call and "combine" in call and not any(turns in call for turns in TURNS)
         if call.problem.scales or call.problem.gradient or not aligned(a, b, c, bias) or not (role or in_parts):
             return None
         no_bias, activation = None if call.problem.bias else bias, ACTIVATIONS.index(call.problem.activation)
@@ -79,10 +77,11 @@ class Prepared:
         transpose, which, turned = None, 0, ()
         for number, turns in enumerate(TURNS):
             if turns in call:
-                x = (a, b)[number]
-                memory = memory_of_transposed(x)
-                transpose, which, turned = call[turns].prepared(x, memory[:, :, : x.shape[1]]), number, memory.shape
-                a, b = along_k(call, a, b)
+                given = (a, b)[number]
+                memory = memory_of_transposed(given)
+                copy = memory[:, :, : given.shape[1]]
+                transpose, which, turned = call[turns].prepared(given, copy), number, memory.shape
+                a, b = (a, copy) if number else (copy, b)
         before, after = ((None,) * count for count in _TENSORS[role])
         numbers = (*([repeat] if role in ("product", "direct") else []), activation)
         kernel = call[role].prepared(a, b, *before, bias, *after, c, *numbers)
