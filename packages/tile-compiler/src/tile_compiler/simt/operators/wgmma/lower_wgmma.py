@@ -26,7 +26,7 @@ def lower_wgmma(op: Gemm, tiles: WarpgroupTiling, low: Lowering) -> Any:
     """`tl.gemm(a, b, c)` -> `hold(c); fence; for k_block: wgmma(c, a, b); commit`.
 
     Nothing waits for the product: `place_wgmma_waits` finds out where somebody has to. A product that starts from 0
-    tells the first step so and spares c the zeros.
+    tells the first step so and spares c the zeros. A left operand that does not lie along k is loaded first, all of it.
     """
     c, size = low.registers(op.c.source), tiles.wgmma.c_fragment(tiles.width).local_size
     group = low.warpgroup() if tiles.rows * tiles.columns > 1 else int32(0)
