@@ -16,7 +16,7 @@ from tile_ops.registration import operation, traced
 
 from . import scaled, strips
 from .configs import plan
-from .gradients import backward, setup_context
+from .gradients import backward_by, setup_context
 from .operands import Views, operands, result_shape
 from .padding import Padded, has_whole_rows, pays
 from .prepared import Prepared, along_k
@@ -348,4 +348,4 @@ def _written_alone(out: torch.Tensor, problem: GemmProblem, *operands: torch.Ten
 
 
 _matmul.register_autocast(_autocast)
-_matmul.register_autograd(backward, setup_context=setup_context)
+_matmul.register_autograd(backward_by(_matmul, _matmul_gradient), setup_context=setup_context)

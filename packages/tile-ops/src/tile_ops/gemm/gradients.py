@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from tile_ops.wanted import wanted
 
-#: Multiplications of a product that takes long enough to ask first whether this pass wants it (1 us).
-WORTH_ASKING = 1 << 20
+#: Multiplications of a product that takes long enough to ask first whether this pass wants it: 1 us, and 17 for each leaf that
+#: `torch.autograd.grad` does want, where a product takes 50.
+WORTH_ASKING = 1 << 22
+
+Operation = Callable[..., Any]
 
 
 def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
@@ -20,26 +24,43 @@ def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> No
     ctx.activation = activation
 
 
-def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-    """Gradients of a, b and bias. With an activation the product is computed again, as the result does not hold it."""
-    a, b, bias = ctx.saved_tensors
-    needs_a, needs_b, needs_bias = ctx.needs_input_grad[:3]
-    if needs_a and needs_b and a.numel() * b.shape[-1] >= WORTH_ASKING:
-        needs_a, needs_b, needs_bias = wanted(ctx, 0, 0), wanted(ctx, 1, 1), wanted(ctx, 2, 2)
-    grad = grad.to(a.dtype)
-    if ctx.activation is not None:
-        grad = torch.ops.tile_ops.matmul_gradient(a, b, bias, ctx.activation, grad)
-    of_a = _sum_to(_product(grad, b.mT), a.shape) if needs_a else None
-    of_b = None
-    if needs_b and b.ndim == 2:  # the leading dimensions are summed by the product itself
-        of_b = _product(_rows(a).mT, _rows(grad))
-    elif needs_b:
-        of_b = _sum_to(_product(a.mT, grad), b.shape)
-    of_bias = None
-    if needs_bias:
-        rows = _rows(grad)
-        of_bias = _product(rows.new_ones(1, rows.shape[0]), rows, bias.dtype)[0]
-    return of_a, of_b, of_bias, None, None
+def backward_by(matmul: Operation, slopes: Operation) -> Callable[..., tuple[torch.Tensor | None, ...]]:
+    """What autograd calls, by the operators for a product and for the slopes of an activation: as they are, without the way
+    through torch's dispatcher."""
+
+    def product(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+        found: torch.Tensor = matmul(a, b, None, None, dtype)
+        return found
+
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """Gradients of a, b and bias. With an activation the product is computed again, as the result does not hold it."""
+        a, b, bias = ctx.saved_tensors
+        needs_a, needs_b, needs_bias = _needed(ctx, a.numel() * b.shape[-1])
+        grad = grad.to(a.dtype)
+        if ctx.activation is not None:
+            grad = slopes(a, b, bias, ctx.activation, grad)
+        of_a = _sum_to(product(grad, b.mT), a.shape, product) if needs_a else None
+        of_b = None
+        if needs_b and b.ndim == 2:  # the leading dimensions are summed by the product itself
+            of_b = product(_rows(a).mT, _rows(grad))
+        elif needs_b:
+            of_b = _sum_to(product(a.mT, grad), b.shape, product)
+        of_bias = None
+        if needs_bias:
+            rows = _rows(grad)
+            of_bias = product(rows.new_ones(1, rows.shape[0]), rows, bias.dtype)[0]
+        return of_a, of_b, of_bias, None, None
+
+    return backward
+
+
+def _needed(ctx: Any, work: int) -> tuple[bool, bool, bool]:
+    """Whether gradients of a, b and bias are: one of them is, or this would not be called."""
+    of_a, of_b, of_bias = ctx.needs_input_grad[:3]
+    if not (of_a and of_b) or work < WORTH_ASKING:
+        return of_a, of_b, of_bias
+    of_b, of_bias = wanted(ctx, 1, 1), wanted(ctx, 2, 2)
+    return not (of_b or of_bias) or wanted(ctx, 0, 0), of_b, of_bias
 
 
 def _rows(x: torch.Tensor) -> torch.Tensor:
@@ -47,11 +68,7 @@ def _rows(x: torch.Tensor) -> torch.Tensor:
     return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
-def _product(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
-    return torch.ops.tile_ops.matmul(a, b, None, None, dtype)
-
-
-def _sum_to(x: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+def _sum_to(x: torch.Tensor, shape: torch.Size, product: Callable[..., torch.Tensor]) -> torch.Tensor:
     """Sums of the leading dimensions that `shape` has not, or has with extent 1: a row of ones times them."""
     if x.shape == shape:
         return x
@@ -60,4 +77,4 @@ def _sum_to(x: torch.Tensor, shape: torch.Size) -> torch.Tensor:
     kept = [axis for axis in range(x.ndim) if axis not in summed]
     terms = math.prod(x.shape[axis] for axis in summed)
     rows = x.permute(*summed, *kept).reshape(terms, math.prod(x.shape[axis] for axis in kept))
-    return _product(rows.new_ones(1, terms), rows).reshape(shape)
+    return product(rows.new_ones(1, terms), rows).reshape(shape)
