@@ -11,6 +11,7 @@ from device_texts import emulated, lowered
 from test_gemm import notes, operands, product
 from test_wgmma import MODES, TF32, agree, exact, text
 
+import tilelang
 import tilelang.language as T
 
 ROUNDED = {"tl.allow_tf32": True}
@@ -106,6 +107,17 @@ def test_neighbours_of_a_row_are_stored_together() -> None:
     """A lane holds two of them, in registers that are no neighbours."""
     stores = re.findall(r"vec<float, (\d)> \*\)&C\[", text(product((64, 64, 8), TF32, 128, NN), ROUNDED))
     assert stores == ["2"]
+
+
+def test_loads_meet_in_no_bank_and_stores_are_whole_sectors() -> None:
+    """What the order of C's rows is for."""
+    kernel = tilelang.compile(
+        pipelined(128, 256, 160, 3), target="cuda -arch=sm_90a", execution="emulate", pass_configs=ROUNDED
+    )
+    ((launch,),) = (variant["kernels"] for variant in kernel.report()["variants"])
+    of = {(a["buffer"], a["kind"]): a for a in launch["accesses"]}
+    assert of["b", "read"]["wavefronts"] == of["b", "read"]["conflict_free"] > 0
+    assert of["C", "write"]["sectors"] == 128 * 256 * 4 // 32
 
 
 def test_parts_of_tiles(rng: Any) -> None:

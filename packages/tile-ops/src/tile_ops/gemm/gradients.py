@@ -11,7 +11,7 @@ import torch
 from tile_ops.wanted import wanted
 
 #: Multiplications of a product that takes long enough to ask first whether this pass wants it: 1 us, and 17 for each leaf that
-#: `torch.autograd.grad` does want, where a product takes 50.
+#: `torch.autograd.grad` does want.
 WORTH_ASKING = 1 << 22
 
 Operation = Callable[..., Any]
