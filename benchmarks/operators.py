@@ -64,10 +64,11 @@ def cases(device: str, quick: bool = False) -> Iterator[Case]:
     families += (flash_attention, matmul, rms_norm)
     if device == "cuda":
         from float32 import alone, rounded
+        from layers import layer_gradients
         from linear_attention import linear_gradients
 
         families += (attention_backward, chunk_scan, chunk_state, mla_decode, norm_gradients, linear_gradients)
-        families += (alone, rounded)
+        families += (layer_gradients, alone, rounded)
     for family in families:
         yield from islice(family(device), 1 if quick else None)
 

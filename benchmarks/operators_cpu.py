@@ -11,6 +11,7 @@ from itertools import pairwise, product
 from typing import Any
 
 import torch
+from layers import layer_gradients
 from linear_attention import linear_gradients
 from operators import Case, norm_gradients
 from torch.nn.functional import scaled_dot_product_attention as attend
@@ -475,6 +476,7 @@ FAMILIES: tuple[Callable[[str], Iterator[Case]], ...] = (
     quantized_bfloat16,
     int4_of_torch,
     weight_gradients,
+    layer_gradients,
     small_norms,
     large_norms,
     gradients,

@@ -76,11 +76,11 @@ class Operation:
         if traced():
             return self._overload(*arguments)
         known = self.again.call(*arguments)
-        return self._call(arguments) if known is None else known
+        return self.unknown(arguments) if known is None else known
 
-    def _call(self, arguments: tuple[Any, ...]) -> Any:
+    def unknown(self, arguments: tuple[Any, ...]) -> Any:
         """A call that native code does not know."""
-        if torch.compiler.is_compiling():
+        if _compiling():
             return self._overload(*arguments)
         if forward_ad._current_level >= 0:
             self._refuse_tangents(arguments)
@@ -178,11 +178,17 @@ class Operation:
         self, forward: Callable[..., Any], backward: Callable[..., Any], setup_context: Callable[..., None]
     ) -> Callable[..., Any]:
         """`forward`, as autograd records it."""
-        members = {"forward": forward, "setup_context": setup_context, "backward": backward}
+
+        def recorded(ctx: Any, *arguments: Any) -> Any:
+            # Without a `setup_context` of its own, which autograd would call beside it (1 us).
+            result = forward(*arguments)
+            setup_context(ctx, arguments, result)
+            return result
+
         function = type(
             self._name.replace("::", "_"),
             (torch.autograd.Function,),
-            {name: staticmethod(member) for name, member in members.items()},
+            {"forward": staticmethod(recorded), "backward": staticmethod(backward)},
         )
         # The method of a node that autograd calls: torch's own would look for `backward` each time, and for `vjp` (1 us).
         function._backward_cls.apply = backward  # type: ignore[attr-defined]
@@ -233,13 +239,18 @@ _autocast, _transforms = torch._C._is_any_autocast_enabled, torch._C._functorch.
 _wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 _tracing = torch._C._get_tracing_state
 _Tensor = torch.Tensor
+#: Whether torch.compile or torch.export traces.
+_compiling = torch.compiler.is_compiling
 #: Whether torch.compile reads this code instead of running it.
 traced = torch.compiler.is_dynamo_compiling
 
 
+_modes, _functions, _profiled = (watcher for watcher, _ in WATCHERS)
+
+
 def _watched() -> bool:
     """Whether something sees each call that the guards of operands do not tell of."""
-    return any(watcher() for watcher, _ in WATCHERS)
+    return bool(_modes() or _functions() or _profiled())
 
 
 def _alone(arguments: tuple[Any, ...]) -> bool:
@@ -249,6 +260,8 @@ def _alone(arguments: tuple[Any, ...]) -> bool:
     if _watched() or _autocast() or _transforms() or _tracing():
         return False
     for x in arguments:
+        if x is None:
+            continue
         if isinstance(x, _Tensor):
             if type(x) not in _TENSORS or _wrapped(x) or x.is_meta or x.is_neg() or x._is_zerotensor():
                 return False

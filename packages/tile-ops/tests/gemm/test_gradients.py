@@ -65,6 +65,29 @@ def test_slopes_of_an_activation_on_a_gpu(monkeypatch, close):
         close(found, before.grad, reference.TOLERANCES["float16"])
 
 
+@pytest.mark.parametrize(
+    ("a_shape", "b_shape"),
+    [((9, 40), (40, 24)), ((2, 3, 9, 40), (40, 24)), ((3, 9, 40), (1, 40, 24)), ((9, 40), (3, 40, 24))],
+)
+def test_gradients_lie_as_the_operands_do(close, a_shape, b_shape):
+    """Autograd takes a leaf's gradient that lies as the leaf does, and copies another one."""
+    generator = torch.Generator().manual_seed(0)
+    for turned_a, turned_b in product((False, True), repeat=2):
+        stored = [torch.randn(shape, generator=generator) for shape in (a_shape, b_shape)]
+        turns = turned_a, turned_b
+        a, b = (
+            (x.mT.contiguous().mT if turned else x).requires_grad_() for x, turned in zip(stored, turns, strict=True)
+        )
+        y = tile_ops.matmul(a, b)
+        grad = torch.randn(y.shape, generator=generator)
+        found = torch.autograd.grad(y, (a, b), grad)
+        exact = [x.detach().double().requires_grad_() for x in (a, b)]
+        expected = torch.autograd.grad(exact[0] @ exact[1], exact, grad.double())
+        for mine, right, x in zip(found, expected, (a, b), strict=True):
+            assert mine.stride() == x.stride()
+            close(mine, right, reference.TOLERANCES["float32"])
+
+
 def test_only_what_is_asked_for(close):
     a, b = torch.randn(9, 40), torch.randn(40, 24, requires_grad=True)
     tile_ops.matmul(a, b).sum().backward()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 import torch
 
 import tile_ops
 from tile_ops.gemm import reference
+from tile_ops.gemm.configs import plan
+from tile_ops.gemm.problem import GemmProblem
 from tile_ops.gemm_in_place import configs as gemm_in_place
 from tile_ops.gemm_panels import configs
 from tile_ops.kernel import Target
@@ -185,6 +188,22 @@ def test_rows_that_read_b_where_it_lies(level, in_place, by_panels):
         for shapes in (in_place, by_panels)
     ]
     assert found == [[True] * len(in_place), [False] * len(by_panels)]
+
+
+@pytest.mark.parametrize(
+    ("level", "rows"), [("v3", 128), ("v4", 128), ("v4+bf16+vnni", 128), ("v4+bf16+vnni+amx", 256)]
+)
+def test_a_transposed_a_is_copied_from_few_multiplications_on(level, rows):
+    """Where it lies, each step of a register tile's rows is another line of a cache; a copy of fewer rows has them nearer."""
+    target = Target("cpu", f"x86-64-{level}")
+    turned = {"transposes": (True, False)}
+    found = [configs.tile(target, "float32", m, m, k, **turned) for m, k in ((128, 64), (2048, 2048))]
+    assert [tile.block_m for tile in found] == [128, rows]
+    assert configs.tile(target, "float32", 128, 128, 64) is None
+    assert configs.tile(target, "float32", 64, 64, 64, **turned) is None
+    problem = GemmProblem(1, 128, 128, 64, "float32", "float32", True, False, "each", "each", None, None, False)
+    assert "panels" in dict(plan(problem, target).kernels)
+    assert "direct" in dict(plan(replace(problem, transpose_a=False), target).kernels)
 
 
 def test_eight_rows_of_a_small_matrix_are_one_block_with_amx():

@@ -64,6 +64,15 @@ def test_sizes(close, sizes, transposed):
     agree(close, sizes, 200, 270, 70, transposed=transposed)
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+def test_the_gradient_lies_as_the_weights_do(transposed):
+    """Autograd copies one that does not for the leaf that they are a view of."""
+    x, weights, dy = operands(20, 3, 16, 24)
+    weights = (weights.mT.contiguous().mT if transposed else weights).requires_grad_()
+    (found,) = torch.autograd.grad(tile_ops.grouped_matmul(x, weights, torch.tensor([3, 9, 8])), weights, dy)
+    assert found.stride() == weights.stride()
+
+
 def test_what_other_groups_hold_is_no_part_of_it(close):
     """Infinite rows of one group, in the tile where another ends."""
     x, weights, dy = operands(40, 2, 24, 16)

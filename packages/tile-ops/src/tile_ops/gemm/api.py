@@ -89,10 +89,9 @@ def matmul(
     Source: the definition; scales of blocks: DeepSeek-AI, DeepSeek-V3, 2024, section 3.3.2; two of bfloat16: G. Henry, P. T. P.
     Tang and A. Heinecke, ARITH 2019.
     """
-    if out is None and scale_a is None and scale_b is None and not traced():
+    if out is None and scale_a is None and scale_b is None and not traced() and a.dtype not in _FLOAT8:
         known = _known(a, b, bias, activation, out_dtype)
-        if known is not None:
-            return known
+        return _matmul.unknown((a, b, bias, activation, out_dtype)) if known is None else known
     if out is not None:
         _matmul_out(a, b, out, bias, activation, out_dtype, scale_a, scale_b)
         return out

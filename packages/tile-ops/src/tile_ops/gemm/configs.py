@@ -248,7 +248,7 @@ def _tile_in_place(problem: GemmProblem, target: Target) -> in_place.Tile | None
     if alone and (found := in_place.small(target, m, n, k)) is not None:
         return found
     by_panels = _panels(problem, target) is not None
-    return in_place.tile(target, m, n, k, problem.transpose_b, by_panels, problem.batch)
+    return in_place.tile(target, m, n, k, problem.transpose_b, by_panels, problem.batch, problem.transpose_a)
 
 
 def _few_rows(problem: GemmProblem, target: Target) -> dict[str, KernelSpec]:

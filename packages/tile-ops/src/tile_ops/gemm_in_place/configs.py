@@ -191,9 +191,21 @@ def _turned(target: Target, m: int) -> Tile:
     return TURNED_FEW if m <= TURNED_FEW.block_m and target.arch != "x86-64-v3" else TURNED
 
 
-def tile(target: Target, m: int, n: int, k: int, transpose_b: bool, panels: bool, batch: int = 1) -> Tile | None:
-    """That of a product of float32, which could be done by `panels`; None where it goes another way. Few rows of several matrices
-    have none: 64 of 1x128x512 1.6 of torch's speed so on an EPYC, by copied tiles 0.43, 64 of 1x512x64 T 1.0, 0.29."""
+def tile(
+    target: Target,
+    m: int,
+    n: int,
+    k: int,
+    transpose_b: bool,
+    panels: bool,
+    batch: int = 1,
+    transpose_a: bool = False,
+) -> Tile | None:
+    """That of a product of float32, which could be done by `panels`, as a transposed A always is then; None where it goes another
+    way. Few rows of several matrices have none: 64 of 1x128x512 1.6 of torch's speed so on an EPYC, by copied tiles 0.43, 64 of
+    1x512x64 T 1.0, 0.29."""
+    if transpose_a and panels:
+        return None
     bytes_of_b, few = 4 * n * k, m <= FEW.block_m
     most = BYTES.get(target.arch, OTHER_BYTES)
     if panels and n > TURNED.block_n:

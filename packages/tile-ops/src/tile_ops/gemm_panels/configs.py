@@ -28,6 +28,12 @@ class Tile:
 #: by 256 rows 0.92). Of the speed by 128 rows 64 bring 52 to 64 rows by 4096 x 4096 1.02 to 1.09, as AVX2 1.12, with AMX 1.00,
 #: 64x1024x1024 1.02, 1.04, 1.07.
 HEIGHTS = (64, 128, 256, 512)
+#: The most of a transposed A, whose copy has a row for each step: what a register tile reads of it lies as far apart as rows are
+#: long. Kernels, of MKL's speed by 128, 256, 512 rows, Xeon with AMX: 1024x256x1024 0.999, 1.002, 0.991, 1000x200x1000 0.953,
+#: 0.986, 0.925, 768x512x3072 0.944, 0.968, 0.944, 256x2048x256 1.057, 1.101; the same without AMX 1.003, 0.971, 0.949; 0.959,
+#: 0.923, 0.915; 0.898, 0.917, 0.894; 1.059, 1.100; as AVX2 0.597, 0.573, 0.551; 0.592, 0.595, 0.562; 0.550, 0.532, 0.505 (29
+#: November 2026).
+HIGHEST_OF_TRANSPOSED, HIGHEST_WITH_AMX = 128, 256
 #: By level: columns of a panel, and elements between the rows of A.
 WIDTHS = {
     "x86-64-v3": (16, 8),
@@ -51,6 +57,11 @@ STEPS_WITH_AMX = 128
 #: of the speed by copied tiles, with AVX-512 and as AVX2 32 rows 0.98 and 0.95, 48 1.10 and 1.03, 64 1.14 and 1.04, 96 1.13 and
 #: 1.10, by a transposed matrix 72 rows 1.20 and 1.12, 96 1.17 and 1.17.
 LEAST = (33, 64, 32, 2**21)
+#: Multiplications of a transposed A, of which rows of a register tile where it lies are as many lines of a cache as there are
+#: steps. Of MKL's speed where it lies and so: Xeon with AMX 128x64x128 0.64, 0.70, 256x64x256 0.79, 0.90, 256x128x256 0.84, 0.98,
+#: 512x64x512 0.85, 1.02, 96x96x96 and 64x64x64 alike; without AMX 0.51, 0.68; 0.65, 0.92; 0.68, 0.97; 0.64, 0.99; 96x96x96 0.51,
+#: 0.56, 64x64x64 alike; as AVX2 0.44, 0.55; 0.50, 0.67; 0.48, 0.65; 0.44, 0.64; 0.47, 0.51; 0.39, 0.42.
+LEAST_OF_TRANSPOSED = 2**19
 #: Panels that a block has at least, where there are so many, or as many as have so many columns: it copies its piece of A for
 #: them.
 PANELS, COLUMNS = 4, 512
@@ -89,16 +100,25 @@ def tile(
     if dtype == "int8":
         return _of_bytes(target, m, n, k, threads, batch, transposes)
     rows, columns, steps, work = LEAST
+    if transposes[0]:
+        work = LEAST_OF_TRANSPOSED
     known = WIDTHS.get(target.arch) if target.kind == "cpu" else None
     if dtype != "float32" or known is None or m < rows or n < columns or k < steps or batch * m * n * k < work:
         return None
     width, pad = known
-    height = next((rows for rows in HEIGHTS if m <= rows), HEIGHTS[-1])
+    heights = [rows for rows in HEIGHTS if rows <= _highest(target, transposes[0])]
+    height = next((rows for rows in heights if m <= rows), heights[-1])
     panels = -(-n // width)
     while height > HEIGHTS[0] and -(-m // height) * -(-panels // PANELS) * batch < threads:
         height //= 2  # else threads would be without work
     most = _most_steps(target, n)
     return Tile(height, width, next(depth for depth in DEEP if k <= depth or depth == most), pad)
+
+
+def _highest(target: Target, transpose_a: bool) -> int:
+    if transpose_a:
+        return HIGHEST_WITH_AMX if target.has("amx") else HIGHEST_OF_TRANSPOSED
+    return HEIGHTS[-1]
 
 
 def _of_bytes(
@@ -166,7 +186,7 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
     orders = ((False, False), (False, True), (True, False))
     found: dict[KernelSpec, None] = {}
     for (transpose_a, transpose_b), m, n, k in product(orders, HEIGHTS, (1 << 20, (1 << 20) + 1), DEEP):
-        chosen = tile(target, "float32", m, n, k)
+        chosen = tile(target, "float32", m, n, k, transposes=(transpose_a, transpose_b))
         if chosen is not None:
             found[kernel(chosen, transpose_a, transpose_b, "each", "each")] = None
     for turned, m, n, k in product(

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tile_ops.gemm import matmul
+from tile_ops.gemm.gradients import by_columns
 from tile_ops.grouped_gemm.api import grouped_operation
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
@@ -67,7 +68,11 @@ def _differentiate(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     needs_x, needs_weights = wanted(ctx, 0, 0), wanted(ctx, 1, 1)
     dy = dy.to(x.dtype)
     dx = grouped_operation(dy.contiguous(), weights.mT, group_sizes, None) if needs_x else None
-    dw = grouped_weight_gradient(x, dy, group_sizes) if needs_weights else None
+    dw = None
+    if needs_weights and by_columns(weights):
+        dw = grouped_weight_gradient(dy, x, group_sizes).mT
+    elif needs_weights:
+        dw = grouped_weight_gradient(x, dy, group_sizes)
     return dx, dw, None, None
 
 
