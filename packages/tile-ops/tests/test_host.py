@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import tile_ops
+from tile_ops import registration
 from tile_ops.again import Again
 from tile_ops.attention.api import forward_operation
 from tile_ops.errors import WrongDevice
@@ -556,6 +557,28 @@ def test_a_call_that_autograd_records_goes_by_torch_s_dispatcher(monkeypatch):
     monkeypatch.setattr(Again, "run", refuse)
     monkeypatch.setattr(Again, "replay", refuse)
     assert torch.equal(gradient(), expected)
+
+
+def test_calls_that_autograd_records_and_native_code_does_not_know_are_not_begun_for_ever(monkeypatch):
+    x = X.clone().requires_grad_()
+    expected, begun = tile_ops.softmax(x.detach()), []
+
+    def begin(*_):
+        begun.append(1)
+        raise registration._Unknown
+
+    monkeypatch.setattr(softmax_operation, "_missed", 0)
+    with monkeypatch.context() as unknown:
+        unknown.setattr(softmax_operation, "_known", begin)
+        unknown.setattr(softmax_operation.again, "call", lambda *_: None)
+        for _ in range(2 * registration.MOST_MISSED):
+            y = tile_ops.softmax(x)
+            assert torch.equal(y, expected)
+            assert y.grad_fn is not None
+    assert len(begun) == registration.MOST_MISSED
+    for _ in range(4):  # one that is known is enough
+        tile_ops.softmax(x)
+    assert softmax_operation._missed == 0
 
 
 def test_what_autograd_offers_sees_recorded_calls():

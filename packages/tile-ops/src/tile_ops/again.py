@@ -128,10 +128,30 @@ def offer(
     constants: Sequence[torch.Tensor] = (),
 ) -> None:
     """All that this call did was to allocate `results`, which it returns, and `temporary`, to take `scratch` of so many elements,
-    and to launch what is recorded; and so will others as long as `still` says so. All are contiguous; what they hold is what
-    the kernels write. A result that is an operand which the operation writes is neither allocated nor returned. `constants`,
+    and to launch what is recorded; and so will others as long as `still` says so. All are dense; what they hold is what the
+    kernels write. A result that is an operand which the operation writes is neither allocated nor returned. `constants`,
     which no kernel writes, are the same for such calls."""
     _record.offered = Offer(results, tuple(temporary), scratch, still, tuple(constants))
+
+
+def taken() -> Offer | None:
+    """What was offered of the call that runs now, which goes on: the whole is for it to offer, by `offer_whole`."""
+    offered, _record.offered = _record.offered, None
+    return offered
+
+
+def offer_whole(*results: torch.Tensor, parts: Sequence[Offer | None], constants: Sequence[torch.Tensor] = ()) -> None:
+    """`offer`, where the parts, as they were `taken`, are all that this call did beside allocating `results`."""
+    known = [part for part in parts if part is not None and part.scratch is None]
+    if len(known) < len(parts):
+        return
+    stills = [part.still for part in known if part.still is not None]
+    offer(
+        *results,
+        temporary=[x for part in known for x in part.temporary],
+        still=(lambda: all(still() for still in stills)) if stills else None,
+        constants=[*constants, *(x for part in known for x in part.constants)],
+    )
 
 
 class Again:
@@ -231,6 +251,13 @@ def _bytes(x: torch.Tensor) -> int:
     return (sum((size - 1) * stride for size, stride in zip(x.shape, x.stride())) + 1) * x.element_size()
 
 
+def _beginnings(pool: Sequence[torch.Tensor]) -> dict[int, int]:
+    """The places of tensors by their addresses, those of several left out: a prepared kernel that was given a view of one which
+    begins where that does looks at nothing else of it."""
+    addresses = [x.data_ptr() if x.numel() else 0 for x in pool]
+    return {address: i for i, address in enumerate(addresses) if address and addresses.count(address) == 1}
+
+
 def _are_apart(addresses: Sequence[int], pairs: Sequence[Apart]) -> bool:
     """Whether the operands of no pair overlap."""
     return all(
@@ -291,17 +318,22 @@ class Replay:
             return None
         pool = [*arguments[:count], *made] + ([] if offer.scratch is None else [offer.scratch[0]])
         places = {id(x): i for i, x in enumerate(pool)}
+        beginnings = _beginnings(pool)
         same = tuple((i, places[id(x)]) for i, x in enumerate(arguments[:count]) if places[id(x)] != i)
         constant = {id(x) for x in offer.constants}
         nothing: list[torch.Tensor | None] = []  # constants, and what kernels take for an operand that is not there
         steps = []
         for kernel, operands in launches:
             for x in operands:
-                if id(x) not in places:
-                    if x is not None and x.numel() and id(x) not in constant:
-                        return None
-                    places[id(x)] = len(pool) + len(nothing)
-                    nothing.append(x)
+                if id(x) in places:
+                    continue
+                if x is not None and x.numel() and x.data_ptr() in beginnings:
+                    places[id(x)] = beginnings[x.data_ptr()]
+                    continue
+                if x is not None and x.numel() and id(x) not in constant:
+                    return None
+                places[id(x)] = len(pool) + len(nothing)
+                nothing.append(x)
             steps.append((kernel, tuple(places[id(x)] for x in operands)))
         return cls(count, written, apart, same, arguments, made, tuple(nothing), steps, offer)
 
@@ -370,10 +402,10 @@ class Replay:
 
 
 def _maker(like: torch.Tensor) -> tuple[Callable[..., torch.Tensor], tuple[Any, ...]]:
-    """What makes a contiguous tensor like this one, of undefined content: a function and its arguments."""
+    """What makes a dense tensor like this one, of undefined content: a function and its arguments."""
     shape, dtype, device = tuple(like.shape), like.dtype, like.device
     if like.is_cpu:
         return _empty_strided_cpu, (shape, like.stride(), dtype)
     if like.is_cuda and torch.cuda.device_count() == 1:  # that one is current
         return _empty_strided_cuda, (shape, like.stride(), dtype)
-    return partial(torch.empty, shape, dtype=dtype, device=device), ()
+    return partial(torch.empty_strided, shape, like.stride(), dtype=dtype, device=device), ()

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import torch.autograd.forward_ad as forward_ad
+import torch.autograd.profiler as profiler
 from torch._functorch.utils import enable_single_level_autograd_function
 
 from .again import WATCHERS, Again, changed
@@ -30,6 +31,15 @@ _AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | tor
 _BELOW_AUTOGRAD = torch._C._after_autograd_keyset
 #: Where torch notes which tensors are views.
 _VIEWS = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
+
+
+#: Recorded calls in turn that native code did not know, after which it is asked together with what else may stand between: what
+#: was begun for one of them (5 us) is in vain.
+MOST_MISSED = 8
+
+
+class _Unknown(Exception):
+    """Such a call."""
 
 
 class _Dispatching(threading.local):
@@ -60,6 +70,8 @@ class Operation:
         written = [parameters.index(operand) for operand in mutates]
         self._function = _counting(function, written) if mutates else function
         self._mutates = bool(mutates)
+        #: As of MOST_MISSED.
+        self._missed = MOST_MISSED if mutates else 0
         #: `again.call(*arguments)`, where `traced()` is false, is the fast way to a result: None for calls that it does not know.
         self.again = Again(written, public, parameters)
         #: The calls that come by torch's dispatcher, compiled graphs' among them: tensors have other keys there.
@@ -75,11 +87,25 @@ class Operation:
     def __call__(self, *arguments: Any) -> Any:
         if traced():
             return self._overload(*arguments)
+        # A function mode would see that the operand is asked.
+        if _records() and type(arguments[0]) in _TENSORS and not _functions() and arguments[0].requires_grad:
+            return self.recorded(arguments)
         known = self.again.call(*arguments)
         return self.unknown(arguments) if known is None else known
 
+    def recorded(self, arguments: tuple[Any, ...]) -> Any:
+        """A call that autograd records: if native code knows it, nothing else need be asked."""
+        if self._missed < MOST_MISSED and not (profiler._is_profiler_enabled or _transforms()):
+            try:
+                result = self._known(*arguments)
+                self._missed = 0
+                return result
+            except _Unknown:
+                self._missed += 1
+        return self.unknown(arguments)
+
     def unknown(self, arguments: tuple[Any, ...]) -> Any:
-        """A call that native code does not know."""
+        """A call that native code does not know, or has not been asked for."""
         if _compiling():
             return self._overload(*arguments)
         if forward_ad._current_level >= 0:
@@ -160,35 +186,42 @@ class Operation:
     def register_autograd(self, backward: Callable[..., Any], *, setup_context: Callable[..., None]) -> None:
         """As `torch.library.register_autograd`, whose function torch.func's transforms refuse."""
 
-        def known(*arguments: Any) -> Any:
-            found = self.again.call(*arguments)
-            return _unattached(self.again.run(self._function, arguments)) if found is None else found
-
-        def redispatched(*arguments: Any) -> Any:
-            keys = _dispatching.keys & _BELOW_AUTOGRAD
-            # Of nested transforms the next one records, too: an `autograd.Function` has switched that off.
-            with torch._C._AutoDispatchBelowAutograd(), torch.set_grad_enabled(_transforms() is not None):
-                return _unattached(self._overload.redispatch(keys, *arguments))
-
-        #: A call where nothing else would come between (`_alone`), without the dispatcher's way there.
-        self._recorded = self._recording(known, backward, setup_context)
-        self._redispatched = self._recording(redispatched, backward, setup_context)
-
-    def _recording(
-        self, forward: Callable[..., Any], backward: Callable[..., Any], setup_context: Callable[..., None]
-    ) -> Callable[..., Any]:
-        """`forward`, as autograd records it."""
-
-        def recorded(ctx: Any, *arguments: Any) -> Any:
-            # Without a `setup_context` of its own, which autograd would call beside it (1 us).
-            result = forward(*arguments)
+        # Each keeps what the backward needs itself: a `setup_context` of its own autograd would call beside it (1 us).
+        def known(ctx: Any, *arguments: Any) -> Any:
+            result = self.again.call(*arguments)
+            if result is None:
+                raise _Unknown
             setup_context(ctx, arguments, result)
             return result
 
+        def alone(ctx: Any, *arguments: Any) -> Any:
+            result = self.again.call(*arguments)
+            if result is None:
+                result = _unattached(self.again.run(self._function, arguments))
+            else:
+                self._missed = 0
+            setup_context(ctx, arguments, result)
+            return result
+
+        def redispatched(ctx: Any, *arguments: Any) -> Any:
+            keys = _dispatching.keys & _BELOW_AUTOGRAD
+            # Of nested transforms the next one records, too: an `autograd.Function` has switched that off.
+            with torch._C._AutoDispatchBelowAutograd(), torch.set_grad_enabled(_transforms() is not None):
+                result = _unattached(self._overload.redispatch(keys, *arguments))
+            setup_context(ctx, arguments, result)
+            return result
+
+        self._known = self._recording(known, backward)
+        #: A call where nothing else would come between (`_alone`), without the dispatcher's way there.
+        self._recorded = self._recording(alone, backward)
+        self._redispatched = self._recording(redispatched, backward)
+
+    def _recording(self, forward: Callable[..., Any], backward: Callable[..., Any]) -> Callable[..., Any]:
+        """`forward`, as autograd records it."""
         function = type(
             self._name.replace("::", "_"),
             (torch.autograd.Function,),
-            {"forward": staticmethod(recorded), "backward": staticmethod(backward)},
+            {"forward": staticmethod(forward), "backward": staticmethod(backward)},
         )
         # The method of a node that autograd calls: torch's own would look for `backward` each time, and for `vjp` (1 us).
         function._backward_cls.apply = backward  # type: ignore[attr-defined]
@@ -239,6 +272,7 @@ _autocast, _transforms = torch._C._is_any_autocast_enabled, torch._C._functorch.
 _wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 _tracing = torch._C._get_tracing_state
 _Tensor = torch.Tensor
+_records = torch.is_grad_enabled
 #: Whether torch.compile or torch.export traces.
 _compiling = torch.compiler.is_compiling
 #: Whether torch.compile reads this code instead of running it.

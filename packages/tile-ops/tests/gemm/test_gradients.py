@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import tile_ops
+from tile_ops.again import Again
 from tile_ops.gemm import gradients, reference
 from tile_ops.gemm.api import MATMUL
 from tile_ops.gemm.configs import plan, shipped
@@ -94,6 +95,68 @@ def test_only_what_is_asked_for(close):
     close(b.grad, a.double().T @ torch.ones(9, 24).double(), reference.TOLERANCES["float32"])
 
 
+def exact_gradients(a, b, grad):
+    leaves = [x.detach().double().requires_grad_() for x in (a, b)]
+    return torch.autograd.grad(leaves[0] @ leaves[1], leaves, grad.double())
+
+
+@pytest.mark.cpu("calls that come again")
+@pytest.mark.parametrize("shape", [(20, 40), (128, 64), (3, 50, 64)])
+@pytest.mark.parametrize("turned", [False, True])
+def test_both_gradients_come_again_at_once(monkeypatch, close, shape, turned):
+    """Small and larger products, whose tiles depend on the number of threads; one matrix, and several by one."""
+    w = torch.randn(96, shape[-1]).T if turned else torch.randn(shape[-1], 96)
+    a, b = torch.randn(shape).requires_grad_(), w.requires_grad_()
+    y = tile_ops.matmul(a, b)
+    grad = torch.randn(y.shape)
+    found = [torch.autograd.grad(y, (a, b), grad, retain_graph=True) for _ in range(4)]
+    for one in found:
+        assert all(map(torch.equal, one, found[0]))
+    for mine, right in zip(found[0], exact_gradients(a, b, grad), strict=True):
+        close(mine, right, reference.TOLERANCES["float32"])
+    asked = []
+    for way in ("run", "replay"):
+        monkeypatch.setattr(Again, way, lambda *_: asked.append(1))
+    assert all(map(torch.equal, torch.autograd.grad(y, (a, b), grad, retain_graph=True), found[0]))
+    assert not asked
+
+
+@pytest.mark.cpu("calls that come again")
+def test_operands_that_begin_at_one_address_are_not_taken_for_each_other(close):
+    x, grad = torch.randn(24, 24), torch.randn(24, 24)
+    for w in (*[x] * 5, torch.randn(24, 24)):
+        found = torch.ops.tile_ops.matmul_backward(x, w.T, grad)
+        for mine, right in zip(found, exact_gradients(x, w.T, grad), strict=True):
+            close(mine, right, reference.TOLERANCES["float32"])
+
+
+@pytest.mark.cpu("calls that come again")
+def test_both_gradients_for_another_number_of_threads(close):
+    x, w, grad = torch.randn(128, 64), torch.randn(96, 64), torch.randn(128, 96)
+    threads = torch.get_num_threads()
+    try:
+        for count in (1, 1, 1, 1, 2, 2, 1):
+            torch.set_num_threads(count)
+            found = torch.ops.tile_ops.matmul_backward(x, w.T, grad)
+            for mine, right in zip(found, exact_gradients(x, w.T, grad), strict=True):
+                close(mine, right, reference.TOLERANCES["float32"])
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_both_gradients_are_a_torch_operator(close):
+    x, w, grad = torch.randn(2, 9, 40), torch.randn(24, 40), torch.randn(2, 9, 24)
+    checks = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
+    torch.library.opcheck(torch.ops.tile_ops.matmul_backward.default, (x, w.T, grad), test_utils=checks)
+    leaves = x.requires_grad_(), w.requires_grad_()
+    step = torch.compile(lambda x, w: tile_ops.matmul(x, w.T), fullgraph=True, backend="aot_eager")
+    found = torch.autograd.grad(step(*leaves), leaves, grad)
+    rows = grad.double().flatten(0, 1)
+    close(found[0], grad.double() @ w.detach().double(), reference.TOLERANCES["float32"])
+    close(found[1], rows.T @ x.detach().double().flatten(0, 1), reference.TOLERANCES["float32"])
+
+
+@pytest.mark.cpu("counts products")
 def test_only_what_this_pass_asks_for(monkeypatch, close):
     """Forces of a learned potential, penalties on gradients: weights require gradients, and nobody wants them here."""
     monkeypatch.setattr(gradients, "WORTH_ASKING", 1)
@@ -105,12 +168,20 @@ def test_only_what_this_pass_asks_for(monkeypatch, close):
         made.append(operands)
         return torch.ops.tile_ops.matmul(*operands)
 
+    def multiply_both(a, b, grad):
+        return multiply(grad, b.mT, None, None, None), multiply(a.mT, grad, None, None, None)
+
+    def multiply_all(a, b, grad, bias):
+        return *multiply_both(a, b, grad), multiply(torch.ones(1, len(grad)), grad, None, None, None)[0]
+
     class Layer(torch.autograd.Function):
         """As the operator is registered, with products that are counted."""
 
         forward = staticmethod(torch.ops.tile_ops.matmul)
         setup_context = staticmethod(gradients.setup_context)
-        backward = staticmethod(gradients.backward_by(multiply, torch.ops.tile_ops.matmul_gradient))
+        backward = staticmethod(
+            gradients.backward_by(multiply, torch.ops.tile_ops.matmul_gradient, multiply_both, multiply_all)
+        )
 
     y = Layer.apply(hidden, w, bias, None, None).sum()
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
 
+from tile_ops.again import Offer, offer_whole, taken
 from tile_ops.autocast import floats
 from tile_ops.kernel import target_of
 from tile_ops.operator import Call, Operator
@@ -16,7 +17,7 @@ from tile_ops.registration import operation, traced
 
 from . import scaled, strips
 from .configs import plan
-from .gradients import backward_by, setup_context
+from .gradients import backward_by, by_columns, rows_of, setup_context
 from .operands import Views, operands, result_shape
 from .padding import Padded, has_whole_rows, pays
 from .prepared import Prepared, along_k
@@ -24,6 +25,7 @@ from .problem import ACTIVATIONS, FLOAT8, GemmProblem, check, depends
 from .scaled import PreparedScaled
 from .strips import PreparedStrips
 
+_records = torch.is_grad_enabled
 _FLOAT8 = tuple(getattr(torch, name) for name in FLOAT8)
 
 
@@ -90,6 +92,8 @@ def matmul(
     Tang and A. Heinecke, ARITH 2019.
     """
     if out is None and scale_a is None and scale_b is None and not traced() and a.dtype not in _FLOAT8:
+        if _records():
+            return _matmul(a, b, bias, activation, out_dtype)
         known = _known(a, b, bias, activation, out_dtype)
         return _matmul.unknown((a, b, bias, activation, out_dtype)) if known is None else known
     if out is not None:
@@ -202,6 +206,70 @@ def _matmul_gradient(
 @_matmul_gradient.register_fake
 def _(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str, grad: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(grad, memory_format=torch.contiguous_format)
+
+
+@operation("matmul_backward")
+def _matmul_backward(a: torch.Tensor, b: torch.Tensor, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Gradients of a and of one matrix b by that of a @ b, all of one type; each lies as its operand does."""
+    of_a, of_b = _like(a), _like(b)
+    offer_whole(of_a, of_b, parts=_write_gradients(a, b, grad, of_a, of_b))
+    return of_a, of_b
+
+
+@_matmul_backward.register_fake
+def _(a: torch.Tensor, b: torch.Tensor, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return _like(a), _like(b)
+
+
+@operation("matmul_bias_backward")
+def _matmul_bias_backward(
+    a: torch.Tensor, b: torch.Tensor, grad: torch.Tensor, bias: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """`matmul_backward`, and the gradient of the bias: a row of ones times that of the result."""
+    of_a, of_b, of_bias = _like(a), _like(b), torch.empty_like(bias, memory_format=torch.contiguous_format)
+    parts = _write_gradients(a, b, grad, of_a, of_b)
+    slopes = rows_of(grad)
+    ones = _ones(slopes.shape[0], grad.dtype, grad.device)
+    parts.append(_write(ones, slopes, of_bias[None]))
+    offer_whole(of_a, of_b, of_bias, parts=parts, constants=[ones])
+    return of_a, of_b, of_bias
+
+
+@_matmul_bias_backward.register_fake
+def _(
+    a: torch.Tensor, b: torch.Tensor, grad: torch.Tensor, bias: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return _like(a), _like(b), torch.empty_like(bias, memory_format=torch.contiguous_format)
+
+
+def _write_gradients(
+    a: torch.Tensor, b: torch.Tensor, grad: torch.Tensor, of_a: torch.Tensor, of_b: torch.Tensor
+) -> list[Offer | None]:
+    """Of a @ b, where they are for; what the products offer."""
+    rows, slopes = rows_of(a), rows_of(grad)
+    return [_write(slopes, b.mT, rows_of(of_a)), _write(rows.mT, slopes, of_b)]
+
+
+@lru_cache(maxsize=64)
+def _ones(count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """A row of them, which nothing writes."""
+    return torch.ones(1, count, dtype=dtype, device=device)
+
+
+def _like(x: torch.Tensor) -> torch.Tensor:
+    """A new tensor that lies as the matrix x does, row by row or column by column."""
+    if x.ndim == 2 and by_columns(x):
+        return torch.empty_strided(x.shape, (1, x.shape[0]), dtype=x.dtype, device=x.device)
+    return x.new_empty(x.shape)
+
+
+def _write(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> Offer | None:
+    """out = a @ b, which may lie column by column; what the product offers."""
+    if by_columns(out):
+        a, b, out = b.mT, a.mT, out.mT
+    out_dtype = None if out.dtype == a.dtype else out.dtype
+    _run(MATMUL.call(a, b, bias=None, activation=None, out_dtype=out_dtype), a, b, None, out=out)
+    return taken()
 
 
 def _run(
@@ -347,4 +415,6 @@ def _written_alone(out: torch.Tensor, problem: GemmProblem, *operands: torch.Ten
 
 
 _matmul.register_autocast(_autocast)
-_matmul.register_autograd(backward_by(_matmul, _matmul_gradient), setup_context=setup_context)
+_matmul.register_autograd(
+    backward_by(_matmul, _matmul_gradient, _matmul_backward, _matmul_bias_backward), setup_context=setup_context
+)

@@ -24,7 +24,9 @@ def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> No
     ctx.activation = activation
 
 
-def backward_by(matmul: Operation, slopes: Operation) -> Callable[..., tuple[torch.Tensor | None, ...]]:
+def backward_by(
+    matmul: Operation, slopes: Operation, both: Operation, with_bias: Operation
+) -> Callable[..., tuple[torch.Tensor | None, ...]]:
     """What autograd calls, by the operators for a product and for the slopes of an activation: as they are, without the way
     through torch's dispatcher."""
 
@@ -40,23 +42,43 @@ def backward_by(matmul: Operation, slopes: Operation) -> Callable[..., tuple[tor
             grad = grad.to(a.dtype)
         if ctx.activation is not None:
             grad = slopes(a, b, bias, ctx.activation, grad)
-        of_a = of_b = of_bias = None
-        turned_a, turned_b = by_columns(a), by_columns(b)
-        # Views first: a product leaves none of torch's code in the caches, and one costs 7 to 30 us then.
-        for_a = (b, grad.mT) if turned_a else (grad, b.mT)
-        # The product itself sums the leading dimensions for one b.
-        rows, slopes_of = (_rows(a), _rows(grad)) if b.ndim == 2 else (a, grad)
-        for_b = (slopes_of.mT, rows) if turned_b else (rows.mT, slopes_of)
-        if needs_a:
-            of_a = _gradient(product(*for_a), a, turned_a, product)
-        if needs_b:
-            of_b = _gradient(product(*for_b), b, turned_b, product)
+        if needs_a and needs_b and _at_once(a, b):
+            if needs_bias:
+                return *with_bias(a, b, grad, bias), None, None
+            return *both(a, b, grad), None, None, None
+        of_a, of_b = _each(needs_a, needs_b, a, b, grad, product)
+        of_bias = None
         if needs_bias:
-            rows = _rows(grad)
+            rows = rows_of(grad)
             of_bias = product(rows.new_ones(1, rows.shape[0]), rows, bias.dtype)[0]
         return of_a, of_b, of_bias, None, None
 
     return backward
+
+
+def _at_once(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether one operation makes both gradients: without a graph of its own, as it has no backward."""
+    return b.ndim == 2 and not torch.is_grad_enabled() and (a.ndim == 2 or not by_columns(a))
+
+
+def _each(
+    needs_a: bool,
+    needs_b: bool,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    grad: torch.Tensor,
+    product: Callable[..., torch.Tensor],
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """Gradients of a and b by products of their own."""
+    of_a = of_b = None
+    turned_a, turned_b = by_columns(a), by_columns(b)
+    if needs_a:
+        of_a = _gradient(product(b, grad.mT) if turned_a else product(grad, b.mT), a, turned_a, product)
+    if needs_b:
+        if b.ndim == 2:  # the product itself sums the leading dimensions
+            a, grad = rows_of(a), rows_of(grad)
+        of_b = _gradient(product(grad.mT, a) if turned_b else product(a.mT, grad), b, turned_b, product)
+    return of_a, of_b
 
 
 def _needed(ctx: Any, work: int) -> tuple[bool, bool, bool]:
@@ -74,7 +96,7 @@ def by_columns(x: torch.Tensor) -> bool:
     return x.stride(-2) == 1 != x.stride(-1)
 
 
-def _rows(x: torch.Tensor) -> torch.Tensor:
+def rows_of(x: torch.Tensor) -> torch.Tensor:
     """All rows of all matrices, which may have no element."""
     return x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
