@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 import torch.utils.checkpoint
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -46,6 +48,31 @@ def test_an_equal_call_is_checked_once(call, monkeypatch):
         monkeypatch.setattr(operator, "problem", lambda *_, **__: pytest.fail("the problem was made again"))
     monkeypatch.setattr(Binder, "bind", lambda *_: pytest.fail("a launcher did not recognise the call"))
     assert torch.equal(call(), expected)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda -arch=sm_90a"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: (tile_ops.matmul, torch.randn(40, 32), torch.randn(24, 32).T),
+        lambda: (tile_ops.matmul, torch.randn(70, 96), torch.randn(70, 96).T),
+        lambda: (tile_ops.rms_norm, torch.randn(40, 96), torch.randn(96)),
+        lambda: (tile_ops.softmax, torch.randn(40, 96)),
+        lambda: (tile_ops.flash_attention, *torch.randn(3, 1, 40, 2, 64)),
+    ],
+    ids=["matmul", "matmul of more rows", "rms_norm", "softmax", "flash_attention"],
+)
+def test_a_call_that_is_known_keeps_no_operand(run_as, call, target):
+    """What is kept of a call are its shapes: no memory of the one by which a kernel was prepared."""
+    run_as(target)
+    kept = []
+    for _ in range(5):
+        function, *operands = call()
+        result = function(*operands)
+        kept += [StorageWeakRef(x.untyped_storage()) for x in (*operands, result)]
+    del operands, result
+    gc.collect()
+    assert all(storage.expired() for storage in kept)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 import tile_ops
 from tile_ops import prebuild
 from tile_ops.gemm import configs, padding, reference
-from tile_ops.gemm.api import MATMUL
+from tile_ops.gemm.api import MATMUL, _matmul
 from tile_ops.gemm.model import Division, Rates, best, divisions, whole
 from tile_ops.gemm.problem import GemmProblem
 from tile_ops.kernel import Target
@@ -35,6 +35,7 @@ def emulated(run_as):
     def forget():
         MATMUL.plan.cache_clear()
         MATMUL._calls.clear()
+        _matmul.again.forget()
 
     forget()
     yield

@@ -53,8 +53,10 @@ def quicken(
     except _NotPacked:
         return python
 
+    launches = packed.launches  # and no more of it, which has the operands of this call
+
     def fail(number: int, code: int) -> None:
-        raise failed(packed.launches[number], code)
+        raise failed(launches[number], code)
 
     room = max((len(job) for _, job in jobs), default=8)
     words = [torch_words(), id(python), id(fail), POOL.address, run, room, len(packed.tensors)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -12,7 +13,7 @@ from tile_ops.kernel import Resolved
 from tile_ops.operator import Call
 
 from .operands import memory_of_transposed
-from .problem import ACTIVATIONS, GemmProblem, allows_tf32
+from .problem import ACTIVATIONS, GemmProblem, still_rounded
 
 #: Roles of kernels that are all of a plan, with what their tensors are beside a, b, the bias and the result.
 _TENSORS = {"product": (2, 1), "staying": (2, 0), "gemv": (0, 0), "direct": (0, 0)}
@@ -68,7 +69,8 @@ class Prepared:
         if call.problem.scales or call.problem.gradient or not aligned(a, b, c, bias) or not (role or in_parts):
             return None
         no_bias, activation = None if call.problem.bias else bias, ACTIVATIONS.index(call.problem.activation)
-        still = None if call.target.kind == "cpu" else lambda: allows_tf32(a) == call.problem.tf32
+        rounds = call.target.kind != "cpu" and call.problem.dtype == "float32"
+        still = partial(still_rounded, call.problem.tf32) if rounds else None
         if role is None:
             shape = (call.numbers["splits"], *c.shape[1:])
             parts = c.new_empty(shape, dtype=torch.float32)

@@ -97,6 +97,11 @@ def allows_tf32(a: torch.Tensor, *_: object, **__: object) -> bool:
     return a.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
 
 
+def still_rounded(tf32: bool) -> bool:
+    """Whether the user still says of float32 what a call was made by."""
+    return bool(torch.backends.cuda.matmul.allow_tf32) == tf32
+
+
 def check(
     a: torch.Tensor,
     b: torch.Tensor,
