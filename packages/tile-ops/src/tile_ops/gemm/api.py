@@ -229,9 +229,10 @@ def _matmul_bias_backward(
     of_a, of_b, of_bias = _like(a), _like(b), torch.empty_like(bias, memory_format=torch.contiguous_format)
     parts = _write_gradients(a, b, grad, of_a, of_b)
     slopes = rows_of(grad)
-    ones = _ones(slopes.shape[0], grad.dtype, grad.device)
+    ones = _ones(slopes.shape[0], grad.dtype) if a.is_cpu else slopes.new_ones(1, slopes.shape[0])
     parts.append(_write(ones, slopes, of_bias[None]))
-    offer_whole(of_a, of_b, of_bias, parts=parts, constants=[ones])
+    if a.is_cpu:  # of a GPU they may be a graph's that is captured now
+        offer_whole(of_a, of_b, of_bias, parts=parts, constants=[ones])
     return of_a, of_b, of_bias
 
 
@@ -251,9 +252,10 @@ def _write_gradients(
 
 
 @lru_cache(maxsize=64)
-def _ones(count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """A row of them, which nothing writes."""
-    return torch.ones(1, count, dtype=dtype, device=device)
+def _ones(count: int, dtype: torch.dtype) -> torch.Tensor:
+    """A row of them, which nothing writes; of the last numbers of rows that there were, as these are many (`constants.py` keeps
+    all)."""
+    return torch.ones(1, count, dtype=dtype)
 
 
 def _like(x: torch.Tensor) -> torch.Tensor:
