@@ -279,7 +279,7 @@ _compiling = torch.compiler.is_compiling
 traced = torch.compiler.is_dynamo_compiling
 
 
-_modes, _functions, _profiled = (watcher for watcher, _ in WATCHERS)
+_modes, _functions, _profiled = (watcher for watcher, _ in WATCHERS)  # in the order of `again.WATCHERS`
 
 
 def _watched() -> bool:

@@ -25,6 +25,7 @@ from .problem import ACTIVATIONS, FLOAT8, GemmProblem, check, depends
 from .scaled import PreparedScaled
 from .strips import PreparedStrips
 
+#: Whether autograd may record a call: `_matmul` knows what to ask first then.
 _records = torch.is_grad_enabled
 _FLOAT8 = tuple(getattr(torch, name) for name in FLOAT8)
 
