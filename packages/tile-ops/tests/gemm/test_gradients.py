@@ -104,21 +104,40 @@ def exact_gradients(a, b, grad):
 @pytest.mark.parametrize("shape", [(20, 40), (128, 64), (3, 50, 64)])
 @pytest.mark.parametrize("turned", [False, True])
 def test_both_gradients_come_again_at_once(monkeypatch, close, shape, turned):
-    """Small and larger products, whose tiles depend on the number of threads; one matrix, and several by one."""
+    """Small and larger products, whose tiles depend on the number of threads; one matrix, and several by one; and a bias's."""
     w = torch.randn(96, shape[-1]).T if turned else torch.randn(shape[-1], 96)
-    a, b = torch.randn(shape).requires_grad_(), w.requires_grad_()
-    y = tile_ops.matmul(a, b)
-    grad = torch.randn(y.shape)
-    found = [torch.autograd.grad(y, (a, b), grad, retain_graph=True) for _ in range(4)]
-    for one in found:
-        assert all(map(torch.equal, one, found[0]))
-    for mine, right in zip(found[0], exact_gradients(a, b, grad), strict=True):
-        close(mine, right, reference.TOLERANCES["float32"])
-    asked = []
-    for way in ("run", "replay"):
-        monkeypatch.setattr(Again, way, lambda *_: asked.append(1))
-    assert all(map(torch.equal, torch.autograd.grad(y, (a, b), grad, retain_graph=True), found[0]))
-    assert not asked
+    a, b, bias = torch.randn(shape).requires_grad_(), w.requires_grad_(), torch.randn(96).requires_grad_()
+    grad = torch.randn(*shape[:-1], 96)
+    of_bias = grad.double().flatten(0, -2).sum(0)
+    for given, exact in (((a, b), ()), ((a, b, bias), (of_bias,))):
+        y = tile_ops.matmul(a, b, bias=given[2] if exact else None)
+
+        def gradients_again(y=y, given=given):
+            return torch.autograd.grad(y, given, grad, retain_graph=True)
+
+        found = [gradients_again() for _ in range(4)]
+        for one in found:
+            assert all(map(torch.equal, one, found[0]))
+        for mine, right in zip(found[0], (*exact_gradients(a, b, grad), *exact), strict=True):
+            close(mine, right, reference.TOLERANCES["float32"])
+        asked = []
+        with monkeypatch.context() as watched:
+            for way in ("run", "replay"):
+                watched.setattr(Again, way, lambda *_, asked=asked: asked.append(1))
+            assert all(map(torch.equal, gradients_again(), found[0]))
+        assert not asked
+
+
+@pytest.mark.cpu("calls that come again")
+def test_both_gradients_of_any_gradient(close):
+    """Of a sum, which is one number with strides of 0, of a transposed one, and of one that begins at no multiple of 16 bytes."""
+    x, w = torch.randn(70, 64), torch.randn(96, 64)
+    for _ in range(5):
+        odd = torch.randn(70 * 96 + 1)[1:].view(70, 96)
+        for grad in (torch.randn(()).expand(70, 96), torch.randn(96).expand(70, 96), torch.randn(96, 70).T, odd):
+            found = torch.ops.tile_ops.matmul_backward(x, w.T, grad)
+            for mine, right in zip(found, exact_gradients(x, w.T, grad), strict=True):
+                close(mine, right, reference.TOLERANCES["float32"])
 
 
 @pytest.mark.cpu("calls that come again")
