@@ -38,7 +38,8 @@ def by_chunks(q: Any, k: Any, v: Any, decay: Any) -> torch.Tensor:
 def linear_gradients(device: str) -> Iterator[Case]:
     """Of q, k, v and the decay: none, one for each token and head, one for each channel: batch, tokens, heads, dimension."""
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
-    shapes = ((4, 4096, 16, 128), (1, 8192, 32, 128)) if device == "cuda" else ((1, 1024, 4, 128), (1, 1024, 8, 64))
+    of_cpu = ((1, 64, 4, 64), (1, 1024, 4, 128), (1, 1024, 8, 64))
+    shapes = ((4, 4096, 16, 128), (1, 8192, 32, 128)) if device == "cuda" else of_cpu
     for (batch, tokens, heads, dim), kind in (
         (shape, kind) for shape in shapes for kind in ("none", "token", "channel")
     ):

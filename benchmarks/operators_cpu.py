@@ -268,7 +268,8 @@ def _norms(operator: str, m: int, n: int, dtype: torch.dtype, device: str) -> It
 
 def gradients(device: str) -> Iterator[Case]:
     """dQ of attention in float32, with dK and dV: tokens, heads, dimension."""
-    for (tokens, heads, dim), causal in product([(128, 8, 64), (512, 8, 128), (1024, 8, 64)], (True, False)):
+    shapes = [(16, 2, 32), (64, 4, 64), (128, 8, 64), (512, 8, 128), (1024, 8, 64)]
+    for (tokens, heads, dim), causal in product(shapes, (True, False)):
         q, k, v, dout = (torch.randn(1, tokens, heads, dim, device=device) for _ in range(4))
         leaves = tuple(x.requires_grad_() for x in (q, k, v))
         theirs = attend(*(x.transpose(1, 2) for x in leaves), is_causal=causal).transpose(1, 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import tile_ops
 from tile_ops import registration
-from tile_ops.again import Again
+from tile_ops.again import Again, Offer, Replay, offer, taken
 from tile_ops.attention.api import forward_operation
 from tile_ops.errors import WrongDevice
 from tile_ops.gemm.api import MATMUL, _matmul_out
@@ -214,6 +215,7 @@ PAGES, TABLE = torch.randn(2, 8, 2, 16), torch.tensor([[1, 0]], dtype=torch.int3
 LATENTS, LATENT = torch.randn(2, 16, 48), (torch.randn(1, 4, 32), torch.randn(1, 4, 16))
 GROUPS, PAIRS, STATES = torch.randn(1, 3, 1, 16), torch.randn(1, 1, 1, 64, 64), torch.randn(1, 1, 2, 16, 16)
 STEP = torch.nn.functional.pad(torch.rand(1, 2, 1, 3), (0, 61))
+RATES = torch.rand(1, 3, 2)
 TURNED = torch.randn(2, 32, 64)
 MATRICES, SIZES, ROWS = torch.randn(2, 64, 32), torch.tensor([3, 1], dtype=torch.int32), torch.randn(40, 256).half()
 #: torch's own use of what it has deprecated, at the first vmap of a process.
@@ -234,6 +236,18 @@ AGAIN = {
     "chunk_state": lambda: tile_ops.chunk_state(GROUPS, HEADS, STEP, STEP.cumsum(-1)),
     "chunk_scan": lambda: tile_ops.chunk_scan(PAIRS, HEADS, STEP, -STEP.cumsum(-1), GROUPS, STATES),
     "chunk_scan with D": lambda: tile_ops.chunk_scan(PAIRS, HEADS, STEP, -STEP.cumsum(-1), GROUPS, STATES, WEIGHT[:2]),
+    "ssd_scan": lambda: tile_ops.ssd_scan(HEADS, RATES, -WEIGHT[:2].abs(), GROUPS, GROUPS, chunk_size=64),
+    "ssd_scan of a model": lambda: tile_ops.ssd_scan(
+        HEADS,
+        RATES,
+        -WEIGHT[:2].abs(),
+        GROUPS,
+        GROUPS,
+        chunk_size=64,
+        D=WEIGHT[:2],
+        dt_bias=WEIGHT[4:6],
+        dt_softplus=True,
+    ),
     "linear_attention": lambda: tile_ops.linear_attention(HEADS, HEADS, HEADS),
     "retention": lambda: tile_ops.linear_attention(HEADS, HEADS, HEADS, decay=-WEIGHT[:2].abs()),
     "gated": lambda: tile_ops.linear_attention(HEADS, HEADS, HEADS, decay=-HEADS.abs(), return_final_state=True)[1],
@@ -447,6 +461,22 @@ def test_another_number_is_another_call():
         found = tile_ops.linear_attention(HEADS, HEADS, HEADS, scale=scale)
         weights = torch.einsum("bihd,bjhd->bhij", HEADS, HEADS).tril() * scale
         torch.testing.assert_close(found, torch.einsum("bhij,bjhd->bihd", weights, HEADS), rtol=1e-3, atol=1e-3)
+
+
+def test_a_kernel_that_writes_more_than_a_result_is_not_launched_again():
+    """Its results are parts of what it writes: memory for the first of them is too short."""
+    whole = torch.empty(2, 64)
+    for results, known in ((whole.unbind(), False), ((whole,), True)):
+        offered = Offer(results, (), None, None, ())
+        launches = [(SimpleNamespace(kernel=None, counter=None), (X, whole))]
+        assert (Replay.of((X,), launches, offered) is not None) is known
+
+
+def test_constants_of_a_graph_that_is_captured_are_not_kept(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    for is_cuda in (False, True):
+        offer(X, constants=[SimpleNamespace(is_cuda=is_cuda)])
+        assert (taken() is None) is is_cuda
 
 
 def test_an_implementation_that_does_more_than_its_kernels_is_asked_each_time():

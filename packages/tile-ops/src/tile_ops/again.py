@@ -130,7 +130,10 @@ def offer(
     """All that this call did was to allocate `results`, which it returns, and `temporary`, to take `scratch` of so many elements,
     and to launch what is recorded; and so will others as long as `still` says so. All are dense; what they hold is what the
     kernels write. A result that is an operand which the operation writes is neither allocated nor returned. `constants`,
-    which no kernel writes, are the same for such calls."""
+    which no kernel writes, are the same for such calls; not those that may be a CUDA graph's, whose memory holds nothing before
+    it runs."""
+    if any(x.is_cuda for x in constants) and torch.cuda.is_current_stream_capturing():
+        return
     _record.offered = Offer(results, tuple(temporary), scratch, still, tuple(constants))
 
 
@@ -320,7 +323,7 @@ class Replay:
         places = {id(x): i for i, x in enumerate(pool)}
         beginnings = _beginnings(pool)
         same = tuple((i, places[id(x)]) for i, x in enumerate(arguments[:count]) if places[id(x)] != i)
-        constant = {id(x) for x in offer.constants}
+        constant = {x.data_ptr() for x in offer.constants}
         nothing: list[torch.Tensor | None] = []  # constants, and what kernels take for an operand that is not there
         steps = []
         for kernel, operands in launches:
@@ -328,9 +331,11 @@ class Replay:
                 if id(x) in places:
                     continue
                 if x is not None and x.numel() and x.data_ptr() in beginnings:
-                    places[id(x)] = beginnings[x.data_ptr()]
+                    place = places[id(x)] = beginnings[x.data_ptr()]
+                    if _bytes(x) > _bytes(pool[place]):  # a result that is a part of what a kernel writes, say
+                        return None
                     continue
-                if x is not None and x.numel() and id(x) not in constant:
+                if x is not None and x.numel() and x.data_ptr() not in constant:
                     return None
                 places[id(x)] = len(pool) + len(nothing)
                 nothing.append(x)

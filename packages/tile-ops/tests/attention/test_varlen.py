@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import tile_ops
+from tile_ops.again import Again
 from tile_ops.attention import reference
 from tile_ops.errors import WrongDtype, WrongShape, WrongValue
 
@@ -78,6 +79,20 @@ def test_a_window_of_each_sequence(run_as, ran, close, target):
         finite = ~true_lse.isinf()
         assert torch.equal(lse.isinf(), ~finite)
         close(lse[finite], true_lse[finite], 1e-4)
+
+
+def test_come_again_on_a_gpu(hopper, monkeypatch, close):
+    """Of other sequences, too, whose lengths a GPU does not ask."""
+    for turn, ends in enumerate(([0, 3, 20], [0, 20, 20], [0, 0, 20], [0, 10, 20], [0, 19, 20])):
+        if turn == 4:  # the first one prepares, the third one is kept
+            monkeypatch.setattr(Again, "run", lambda *_: pytest.fail("the implementation was asked"))
+        q, k, v = torch.randn(3, 20, 1, 32).half()
+        starts = torch.tensor(ends, dtype=torch.int32)
+        found = tile_ops.flash_attention_varlen(q, k, v, starts, starts, 20, causal=True)
+        for begin, end in pairwise(ends):
+            one = slice(begin, end)
+            expected, _ = reference.flash_attention(q[None, one], k[None, one], v[None, one], causal=True)
+            close(found[one], expected[0], reference.TOLERANCES["float16"])
 
 
 def test_values_narrower_than_keys(close):

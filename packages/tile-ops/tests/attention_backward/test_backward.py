@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import tile_ops
+from tile_ops.again import Again
 from tile_ops.attention import reference as forward
 from tile_ops.attention.problem import AttentionProblem
 from tile_ops.attention_backward import configs, reference
@@ -105,6 +106,54 @@ def test_the_same_bits_each_time():
     out, lse = tile_ops.flash_attention(*inputs, causal=True, return_lse=True)
     first, second = (tile_ops.flash_attention_backward(dout, *inputs, out, lse, causal=True) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first[:3], second[:3]))
+
+
+@pytest.mark.parametrize("of_lse", [False, True], ids=["", "lse"])
+@pytest.mark.parametrize("with_sinks", [False, True], ids=["", "sinks"])
+def test_gradients_come_again(monkeypatch, close, with_sinks, of_lse):
+    """Other operands of a shape: native code knows the call, but for sinks or the gradient of lse alone."""
+    for turn in range(6):
+        if turn == 4:  # the first one prepares, the third one is kept
+            monkeypatch.setattr(Again, "run", lambda *_: pytest.fail("the implementation was asked"))
+        q, dout = torch.randn(2, 2, 40, 4, 32)
+        k, v = torch.randn(2, 2, 50, 2, 32)
+        sinks, dlse = (torch.randn(4) if with_sinks else None), (torch.randn(2, 4, 40) if of_lse else None)
+        leaves = [x.clone().requires_grad_() for x in (q, k, v, sinks) if x is not None]
+        out, lse = tile_ops.flash_attention(
+            *leaves[:3], causal=True, sinks=leaves[3] if with_sinks else None, return_lse=True
+        )
+        if (
+            of_lse and not with_sinks and turn >= 4
+        ):  # two operands that may be there: the second one alone is asked about
+            continue
+        given = [(out, dout)] + ([(lse, dlse)] if of_lse else [])
+        found = torch.autograd.grad([y for y, _ in given], leaves, [dy for _, dy in given])
+        expected = reference.flash_attention_backward(dout, q, k, v, dlse=dlse, sinks=sinks, causal=True)
+        for one, other in zip(found, expected):
+            close(one, other, reference.TOLERANCES["float32"])
+
+
+def test_gradients_come_again_on_hopper(hopper, monkeypatch, close):
+    """Their prepared kernels, and the ones that native code launches; float16, as that one has kernels of its own."""
+    for turn in range(5):
+        if turn == 4:
+            monkeypatch.setattr(Again, "run", lambda *_: pytest.fail("the implementation was asked"))
+        dout, q, k, v = torch.randn(4, 1, 20, 1, 32).half()
+        leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+        found = torch.autograd.grad(tile_ops.flash_attention(*leaves, causal=True), leaves, dout)
+        expected = reference.flash_attention_backward(dout, q, k, v, causal=True)
+        for one, other in zip(found, expected):
+            close(one, other, reference.TOLERANCES["float16"])
+
+
+def test_gradients_of_lse_alone(close):
+    q, k, v = torch.randn(3, 1, 40, 2, 32)
+    dlse = torch.randn(1, 2, 40)
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    _, lse = tile_ops.flash_attention(*leaves, return_lse=True)
+    expected = reference.flash_attention_backward(torch.zeros_like(q), q, k, v, dlse=dlse)
+    for one, other in zip(torch.autograd.grad(lse, leaves, dlse), expected):
+        close(one, other, reference.TOLERANCES["float32"])
 
 
 def test_is_a_torch_operator():

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import tile_ops
+from tile_ops.again import Again
 from tile_ops.attention_backward import reference
 from tile_ops.errors import WrongDtype, WrongShape, WrongValue
 
@@ -44,6 +45,23 @@ def test_sequences_stay_apart(agrees, run_as, target):
     run_as(target)
     dtype = torch.float32 if target == "cpu" else torch.float16
     agrees(*operands([3, 128, 0, 5, 30], [20, 70, 4, 0, 9], 2, 1, 32, dtype), causal=True)
+
+
+def test_gradients_come_again(monkeypatch, close):
+    """Of other sequences, too: where they begin is an operand, whose values a backward does not ask."""
+    calls = []
+    for lengths in ([3, 40, 0], [20, 20, 3], [43, 0, 0], [1, 2, 40], [0, 43, 0], [5, 30, 8]):
+        starts = operands(lengths, lengths, 2, 1, 32)[1]
+        dout, q, k, v = torch.randn(43, 2, 32), torch.randn(43, 2, 32), *torch.randn(2, 43, 1, 32)
+        out, lse = tile_ops.flash_attention_varlen(q, k, v, *starts, 43, causal=True, return_lse=True)
+        calls.append((dout, q, k, v, out, lse, *starts))
+    for turn, (dout, q, k, v, out, lse, *starts) in enumerate(calls):
+        if turn == 4:  # the first one prepares, the third one is kept
+            monkeypatch.setattr(Again, "run", lambda *_: pytest.fail("the implementation was asked"))
+        expected = reference.flash_attention_varlen_backward(dout, q, k, v, *starts, causal=True)
+        found = tile_ops.flash_attention_varlen_backward(dout, q, k, v, out, lse, *starts, 43, 43, causal=True)
+        for one, other in zip(found[:3], expected):
+            close(one, other, reference.TOLERANCES["float32"])
 
 
 def test_wide_heads_have_a_kernel_for_dk_and_one_for_dv(agrees, hopper):

@@ -178,7 +178,7 @@ def test_both_gradients_are_a_torch_operator(close):
 @pytest.mark.cpu("counts products")
 def test_only_what_this_pass_asks_for(monkeypatch, close):
     """Forces of a learned potential, penalties on gradients: weights require gradients, and nobody wants them here."""
-    monkeypatch.setattr(gradients, "WORTH_ASKING", 1)
+    monkeypatch.setattr("tile_ops.wanted.WORTH_ASKING", 1)
     x, w, bias = (torch.randn(shape, requires_grad=True) for shape in ((128, 96), (96, 64), (64,)))
     hidden = 2 * x
     made = []

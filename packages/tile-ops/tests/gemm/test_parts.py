@@ -7,6 +7,7 @@ import torch
 
 import tile_ops
 from tile_ops import prebuild
+from tile_ops.again import Again
 from tile_ops.gemm import configs, padding, reference
 from tile_ops.gemm.api import MATMUL, _matmul
 from tile_ops.gemm.model import Division, Rates, best, divisions, whole
@@ -162,6 +163,29 @@ def test_blocks_that_stay_for_parts(monkeypatch, emulated, ran, close, size, m, 
     assert all(launch.grid[0] == 3 for v in manifest(parts, explained).variants for launch in v.launches)
     text = loaded(parts.spec, explained.target).kernel.get_kernel_source()
     assert ("tma_store(" in text) == (size == "large")  # the others leave no room for a tile of C
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"bias": torch.linspace(-2, 2, 200), "activation": "gelu"}], ids=["plain", "bias"]
+)
+def test_parts_of_the_last_tiles_come_again(monkeypatch, emulated, close, given):
+    """Other operands of such a call: first its kernels are prepared, then nothing but their launches is left."""
+    monkeypatch.setattr(configs, "RATES", {("sm_90a", "large"): Rates(step=1.0, start=1.0, slots=3)})
+    for name in ("large", "staying"):
+        monkeypatch.setitem(configs.TILES, ("sm_90a", name), configs.Tiles(64, 64, 64, 2, 128, 2))
+    monkeypatch.setattr(configs, "least", lambda *_: Division(3, 2, 3, microseconds=0.0))
+    generator = torch.Generator().manual_seed(0)
+    for number in range(5):
+        a, w = (torch.randn(shape, generator=generator).half() for shape in ((100, 144), (200, 144)))
+        if number == 0:
+            found = tile_ops.explain(tile_ops.matmul, a, w.T, **given)
+            assert [kernel.role for kernel in found.kernels] == ["parts", "finish"]
+        if number == 2:
+            monkeypatch.setattr("tile_ops.gemm.operands.Views.of", lambda *_: pytest.fail("views were made"))
+        if number == 3:
+            monkeypatch.setattr(Again, "run", lambda *_: pytest.fail("the implementation was asked"))
+        found = tile_ops.matmul(a, w.T, **given)
+        close(found, reference.matmul(a, w.T, **given), reference.TOLERANCES["float16"])
 
 
 @pytest.mark.cpu("nothing: they are made by the compiler of the wheels, not run")

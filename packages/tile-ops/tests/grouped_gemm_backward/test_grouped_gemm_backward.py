@@ -40,6 +40,7 @@ def agree(close, sizes, tokens, n, k, dtype=torch.float32, transposed=False):
 
 def test_only_what_this_pass_asks_for(monkeypatch):
     """Gradients of tokens alone take no gradient of weights, though these require one."""
+    monkeypatch.setattr("tile_ops.wanted.WORTH_ASKING", 1)
     made, known = [], api.grouped_weight_gradient
     monkeypatch.setattr(api, "grouped_weight_gradient", lambda *given: made.append(given) or known(*given))
     x, weights, dy = operands(20, 3, 16, 24)

@@ -145,7 +145,7 @@ def test_empty():
 
 def test_is_a_torch_operator():
     operands, named = model(64)
-    options = (128, named["D"], named["z"], named["dt_bias"], True, None, None)
+    options = (named["D"], named["dt_bias"], named["z"], None, None, 128, True)
     torch.library.opcheck(torch.ops.tile_ops.ssd_scan.default, (*operands, *options))
 
 

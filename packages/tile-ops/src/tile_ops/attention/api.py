@@ -234,9 +234,17 @@ def packed_operation(
         starts, key_starts = (x.to(torch.int32).contiguous() for x in (cu_seqlens_q, cu_seqlens_k))
         scores = None if sinks is None else sinks.float().contiguous()
         numbers = (max_seqlen_q, problem.scale, problem.softcap or 0.0, problem.left, problem.right)
-        operands = (x.contiguous()[None] for x in (q, k, v))
-        call["forward"](*operands, starts, key_starts, scores, out[None], lse.view(-1), *numbers)
+        operands = (q.contiguous(), k.contiguous(), v.contiguous(), starts, key_starts, scores, out, lse)
+        call.run("forward", *operands, numbers=numbers, views=_in_batch)
+        if call.target.kind != "cpu":  # whose lengths are asked in each call
+            offer(out, lse)
     return out, lse
+
+
+def _in_batch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *others: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """As the kernel takes packed sequences: a batch of one."""
+    *rest, out, lse = others
+    return q[None], k[None], v[None], *rest, out[None], lse.view(-1)
 
 
 def _packed_results(q: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

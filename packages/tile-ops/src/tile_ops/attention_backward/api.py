@@ -7,11 +7,13 @@ from typing import Any
 
 import torch
 
+from tile_ops.again import offer
 from tile_ops.attention.api import forward_operation, packed_operation
 from tile_ops.attention.problem import AttentionProblem, length, pair
+from tile_ops.constants import constant
 from tile_ops.kernel import target_of
 from tile_ops.operator import Call, Operator
-from tile_ops.registration import operation
+from tile_ops.registration import operation, traced
 
 from .configs import ROWS, plan, plan_packed
 from .problem import AttentionBackwardProblem, PackedBackwardProblem
@@ -20,7 +22,7 @@ FLASH_ATTENTION_BACKWARD = Operator(
     "flash_attention_backward",
     AttentionBackwardProblem.of,
     plan,
-    lambda dout, q, k, v, out, lse, *, dlse=None, sinks=None, **_: target_of(dout, q, k, v, out, lse, dlse, sinks),
+    lambda dout, q, k, v, out, lse, *, dlse=None, sinks=None, **_: target_of(dout, q, k, v, out, lse, sinks, dlse),
 )
 
 
@@ -53,20 +55,20 @@ def flash_attention_backward(
     Source: Dao, FlashAttention-2, 2023, algorithm 2.
     """
     left, right = pair("flash_attention_backward", window)
-    dq, dk, dv, dsinks = _backward(dout, dlse, q, k, v, out, lse, sinks, causal, left, right, scale, softcap)
+    dq, dk, dv, dsinks = _backward(dout, q, k, v, out, lse, sinks, dlse, causal, left, right, scale, softcap)
     return dq, dk, dv, None if sinks is None else dsinks
 
 
 @operation("flash_attention_backward")
 def _backward(
     dout: torch.Tensor,
-    dlse: torch.Tensor | None,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
     out: torch.Tensor,
     lse: torch.Tensor,
     sinks: torch.Tensor | None,
+    dlse: torch.Tensor | None,
     causal: bool,
     left: int,
     right: int,
@@ -79,9 +81,8 @@ def _backward(
     problem = call.problem.attention
     if not q.numel() or not k.numel():  # nothing was seen
         return dq.zero_(), dk.zero_(), dv.zero_(), _unseen(dsinks, dlse, lse)
-    padded = -(-problem.tokens // ROWS) * ROWS
-    base, delta = lse.new_empty((2, problem.batch, problem.heads, padded))
-    _launch(call, problem, dout, dlse, q, k, v, out, lse, sinks, (), base, delta, (dq, dk, dv, dsinks))
+    rows = (problem.batch, problem.heads, -(-problem.tokens // ROWS) * ROWS)
+    _launch(call, problem, dout, dlse, q, k, v, out, lse, sinks, (), rows, (dq, dk, dv, dsinks))
     return dq, dk, dv, dsinks
 
 
@@ -105,42 +106,53 @@ def _launch(
     lse: torch.Tensor,
     sinks: torch.Tensor | None,
     packed: tuple[Any, ...],
-    base: torch.Tensor,
-    delta: torch.Tensor,
+    rows: tuple[int, int, int],
     results: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor],
 ) -> None:
-    """Fills the results. Tensors have four dimensions; `packed` is (), or where sequences begin in q and in k and the lengths
-    of their longest ones."""
+    """Fills the results. `rows` is the shape of what is computed for them first; `packed` is (), or where sequences begin in q
+    and in k and the lengths of their longest ones."""
     dq, dk, dv, dsinks = results
-    slope = torch.zeros_like(lse) if dlse is None else dlse
+    base, delta = lse.new_empty(rows), lse.new_empty(rows)
+    slope = _zeros(lse) if dlse is None else dlse.contiguous()
     wide_dv = dv
     if problem.dim_v < problem.dim:  # the kernels know one dimension: zeros beside the values add nothing
         v, out, dout = (torch.nn.functional.pad(x, (0, problem.dim - problem.dim_v)) for x in (v, out, dout))
         wide_dv = torch.empty_like(v)
     q, k, v, dout = q.contiguous(), k.contiguous(), v.contiguous(), dout.contiguous()
+    starts, longest, longest_keys = packed[:2], packed[2:3], packed[3:]
     numbers = (problem.scale, problem.softcap or 0.0, problem.left, problem.right)
-    flat = (lse.contiguous().view(-1), slope.contiguous().view(-1))
-    if packed:
-        starts, key_starts, longest, longest_keys = packed
-        call["prepare"](out.contiguous(), dout, starts, *flat, base, delta, longest)
-        call["queries"](q, k, v, dout, starts, key_starts, base, delta, dq, longest, *numbers)
-        for role in _keys_and_values(call):
-            call[role](q, k, v, dout, starts, key_starts, base, delta, dk, wide_dv, longest_keys, *numbers)
+
+    def in_batch(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """As the kernels take them: packed sequences are a batch of one."""
+        return tuple(x[None] if packed and x.ndim == 3 and x is not base and x is not delta else x for x in tensors)
+
+    def by_rows(out: torch.Tensor, dout: torch.Tensor, *others: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        *starts, lse, slope, base, delta = others
+        return *in_batch(out, dout), *starts, lse.view(-1), slope.view(-1)[: lse.numel()], base, delta
+
+    first = (out.contiguous(), dout, *starts[:1], lse.contiguous(), slope, base, delta)
+    call.run("prepare", *first, numbers=longest, views=by_rows)
+    read = (q, k, v, dout, *starts, base, delta)
+    if "together" in call:
+        call.run("together", *read, dq, dk, wide_dv, numbers=numbers)
     else:
-        call["prepare"](out.contiguous(), dout, *flat, base, delta)
-        if "together" in call:
-            call["together"](q, k, v, dout, base, delta, dq, dk, wide_dv, *numbers)
-        else:
-            call["queries"](q, k, v, dout, base, delta, dq, *numbers)
-            for role in _keys_and_values(call):
-                call[role](q, k, v, dout, base, delta, dk, wide_dv, *numbers)
+        call.run("queries", *read, dq, numbers=(*longest, *numbers), views=in_batch)
+        for role in _keys_and_values(call):
+            call.run(role, *read, dk, wide_dv, numbers=(*longest_keys, *numbers), views=in_batch)
+    found = dsinks if dsinks.dtype == torch.float32 else dsinks.float()
+    if sinks is not None:
+        call.run("sinks", sinks.float().contiguous(), base, delta, found)
+    if wide_dv is dv and (found is dsinks or sinks is None):
+        offer(*results, temporary=(base, delta), constants=(slope,) if dlse is None else ())
     if wide_dv is not dv:
         dv.copy_(wide_dv[..., : problem.dim_v])
-    if sinks is not None:
-        found = dsinks if dsinks.dtype == torch.float32 else dsinks.float()
-        call["sinks"](sinks.float().contiguous(), base, delta, found)
-        if found is not dsinks:
-            dsinks.copy_(found)
+    if sinks is not None and found is not dsinks:
+        dsinks.copy_(found)
+
+
+def _zeros(lse: torch.Tensor) -> torch.Tensor:
+    """As many as the slopes of `lse`, or more: of all lengths there are, those of a power of two are kept."""
+    return constant(1 << (lse.numel() - 1).bit_length(), 0.0, lse.dtype, lse.device)
 
 
 def _keys_and_values(call: Call[Any]) -> tuple[str, ...]:
@@ -158,13 +170,13 @@ def _results(
 @_backward.register_fake
 def _(
     dout: torch.Tensor,
-    dlse: torch.Tensor | None,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
     out: torch.Tensor,
     lse: torch.Tensor,
     sinks: torch.Tensor | None,
+    dlse: torch.Tensor | None,
     causal: bool,
     left: int,
     right: int,
@@ -177,11 +189,17 @@ def _(
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
     q, k, v, sinks, *ctx.options = inputs
     ctx.save_for_backward(q, k, v, sinks, *output)
+    ctx.set_materialize_grads(False)
 
 
-def _differentiate(ctx: Any, dout: torch.Tensor, dlse: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+def _differentiate(ctx: Any, dout: torch.Tensor | None, dlse: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
     q, k, v, sinks, out, lse = ctx.saved_tensors
-    dq, dk, dv, dsinks = _backward(dout, dlse, q, k, v, out, lse, sinks, *ctx.options)
+    if dout is None:
+        dout = torch.zeros_like(out)
+    known = None if traced() else _known(dout, q, k, v, out, lse, sinks, dlse, *ctx.options)
+    if known is None:
+        known = _backward(dout, q, k, v, out, lse, sinks, dlse, *ctx.options)
+    dq, dk, dv, dsinks = known
     return dq, dk, dv, None if sinks is None else dsinks, None, None, None, None, None
 
 
@@ -231,14 +249,13 @@ def flash_attention_varlen_backward(
     starts = (cu_seqlens_q, cu_seqlens_k, *longest)
     left, right = pair(name, window)
     options = (causal, left, right, scale, softcap)
-    dq, dk, dv, dsinks = _packed_backward(dout, dlse, q, k, v, out, lse, *starts, sinks, *options)
+    dq, dk, dv, dsinks = _packed_backward(dout, q, k, v, out, lse, *starts[:2], sinks, dlse, *starts[2:], *options)
     return dq, dk, dv, None if sinks is None else dsinks
 
 
 @operation("flash_attention_varlen_backward")
 def _packed_backward(
     dout: torch.Tensor,
-    dlse: torch.Tensor | None,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -246,9 +263,10 @@ def _packed_backward(
     lse: torch.Tensor,
     cu_seqlens_q: torch.Tensor,
     cu_seqlens_k: torch.Tensor,
+    sinks: torch.Tensor | None,
+    dlse: torch.Tensor | None,
     max_seqlen_q: int,
     max_seqlen_k: int,
-    sinks: torch.Tensor | None,
     causal: bool,
     left: int,
     right: int,
@@ -265,34 +283,16 @@ def _packed_backward(
     if not k.numel() or not max_seqlen_k:
         return dq.zero_(), dk.zero_(), dv.zero_(), _unseen(dsinks, dlse, lse)
     # Room for every sequence's rows up to a multiple of ROWS (`place` in kernels.py).
-    padded = (packed.call.tokens // ROWS + packed.sequences) * ROWS
-    base, delta = lse.new_empty((2, 1, packed.call.heads, padded))
+    rows = (1, packed.call.heads, (packed.call.tokens // ROWS + packed.sequences) * ROWS)
     begin = (cu_seqlens_q.to(torch.int32).contiguous(), cu_seqlens_k.to(torch.int32).contiguous())
-    results = (dq[None], dk[None], dv[None], dsinks)
-    where = (*begin, max_seqlen_q, max_seqlen_k)
-    _launch(
-        call,
-        packed.call,
-        dout[None],
-        dlse,
-        q[None],
-        k[None],
-        v[None],
-        out[None],
-        lse,
-        sinks,
-        where,
-        base,
-        delta,
-        results,
-    )
+    where, results = (*begin, max_seqlen_q, max_seqlen_k), (dq, dk, dv, dsinks)
+    _launch(call, packed.call, dout, dlse, q, k, v, out, lse, sinks, where, rows, results)
     return dq, dk, dv, dsinks
 
 
 @_packed_backward.register_fake
 def _(
     dout: torch.Tensor,
-    dlse: torch.Tensor | None,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -300,9 +300,10 @@ def _(
     lse: torch.Tensor,
     cu_seqlens_q: torch.Tensor,
     cu_seqlens_k: torch.Tensor,
+    sinks: torch.Tensor | None,
+    dlse: torch.Tensor | None,
     max_seqlen_q: int,
     max_seqlen_k: int,
-    sinks: torch.Tensor | None,
     causal: bool,
     left: int,
     right: int,
@@ -314,15 +315,30 @@ def _(
 
 def _save_packed(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
     q, k, v, starts, key_starts, longest, longest_keys, sinks, *options = inputs
-    ctx.longest, ctx.options = (longest, longest_keys), options
+    ctx.options = (longest, longest_keys, *options)
     ctx.save_for_backward(q, k, v, starts, key_starts, sinks, *output)
+    ctx.set_materialize_grads(False)
 
 
-def _differentiate_packed(ctx: Any, dout: torch.Tensor, dlse: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+def _differentiate_packed(
+    ctx: Any, dout: torch.Tensor | None, dlse: torch.Tensor | None
+) -> tuple[torch.Tensor | None, ...]:
     q, k, v, starts, key_starts, sinks, out, lse = ctx.saved_tensors
-    rows = (starts, key_starts, *ctx.longest)
-    dq, dk, dv, dsinks = _packed_backward(dout, dlse, q, k, v, out, lse, *rows, sinks, *ctx.options)
+    if dout is None:
+        dout = torch.zeros_like(out)
+    operands = (dout, q, k, v, out, lse, starts, key_starts, sinks, dlse)
+    known = None if traced() else _known_packed(*operands, *ctx.options)
+    if known is None:
+        known = _packed_backward(*operands, *ctx.options)
+    dq, dk, dv, dsinks = known
     return (dq, dk, dv, *(None,) * 4, None if sinks is None else dsinks, *(None,) * 5)
 
 
 packed_operation.register_autograd(_differentiate_packed, setup_context=_save_packed)
+
+
+# As in normalization_backward/api.py: without the functions of Python between.
+_known = _backward.again.call
+_backward.again.is_global(globals(), "_known")
+_known_packed = _packed_backward.again.call
+_packed_backward.again.is_global(globals(), "_known_packed")

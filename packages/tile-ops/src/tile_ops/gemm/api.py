@@ -25,7 +25,7 @@ from .problem import ACTIVATIONS, FLOAT8, GemmProblem, check, depends
 from .scaled import PreparedScaled
 from .strips import PreparedStrips
 
-#: Whether autograd may record a call: `_matmul` knows what to ask first then.
+#: Whether autograd may record a call.
 _records = torch.is_grad_enabled
 _FLOAT8 = tuple(getattr(torch, name) for name in FLOAT8)
 
@@ -92,11 +92,16 @@ def matmul(
     Source: the definition; scales of blocks: DeepSeek-AI, DeepSeek-V3, 2024, section 3.3.2; two of bfloat16: G. Henry, P. T. P.
     Tang and A. Heinecke, ARITH 2019.
     """
-    if out is None and scale_a is None and scale_b is None and not traced() and a.dtype not in _FLOAT8:
-        if _records():
+    if out is None and scale_a is None and scale_b is None and not traced():
+        # What native code knows needs nothing else that `Operation` asks, 0.6 of 2.2 us (from Python 3.12 on it comes first).
+        if not (_records() and a.requires_grad):
+            known = _known(a, b, bias, activation, out_dtype)
+            if known is not None:
+                return known
+            if a.dtype not in _FLOAT8:
+                return _matmul.unknown((a, b, bias, activation, out_dtype))
+        elif a.dtype not in _FLOAT8:
             return _matmul(a, b, bias, activation, out_dtype)
-        known = _known(a, b, bias, activation, out_dtype)
-        return _matmul.unknown((a, b, bias, activation, out_dtype)) if known is None else known
     if out is not None:
         _matmul_out(a, b, out, bias, activation, out_dtype, scale_a, scale_b)
         return out

@@ -8,11 +8,7 @@ from typing import Any
 
 import torch
 
-from tile_ops.wanted import wanted
-
-#: Multiplications of a product that takes long enough to ask first whether this pass wants it: 1 us, and 17 for each leaf that
-#: `torch.autograd.grad` does want.
-WORTH_ASKING = 1 << 22
+from tile_ops.wanted import wanted, worth_asking
 
 Operation = Callable[..., Any]
 
@@ -43,10 +39,11 @@ def backward_by(
         if ctx.activation is not None:
             grad = slopes(a, b, bias, ctx.activation, grad)
         if needs_a and needs_b and _at_once(a, b):
-            if needs_bias:
+            if needs_bias and a.is_cpu:
                 return *with_bias(a, b, grad, bias), None, None
-            return *both(a, b, grad), None, None, None
-        of_a, of_b = _each(needs_a, needs_b, a, b, grad, product)
+            of_a, of_b = both(a, b, grad)
+        else:
+            of_a, of_b = _each(needs_a, needs_b, a, b, grad, product)
         of_bias = None
         if needs_bias:
             rows = rows_of(grad)
@@ -57,9 +54,8 @@ def backward_by(
 
 
 def _at_once(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether one operation makes both gradients: without a graph of its own, as it has no backward. Not on a GPU, where
-    products of two kernels come again by Python, and the first kernel waits: 8192x5120x5120 in bfloat16 1.20 ms, not 1.10."""
-    return a.is_cpu and b.ndim == 2 and not torch.is_grad_enabled() and (a.ndim == 2 or not by_columns(a))
+    """Whether one operation makes both gradients: without a graph of its own, as it has no backward."""
+    return b.ndim == 2 and not torch.is_grad_enabled() and (a.ndim == 2 or not by_columns(a))
 
 
 def _each(
@@ -85,7 +81,7 @@ def _each(
 def _needed(ctx: Any, work: int) -> tuple[bool, bool, bool]:
     """Whether gradients of a, b and bias are: one of them is, or this would not be called."""
     of_a, of_b, of_bias = ctx.needs_input_grad[:3]
-    if not (of_a and of_b) or work < WORTH_ASKING:
+    if not (of_a and of_b) or not worth_asking(work):
         return of_a, of_b, of_bias
     of_b, of_bias = wanted(ctx, 1, 1), wanted(ctx, 2, 2)
     return not (of_b or of_bias) or wanted(ctx, 0, 0), of_b, of_bias

@@ -37,16 +37,18 @@ class Prepared:
     """The kernel of a call, its shapes, strides and numbers fixed. It is given `before` unused tensors before the bias and
     `after` of them behind it; `no_bias` stands for a bias where there is none.
 
-    If there is a `combine`, the kernel gives parts, of the shape `parts`, in the place of these and of the result. If there is a
-    `transpose`, it copies operand number `which` into memory of the shape `turned`, where it lies along k.
+    If `adds` is there, the kernel gives parts, of the shape `parts`, which that one adds: of all of the result, or `some` of it,
+    and makes the others itself. If there is a `transpose`, it copies operand number `which` into memory of the shape `turned`,
+    where it lies along k.
     """
 
     kernel: Resolved
     before: tuple[None, ...]
     after: tuple[None, ...]
     no_bias: torch.Tensor | None
-    combine: Resolved | None = None
+    adds: Resolved | None = None
     parts: tuple[int, ...] = ()
+    some: bool = False
     still: Callable[[], bool] | None = None
     transpose: Resolved | None = None
     which: int = 0
@@ -65,17 +67,15 @@ class Prepared:
         """For operands as the kernel takes them; None for calls of other kernels, with scales or of gradients, and where an
         address is no multiple of ALIGNMENT."""
         role = next((role for role in _TENSORS if role in call), None)
-        in_parts = "parts" in call and "combine" in call and not any(turns in call for turns in TURNS)
+        in_parts = "parts" in call and not any(turns in call for turns in TURNS)
         if call.problem.scales or call.problem.gradient or not aligned(a, b, c, bias) or not (role or in_parts):
             return None
         no_bias, activation = None if call.problem.bias else bias, ACTIVATIONS.index(call.problem.activation)
         rounds = call.target.kind != "cpu" and call.problem.dtype == "float32"
         still = partial(still_rounded, call.problem.tf32) if rounds else None
         if role is None:
-            shape = (call.numbers["splits"], *c.shape[1:])
-            parts = c.new_empty(shape, dtype=torch.float32)
-            kernel = call["parts"].prepared(a, b, parts, call.numbers["steps"])
-            return cls(kernel, (), (), no_bias, call["combine"].prepared(parts, bias, c, activation), shape, still)
+            kernel, adds, shape = _in_parts(call, a, b, bias, c, activation)
+            return cls(kernel, (), (), no_bias, adds, shape, "finish" in call, still)
         transpose, which, turned = None, 0, ()
         for number, turns in enumerate(TURNS):
             if turns in call:
@@ -104,15 +104,40 @@ class Prepared:
             self.transpose(given, copy)
             launched(self.transpose, given, copy)
             temporary, a, b = [copy], *((a, copy) if self.which else (copy, b))
-        if self.combine is None:
+        if self.adds is None:
             self.kernel(a, b, *self.before, bias, *self.after, c)
             launched(self.kernel, a, b, *self.before, bias, *self.after, c)
-            offer(c, temporary=temporary, still=self.still)
         else:
             parts = c.new_empty(self.parts, dtype=torch.float32)
-            self.kernel(a, b, parts)
-            self.combine(parts, bias, c)
-            launched(self.kernel, a, b, parts)
-            launched(self.combine, parts, bias, c)
-            offer(c, temporary=(parts,), still=self.still)
+            given = (a, b, bias, parts, c) if self.some else (a, b, parts)
+            self.kernel(*given)
+            self.adds(parts, bias, c)
+            launched(self.kernel, *given)
+            launched(self.adds, parts, bias, c)
+            temporary = [parts]
+        offer(c, temporary=temporary, still=self.still)
         return True
+
+
+def _in_parts(
+    call: Call[GemmProblem],
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    c: torch.Tensor,
+    activation: int,
+) -> tuple[Resolved, Resolved, tuple[int, ...]]:
+    """The kernel that gives parts, the one that adds them, and their shape."""
+    numbers = call.numbers
+    if "combine" in call:
+        shape = (numbers["splits"], *c.shape[1:])
+        parts = c.new_empty(shape, dtype=torch.float32)
+        kernel = call["parts"].prepared(a, b, parts, numbers["steps"])
+        return kernel, call["combine"].prepared(parts, bias, c, activation), shape
+    tiles, shape = (
+        (numbers["whole"], numbers["parts"]),
+        tuple(numbers[name] for name in ("pieces", "block_m", "block_n")),
+    )
+    parts = c.new_empty(shape, dtype=torch.float32)
+    kernel = call["parts"].prepared(a, b, bias, parts, c, *tiles, numbers["steps"], activation)
+    return kernel, call["finish"].prepared(parts, bias, c, *tiles, activation), shape

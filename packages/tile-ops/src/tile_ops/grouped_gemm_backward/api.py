@@ -13,7 +13,7 @@ from tile_ops.grouped_gemm.api import grouped_operation
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
 from tile_ops.registration import operation
-from tile_ops.wanted import wanted
+from tile_ops.wanted import wanted, worth_asking
 
 from .configs import plan
 from .problem import WeightGradientProblem
@@ -65,7 +65,10 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _differentiate(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     x, weights, group_sizes = ctx.saved_tensors
-    needs_x, needs_weights = wanted(ctx, 0, 0), wanted(ctx, 1, 1)
+    needs_x, needs_weights = ctx.needs_input_grad[:2]
+    if needs_x and needs_weights and worth_asking(x.numel() * weights.shape[2]):
+        needs_weights = wanted(ctx, 1, 1)
+        needs_x = not needs_weights or wanted(ctx, 0, 0)
     dy = dy.to(x.dtype)
     dx = grouped_operation(dy.contiguous(), weights.mT, group_sizes, None) if needs_x else None
     dw = None

@@ -11,7 +11,7 @@ from tile_ops.again import offer
 from tile_ops.autocast import only
 from tile_ops.constants import constant
 from tile_ops.kernel import target_of
-from tile_ops.linear_attention_backward import api as _gradients  # noqa: F401  # registers the operator
+from tile_ops.linear_attention_backward import api as _gradients
 from tile_ops.operator import Operator
 from tile_ops.registration import operation
 from tile_ops.state_space.problem import check_lengths
@@ -171,8 +171,8 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 def _backward(ctx: Any, do: Tensor | None, dfinal: Tensor | None) -> tuple[Tensor | None, ...]:
     q, k, v, decay, initial_state, cu_seqlens = ctx.saved_tensors
     do = torch.zeros_like(v) if do is None else do
-    operands = (q, k, v, decay, ctx.scale, initial_state, cu_seqlens)
-    dq, dk, dv, ddecay, dinitial = torch.ops.tile_ops.linear_attention_backward(do, dfinal, *operands)
+    operands = (do, q, k, v, decay, initial_state, cu_seqlens, dfinal, ctx.scale)
+    dq, dk, dv, ddecay, dinitial = _gradients.linear_attention_backward(*operands)
     return dq, dk, dv, None if decay is None else ddecay, None, None if initial_state is None else dinitial, None
 
 

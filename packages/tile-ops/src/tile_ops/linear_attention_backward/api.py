@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
+from tile_ops.again import hidden, offer
 from tile_ops.constants import constant
 from tile_ops.kernel import target_of
 from tile_ops.linear_attention.problem import AttentionProblem
@@ -12,6 +15,9 @@ from tile_ops.operator import Call, Operator
 from tile_ops.registration import operation
 
 from .configs import plan
+
+#: Elements of the states' gradient that are kept, as there is none.
+KEPT = 1 << 20
 
 LINEAR_ATTENTION_BACKWARD = Operator(
     "linear_attention_backward",
@@ -24,14 +30,14 @@ LINEAR_ATTENTION_BACKWARD = Operator(
 @operation("linear_attention_backward")
 def linear_attention_backward(
     do: Tensor,
-    dfinal: Tensor | None,
     q: Tensor,
     k: Tensor,
     v: Tensor,
     decay: Tensor | None,
-    scale: float,
     initial_state: Tensor | None,
     cu_seqlens: Tensor | None,
+    dfinal: Tensor | None,
+    scale: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of q, k, v, decay and initial_state; empty where the operand is None.
 
@@ -40,7 +46,7 @@ def linear_attention_backward(
     """
     options = {"decay": decay, "initial_state": initial_state, "cu_seqlens": cu_seqlens}
     call = LINEAR_ATTENTION_BACKWARD.call(q, k, v, **options)
-    *_, dinitial = found = _fake(do, dfinal, q, k, v, decay, scale, initial_state, cu_seqlens)
+    *_, dinitial = found = _fake(do, q, k, v, decay, initial_state, cu_seqlens, dfinal, scale)
     sequences = len(v) if cu_seqlens is None else len(cu_seqlens) - 1
     if not v.numel() or not sequences:
         for gradient in found:
@@ -49,23 +55,48 @@ def linear_attention_backward(
             dinitial.copy_(dfinal)
         return found
     target_of(do, dfinal, v)
-    if dfinal is None:
-        dfinal = v.new_zeros((sequences, *v.shape[2:], k.shape[3]), dtype=torch.float32)
+    of_states, none = (sequences, *v.shape[2:], k.shape[3]), []
+    if dfinal is None and math.prod(of_states) <= KEPT:
+        none.append(constant(math.prod(of_states), 0.0, torch.float32, v.device))
+        dfinal = none[0].view(of_states)
+    elif dfinal is None:
+        dfinal = v.new_zeros(of_states, dtype=torch.float32)
     do, dfinal, q, k, v = (t.contiguous() for t in (do, dfinal, q, k, v))
     differentiate = _decay_per_channel if call.problem.decay == "channel" else _one_decay
-    far = differentiate(call, do, dfinal, q, k, v, decay, scale, initial_state, _chunks(call, v, cu_seqlens), found)
+    made = _Made(v)
+    chunks = _chunks(call, v, cu_seqlens, made)
+    if decay is None:
+        none.append(constant(v.shape[2], 0.0, torch.float32, v.device))
+        decay = none[-1]
+    far = differentiate(call, do, dfinal, q, k, v, decay, scale, initial_state, chunks, found, made)
     if initial_state is not None:
         dinitial.copy_(far)
+    else:
+        offer(*found, temporary=made.all, constants=none)
     return found
 
 
-def _chunks(call: Call[AttentionProblem], v: Tensor, cu_seqlens: Tensor | None) -> tuple[int, Tensor, Tensor]:
+class _Made:
+    """New tensors on the device of an operand, of its type or another one; `all` that there are."""
+
+    def __init__(self, like: Tensor) -> None:
+        self._like = like
+        self.all: list[Tensor] = []
+
+    def __call__(self, *shape: int, dtype: torch.dtype | None = torch.float32) -> Tensor:
+        self.all.append(self._like.new_empty(shape, dtype=dtype))
+        return self.all[-1]
+
+
+def _chunks(
+    call: Call[AttentionProblem], v: Tensor, cu_seqlens: Tensor | None, new: _Made
+) -> tuple[int, Tensor, Tensor]:
     """How many, the table of their tokens and the first one of each sequence: empty unless sequences are packed."""
     seqlen, size = v.shape[1], call.problem.model.chunk_size
     if cu_seqlens is None:
         return -(-seqlen // size), v.new_empty((0, 2), dtype=torch.int32), v.new_empty(0, dtype=torch.int32)
     count = (seqlen + (len(cu_seqlens) - 1) * (size - 1)) // size
-    table, first = v.new_empty((count, 2), dtype=torch.int32), v.new_empty(len(cu_seqlens), dtype=torch.int32)
+    table, first = new(count, 2, dtype=torch.int32), new(len(cu_seqlens), dtype=torch.int32)
     call.run("table", cu_seqlens.to(torch.int32).contiguous(), first, table)
     return count, table, first
 
@@ -77,26 +108,22 @@ def _one_decay(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    decay: Tensor | None,
+    decay: Tensor,
     scale: float,
     initial_state: Tensor | None,
     chunks: tuple[int, Tensor, Tensor],
     found: tuple[Tensor, ...],
+    new: _Made,
 ) -> Tensor:
     """Fills all gradients but the last; returns that of the states before the sequences."""
     dq, dk, dv, ddecay, _ = found
     (batch, seqlen, heads, dim_v), (heads_k, dim_k) = v.shape, q.shape[2:]
     (nchunks, table, first), shared = chunks, heads // heads_k
-
-    def new(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        return v.new_empty(shape, dtype=dtype)
-
-    gradient = torch.empty_like(do)
+    gradient = new(*do.shape, dtype=do.dtype)
     call.run("scaled", do.view(-1), gradient.view(-1), numbers=(scale,))
     per_token = (batch, heads, nchunks, call.problem.model.chunk_size)
     step, sums = new(*per_token), new(*per_token)
-    decays = constant(heads, 0.0, torch.float32, v.device) if decay is None else decay
-    decays = decays.float().view(1, 1, -1) if decays.ndim == 1 else decays
+    decays = decay.float().view(1, 1, -1) if decay.ndim == 1 else decay
     call.run("decays", decays.contiguous(), table, step, sums, numbers=(seqlen,))
 
     shape = (batch, nchunks, heads, dim_v, dim_k)
@@ -119,15 +146,18 @@ def _one_decay(
     call.run("values", k, q, v, gradient, step, sums, after, new(0), table, dv, skipped, numbers=(shared,))
     call.run("queries", gradient, v, k, q, step, sums, before, table, dq, q_dots, numbers=(shared,))
     call.run("keys", v, gradient, q, k, step, sums, after, table, dk, k_dots, numbers=(shared,))
-    if decay is not None:
+    if "edges" in call:
         edge = new(batch, heads, nchunks)
         call.run("edges", after.view(flat), before.view(flat), states.view(flat), sums, edge)
         by_chunk = new(batch, nchunks, heads) if decay.ndim == 1 else ddecay
         call.run("decays_backward", q_dots, k_dots, edge, table, by_chunk, numbers=(seqlen,))
         if decay.ndim == 1:
-            total = new(1, heads)
+            direct = ddecay.dtype == torch.float32
+            total = ddecay.view(1, heads) if direct else new(1, heads)
             call.run("sum", by_chunk.view(1, batch * nchunks, heads), total)
-            ddecay.copy_(total[0])
+            if not direct:
+                hidden()
+                ddecay.copy_(total[0])
     return far
 
 
@@ -138,25 +168,24 @@ def _decay_per_channel(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    decay: Tensor | None,
+    decay: Tensor,
     scale: float,
     initial_state: Tensor | None,
     chunks: tuple[int, Tensor, Tensor],
     found: tuple[Tensor, ...],
+    new: _Made,
 ) -> Tensor:
     """As `_one_decay`."""
-    assert decay is not None
     dq, dk, dv, ddecay, _ = found
     nchunks, table, first = chunks
     shape = (len(v), nchunks, *dfinal.shape[1:])
-    sums, q_products, k_products = (torch.empty_like(k, dtype=torch.float32) for _ in range(3))
+    sums, q_products, k_products = (new(*k.shape) for _ in range(3))
     call.run("sums", decay.contiguous(), table, sums, numbers=(nchunks,))
 
     def around(x: Tensor, factor: Tensor, roles: tuple[str, str], start: Tensor | None, scale: float) -> list[Tensor]:
         """What chunks add to the state, or to its gradient; what is before chunks, or after them; what comes out at the far
         end."""
-        states, beside = (v.new_empty(shape, dtype=dtype) for dtype in (torch.float32, v.dtype))
-        far = torch.empty_like(dfinal)
+        states, beside, far = new(*shape), new(*shape, dtype=v.dtype), new(*dfinal.shape)
         given = far[:0] if start is None else start.float().contiguous()
         call.run(roles[0], x, factor, sums, table, states, numbers=(scale,))
         call.run(roles[1], states.flatten(3), sums, table, first, given.flatten(2), beside.flatten(3), far.flatten(2))
@@ -173,14 +202,14 @@ def _decay_per_channel(
 @linear_attention_backward.register_fake
 def _fake(
     do: Tensor,
-    dfinal: Tensor | None,
     q: Tensor,
     k: Tensor,
     v: Tensor,
     decay: Tensor | None,
-    scale: float,
     initial_state: Tensor | None,
     cu_seqlens: Tensor | None,
+    dfinal: Tensor | None,
+    scale: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     def like(operand: Tensor | None) -> Tensor:
         return v.new_empty(0) if operand is None else torch.empty_like(operand, memory_format=torch.contiguous_format)

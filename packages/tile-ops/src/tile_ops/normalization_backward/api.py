@@ -37,7 +37,7 @@ def rms_norm_backward(
     """Gradients of x and weight, the latter empty without `sums`. Sums over rows are made in float32 in an order that depends
     on the shape alone: the result is the same, bit for bit, in every run."""
     call = RMS_NORM_BACKWARD.call(dy, x, weight, eps=eps, activation=activation, sums=sums)
-    return _launch(call, dy, x, weight, eps, x.new_empty(x.shape[-1] if sums else 0), 1)
+    return _launch(call, dy, x, weight, eps, (x.new_empty(x.shape[-1] if sums else 0),))
 
 
 def _save_rms_norm(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -72,14 +72,14 @@ LAYER_NORM_BACKWARD = Operator(
 @operation("layer_norm_backward")
 def layer_norm_backward(
     dy: Tensor, x: Tensor, weight: Tensor | None, statistics: Tensor, sums: bool
-) -> tuple[Tensor, Tensor]:
-    """Gradient of x, and those of weight and bias as (2, channels), (0, channels) without `sums`. Same order of sums as
-    `rms_norm_backward`. `statistics`: those of `layer_norm_with_statistics`."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of x, weight and bias, the last two empty without `sums`. Same order of sums as `rms_norm_backward`.
+    `statistics`: those of `layer_norm_with_statistics`."""
     call = LAYER_NORM_BACKWARD.call(dy, x, weight, statistics, sums=sums)
     columns = x.shape[-1]
     neutral = constant(columns, 1.0, x.dtype, x.device)
-    weight, total = neutral if weight is None else weight, x.new_empty((2 if sums else 0, columns))
-    return _launch(call, dy, x, weight, 0.0, total, 2, statistics, neutral)
+    totals = x.new_empty(columns if sums else 0), x.new_empty(columns if sums else 0)
+    return _launch(call, dy, x, neutral if weight is None else weight, 0.0, totals, statistics, neutral)
 
 
 def _save_layer_norm(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -121,14 +121,14 @@ def _layer_norm_gradients(
     _, of_weight, of_bias, _ = needed
     summed = of_weight or of_bias
     found = None if traced() else _known_layer_norm(dy, x, weight, statistics, summed)
-    dx, sums = layer_norm_backward(dy, x, weight, statistics, summed) if found is None else found
-    dweight, dbias = sums.unbind() if summed else (None, None)
+    dx, dweight, dbias = layer_norm_backward(dy, x, weight, statistics, summed) if found is None else found
     return dx, dweight if of_weight else None, dbias if of_bias else None, None
 
 
 @layer_norm_backward.register_fake
-def _(dy: Tensor, x: Tensor, weight: Tensor | None, statistics: Tensor, sums: bool) -> tuple[Tensor, Tensor]:
-    return x.new_empty(x.shape), x.new_empty((2 if sums else 0, x.shape[-1]))
+def _(dy: Tensor, x: Tensor, weight: Tensor | None, statistics: Tensor, sums: bool) -> tuple[Tensor, Tensor, Tensor]:
+    columns = x.shape[-1] if sums else 0
+    return x.new_empty(x.shape), x.new_empty(columns), x.new_empty(columns)
 
 
 def _launch(
@@ -137,18 +137,17 @@ def _launch(
     x: Tensor,
     weight: Tensor,
     eps: float,
-    total: Tensor,
-    kinds: int,
+    totals: tuple[Tensor, ...],
     statistics: Tensor | None = None,
     *constants: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """dx, and the sums over rows, `kinds` of them in `total`, which is empty if they are not asked for. `statistics` are those
-    that a forward pass left, if it does."""
+) -> tuple[Tensor, ...]:
+    """dx, and the sums over rows in `totals`, which are empty if they are not asked for. `statistics` are those that a forward
+    pass left, if it does."""
     sums, columns, dx = call.problem.sums, x.shape[-1], x.new_empty(x.shape)
     if not x.numel():
-        return dx, total.zero_()
+        return dx, *(total.zero_() for total in totals)
     kept = call.target.kind == "cpu" and sums
-    shape = (kinds if sums else 0, call.numbers["parts"], columns)
+    shape = (len(totals) if sums else 0, call.numbers["parts"], columns)
     elements = math.prod(shape)
     partial = scratch(elements) if kept else x.new_empty(shape, dtype=torch.float32)
 
@@ -171,9 +170,10 @@ def _launch(
         if sums:
             call.run("columns", x, weight, dy, statistics, partial, views=views)
     if sums:
-        call.run("sum", partial, total, views=lambda partial, total: (parts(partial), total.view(kinds, columns)))
-    offer(dx, total, temporary=temporary, scratch=(partial, elements) if kept else None, constants=constants)
-    return dx, total
+        both = totals if len(totals) == 2 else (*totals, x.new_empty(0))
+        call.run("sum", partial, *both, views=lambda partial, *both: (parts(partial), *both))
+    offer(dx, *totals, temporary=temporary, scratch=(partial, elements) if kept else None, constants=constants)
+    return dx, *totals
 
 
 SOFTMAX_BACKWARD = Operator(

@@ -367,11 +367,16 @@ def column_sums(dtype, block_rows, block_columns, centered, activation):
 
 
 def sum_parts(dtype, block_parts, block_columns):
-    """Out[kind] = the sum of Partial[kind] over its parts, in one order for each number of them."""
-    n, kinds, parts = T.dynamic("n, kinds, parts")
+    """Weight = the sum of Partial[0] over its parts, in one order for each number of them; where there is a second kind, Bias =
+    that of Partial[1]."""
+    n, others, kinds, parts = T.dynamic("n, others, kinds, parts")
 
     @T.prim_func
-    def sum_parts(Partial: T.Tensor((kinds, parts, n), "float32"), Out: T.Tensor((kinds, n), dtype)):
+    def sum_parts(
+        Partial: T.Tensor((kinds, parts, n), "float32"),
+        Weight: T.Tensor((n,), dtype),
+        Bias: T.Tensor((others,), dtype),
+    ):
         with T.Kernel(T.ceildiv(n, block_columns), kinds, threads=256) as (block, kind):
             sums = T.alloc_fragment((block_parts, block_columns), "float32")
             total = T.alloc_fragment((block_columns,), "float32")
@@ -380,7 +385,10 @@ def sum_parts(dtype, block_parts, block_columns):
                 for p, j in T.Parallel(block_parts, block_columns):
                     sums[p, j] += Partial[kind, k * block_parts + p, block * block_columns + j]
             T.reduce_sum(sums, total, dim=0)
-            T.copy(total, Out[kind, block * block_columns : (block + 1) * block_columns])
+            if kind == 0:
+                T.copy(total, Weight[block * block_columns : (block + 1) * block_columns])
+            else:
+                T.copy(total, Bias[block * block_columns : (block + 1) * block_columns])
 
     return sum_parts
 

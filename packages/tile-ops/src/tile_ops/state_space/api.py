@@ -13,7 +13,7 @@ from tile_ops.constants import constant
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
 from tile_ops.registration import operation
-from tile_ops.state_space_backward import api as _gradients  # noqa: F401  # registers the operator
+from tile_ops.state_space_backward import api as _gradients
 
 from .configs import plan_chunk_scan, plan_chunk_state, plan_scan, plan_step
 from .problem import ChunkScanProblem, ChunkStateProblem, ScanProblem, StepProblem, check_lengths
@@ -144,8 +144,8 @@ def ssd_scan(
     x, B, C = _autocast(x, B, C)
     if z is not None:
         (z,) = _autocast(z)
-    options = (chunk_size, D, z, dt_bias, dt_softplus, initial_states, cu_seqlens)
-    y, final = _ssd_scan(x, dt, A, B, C, *options)
+    operands = (x, dt, A, B, C, D, dt_bias, z, initial_states, cu_seqlens)
+    y, final = _ssd_scan(*operands, chunk_size, dt_softplus)
     return (y, final) if return_final_states else y
 
 
@@ -245,19 +245,19 @@ def _ssd_scan(
     A: Tensor,
     B: Tensor,
     C: Tensor,
-    chunk_size: int,
     D: Tensor | None,
-    z: Tensor | None,
     dt_bias: Tensor | None,
-    dt_softplus: bool,
+    z: Tensor | None,
     initial_states: Tensor | None,
     cu_seqlens: Tensor | None,
+    chunk_size: int,
+    dt_softplus: bool,
 ) -> tuple[Tensor, Tensor]:
     options: dict[str, Any] = {"dt_bias": dt_bias, "dt_softplus": dt_softplus, "initial_states": initial_states}
     chosen = SSD_SCAN.call(x, dt, A, B, C, chunk_size=chunk_size, D=D, z=z, cu_seqlens=cu_seqlens, **options)
     batch, seqlen, nheads, headdim = x.shape
     ngroups, dstate = B.shape[2:]
-    y, final = _ssd_scan_fake(x, dt, A, B, C, chunk_size, D, z, dt_bias, dt_softplus, initial_states, cu_seqlens)
+    y, final = _ssd_scan_fake(x, dt, A, B, C, D, dt_bias, z, initial_states, cu_seqlens, chunk_size, dt_softplus)
     if not final.numel():
         return y, final
     if not seqlen:
@@ -269,29 +269,25 @@ def _ssd_scan(
         check_lengths("ssd_scan", cu_seqlens, seqlen)  # their values are new in each call
         nchunks = (seqlen + len(final) * (chunk_size - 1)) // chunk_size  # enough for any lengths
         table, first = (x.new_empty(shape, dtype=torch.int32) for shape in ((nchunks, 2), (len(final) + 1,)))
-        chosen["table"](cu_seqlens.to(torch.int32).contiguous(), first, table)
-    dt_out, dA_cumsum = x.new_empty((2, batch, nheads, nchunks, chunk_size), dtype=torch.float32)
-    bias = A.new_zeros(nheads, dtype=torch.float32) if dt_bias is None else dt_bias.float().contiguous()
-    chosen["steps"](dt.contiguous(), A.float().contiguous(), bias, table, dt_out, dA_cumsum)
+        chosen.run("table", cu_seqlens.to(torch.int32).contiguous(), first, table)
+    step, sums = (x.new_empty((batch, nheads, nchunks, chunk_size), dtype=torch.float32) for _ in range(2))
+    bias = constant(nheads, 0.0, torch.float32, A.device) if dt_bias is None else dt_bias.float().contiguous()
+    chosen.run("steps", dt.contiguous(), A.float().contiguous(), bias, table, step, sums)
 
     states = x.new_empty((batch, nchunks, nheads * headdim, dstate), dtype=torch.float32)
-    chosen["chunk_state"](B, x, dt_out, dA_cumsum, table, states, nheads // ngroups)
-    size = (nheads, headdim * dstate)
+    chosen.run("chunk_state", B, x, step, sums, table, states, numbers=(nheads // ngroups,))
     before = torch.empty_like(states, dtype=x.dtype)
     start = final[:0] if initial_states is None else initial_states.float().contiguous()
-    kernel = chosen["pass_states"]
-    kernel(
-        states.view(batch, nchunks, *size),
-        dA_cumsum,
-        first,
-        start.view(len(start), *size),
-        before.view(batch, nchunks, *size),
-        final.view(len(final), *size),
-    )
+    size = (nheads, headdim * dstate)
+    chunks, ends = (batch, nchunks, *size), (start.view(len(start), *size), final.view(len(final), *size))
+    chosen.run("pass_states", states.view(chunks), sums, first, ends[0], before.view(chunks), ends[1])
     cb = x.new_empty((batch, nchunks, ngroups, chunk_size, chunk_size))
-    chosen["products"](C, B, table, cb)
-    rest = (_skip(x, D), _gate(x, z), table, _flat(y), nheads // ngroups, 1.0)
-    chosen["chunk_scan"](cb, x, dt_out, dA_cumsum, C, before, *rest)
+    chosen.run("products", C, B, table, cb)
+    rest = (_skip(x, D), _gate(x, z), table, _flat(y))
+    chosen.run("chunk_scan", cb, x, step, sums, C, before, *rest, numbers=(nheads // ngroups, 1.0))
+    if cu_seqlens is None:  # whose values are asked in each call
+        constants = (bias,) if dt_bias is None else ()
+        offer(y, final, temporary=(step, sums, states, before, cb), constants=constants)
     return y, final
 
 
@@ -302,13 +298,13 @@ def _ssd_scan_fake(
     A: Tensor,
     B: Tensor,
     C: Tensor,
-    chunk_size: int,
     D: Tensor | None,
-    z: Tensor | None,
     dt_bias: Tensor | None,
-    dt_softplus: bool,
+    z: Tensor | None,
     initial_states: Tensor | None,
     cu_seqlens: Tensor | None,
+    chunk_size: int,
+    dt_softplus: bool,
 ) -> tuple[Tensor, Tensor]:
     sequences = x.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
     final = x.new_empty((sequences, *x.shape[2:], B.shape[3]), dtype=torch.float32)
@@ -358,7 +354,7 @@ def _(
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    x, dt, A, B, C, chunk_size, D, z, dt_bias, dt_softplus, initial_states, cu_seqlens = inputs
+    x, dt, A, B, C, D, dt_bias, z, initial_states, cu_seqlens, chunk_size, dt_softplus = inputs
     ctx.save_for_backward(x, dt, A, B, C, D, z, dt_bias, initial_states, cu_seqlens)
     ctx.chunk_size, ctx.dt_softplus = chunk_size, dt_softplus
     ctx.set_materialize_grads(False)
@@ -368,10 +364,10 @@ def _backward(ctx: Any, dy: Tensor | None, dfinal: Tensor | None) -> tuple[Tenso
     x, dt, A, B, C, D, z, dt_bias, initial_states, cu_seqlens = ctx.saved_tensors
     dy = torch.zeros_like(x) if dy is None else dy
     options = (ctx.chunk_size, D, z, dt_bias, ctx.dt_softplus, initial_states, cu_seqlens)
-    found = torch.ops.tile_ops.ssd_scan_backward(dy, dfinal, x, dt, A, B, C, *options)
+    found = _gradients.ssd_scan_backward(dy, dfinal, x, dt, A, B, C, *options)
     operands = (x, dt, A, B, C, D, z, dt_bias, initial_states)
     dx, ddt, dA, dB, dC, dD, dz, dbias, dinitial = (None if o is None else g for o, g in zip(operands, found))
-    return dx, ddt, dA, dB, dC, None, dD, dz, dbias, None, dinitial, None
+    return dx, ddt, dA, dB, dC, dD, dbias, dz, dinitial, None, None, None
 
 
 _ssd_scan.register_autograd(_backward, setup_context=_save)
