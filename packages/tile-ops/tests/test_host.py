@@ -19,6 +19,7 @@ import tile_ops
 from tile_ops import registration
 from tile_ops.again import Again, Offer, Replay, offer, taken
 from tile_ops.attention.api import forward_operation
+from tile_ops.constants import MOST_ZEROS, zeros
 from tile_ops.errors import WrongDevice
 from tile_ops.gemm.api import MATMUL, _matmul_out
 from tile_ops.normalization.api import RMS_NORM, rms_norm_operation, softmax_operation
@@ -470,6 +471,14 @@ def test_a_kernel_that_writes_more_than_a_result_is_not_launched_again():
         offered = Offer(results, (), None, None, ())
         launches = [(SimpleNamespace(kernel=None, counter=None), (X, whole))]
         assert (Replay.of((X,), launches, offered) is not None) is known
+
+
+def test_zeros_of_a_power_of_two_are_kept():
+    cpu = torch.device("cpu")
+    assert zeros(5, cpu) is zeros(8, cpu) is not zeros(9, cpu)
+    assert zeros(0, cpu).numel() == zeros(1, cpu).numel() == 1
+    assert zeros(MOST_ZEROS, cpu).numel() == MOST_ZEROS
+    assert zeros(MOST_ZEROS + 1, cpu) is None
 
 
 def test_constants_of_a_graph_that_is_captured_are_not_kept(monkeypatch):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import torch
 
+#: Zeros that are kept, at most.
+MOST_ZEROS = 1 << 22
+
 _kept: dict[tuple[int, float, torch.dtype, torch.device], torch.Tensor] = {}
 
 
@@ -19,3 +22,11 @@ def constant(elements: int, value: float, dtype: torch.dtype, device: torch.devi
         if not (device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
             _kept[key] = found
     return found
+
+
+def zeros(elements: int, device: torch.device) -> torch.Tensor | None:
+    """So many of float32 or more, in a row, as `constant`: of all numbers that there are, powers of two are kept, 32 MB of a
+    device in all. None for more than MOST_ZEROS."""
+    if elements > MOST_ZEROS:
+        return None
+    return constant(1 << max(0, elements - 1).bit_length(), 0.0, torch.float32, device)

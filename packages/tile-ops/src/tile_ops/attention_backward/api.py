@@ -10,7 +10,7 @@ import torch
 from tile_ops.again import offer
 from tile_ops.attention.api import forward_operation, packed_operation
 from tile_ops.attention.problem import AttentionProblem, length, pair
-from tile_ops.constants import constant
+from tile_ops.constants import zeros
 from tile_ops.kernel import target_of
 from tile_ops.operator import Call, Operator
 from tile_ops.registration import operation, traced
@@ -113,7 +113,8 @@ def _launch(
     and in k and the lengths of their longest ones."""
     dq, dk, dv, dsinks = results
     base, delta = lse.new_empty(rows), lse.new_empty(rows)
-    slope = _zeros(lse) if dlse is None else dlse.contiguous()
+    none = zeros(lse.numel(), lse.device) if dlse is None else None
+    slope = none if none is not None else torch.zeros_like(lse) if dlse is None else dlse.contiguous()
     wide_dv = dv
     if problem.dim_v < problem.dim:  # the kernels know one dimension: zeros beside the values add nothing
         v, out, dout = (torch.nn.functional.pad(x, (0, problem.dim - problem.dim_v)) for x in (v, out, dout))
@@ -143,16 +144,11 @@ def _launch(
     if sinks is not None:
         call.run("sinks", sinks.float().contiguous(), base, delta, found)
     if wide_dv is dv and (found is dsinks or sinks is None):
-        offer(*results, temporary=(base, delta), constants=(slope,) if dlse is None else ())
+        offer(*results, temporary=(base, delta), constants=() if none is None else (none,))
     if wide_dv is not dv:
         dv.copy_(wide_dv[..., : problem.dim_v])
     if sinks is not None and found is not dsinks:
         dsinks.copy_(found)
-
-
-def _zeros(lse: torch.Tensor) -> torch.Tensor:
-    """As many as the slopes of `lse`, or more: of all lengths there are, those of a power of two are kept."""
-    return constant(1 << (lse.numel() - 1).bit_length(), 0.0, lse.dtype, lse.device)
 
 
 def _keys_and_values(call: Call[Any]) -> tuple[str, ...]:

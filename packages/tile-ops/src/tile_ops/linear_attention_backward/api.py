@@ -8,16 +8,13 @@ import torch
 from torch import Tensor
 
 from tile_ops.again import hidden, offer
-from tile_ops.constants import constant
+from tile_ops.constants import constant, zeros
 from tile_ops.kernel import target_of
 from tile_ops.linear_attention.problem import AttentionProblem
 from tile_ops.operator import Call, Operator
 from tile_ops.registration import operation
 
 from .configs import plan
-
-#: Elements of the states' gradient that are kept, as there is none.
-KEPT = 1 << 20
 
 LINEAR_ATTENTION_BACKWARD = Operator(
     "linear_attention_backward",
@@ -55,24 +52,28 @@ def linear_attention_backward(
             dinitial.copy_(dfinal)
         return found
     target_of(do, dfinal, v)
-    of_states, none = (sequences, *v.shape[2:], k.shape[3]), []
-    if dfinal is None and math.prod(of_states) <= KEPT:
-        none.append(constant(math.prod(of_states), 0.0, torch.float32, v.device))
-        dfinal = none[0].view(of_states)
-    elif dfinal is None:
-        dfinal = v.new_zeros(of_states, dtype=torch.float32)
+    constants = []
+    if dfinal is None:
+        of_states = (sequences, *v.shape[2:], k.shape[3])
+        elements = math.prod(of_states)
+        none = zeros(elements, v.device)
+        if none is None:
+            dfinal = v.new_zeros(of_states, dtype=torch.float32)
+        else:
+            constants.append(none)
+            dfinal = none[:elements].view(of_states)
     do, dfinal, q, k, v = (t.contiguous() for t in (do, dfinal, q, k, v))
     differentiate = _decay_per_channel if call.problem.decay == "channel" else _one_decay
     made = _Made(v)
     chunks = _chunks(call, v, cu_seqlens, made)
     if decay is None:
-        none.append(constant(v.shape[2], 0.0, torch.float32, v.device))
-        decay = none[-1]
+        decay = constant(v.shape[2], 0.0, torch.float32, v.device)
+        constants.append(decay)
     far = differentiate(call, do, dfinal, q, k, v, decay, scale, initial_state, chunks, found, made)
     if initial_state is not None:
         dinitial.copy_(far)
     else:
-        offer(*found, temporary=made.all, constants=none)
+        offer(*found, temporary=made.all, constants=constants)
     return found
 
 
