@@ -192,14 +192,31 @@ def test_gradients_are_the_same_in_every_run_and_a_row_depends_on_itself():
 
 @pytest.mark.cpu("the gradient is called by itself")
 def test_our_kernels_make_them():
-    x, weight = normal(4, 64), normal(64, seed=1)
-    for operator, operands, options in (
-        (RMS_NORM_BACKWARD, (x, x, weight), {"eps": 1e-6, "activation": None, "sums": True}),
-        (LAYER_NORM_BACKWARD, (x, x, None, torch.ones(2, 4)), {"sums": True}),
-        (SOFTMAX_BACKWARD, (x, x), {"dim": -1}),
+    x, weight, statistics = normal(4, 64), normal(64, seed=1), torch.ones(2, 4)
+    made = torch.ops.tile_ops
+    for operator, operands, options, run in (
+        (
+            RMS_NORM_BACKWARD,
+            (x, x, weight),
+            {"eps": 1e-6, "activation": None, "sums": True},
+            lambda: made.rms_norm_backward(x, x, weight, 1e-6, None, True),
+        ),
+        (
+            LAYER_NORM_BACKWARD,
+            (x, x, None, statistics),
+            {"sums": True},
+            lambda: made.layer_norm_backward(x, x, None, statistics),
+        ),
+        (
+            LAYER_NORM_BACKWARD,
+            (x, x, None, statistics),
+            {"sums": False},
+            lambda: made.layer_norm_x_backward(x, x, None, statistics),
+        ),
+        (SOFTMAX_BACKWARD, (x, x), {"dim": -1}, lambda: made.softmax_backward(x, x, -1)),
     ):
         before = operator.explain(*operands, **options)
-        getattr(torch.ops.tile_ops, operator.name)(*operands, *options.values())
+        run()
         after = operator.explain(*operands, **options)
         assert [k.launches + 1 for k in before.kernels] == [k.launches for k in after.kernels]
         assert "rows of 64 " in after.why
@@ -270,7 +287,8 @@ def test_are_torch_operators(close):
         [x.detach().mean(-1) - x[:, 0].detach(), (x.detach().var(-1, correction=0) + 1e-5).rsqrt()]
     )
     torch.library.opcheck(torch.ops.tile_ops.layer_norm_with_statistics.default, (x, weight, bias, 1e-5))
-    torch.library.opcheck(torch.ops.tile_ops.layer_norm_backward.default, (dy, x.detach(), None, statistics, False))
+    torch.library.opcheck(torch.ops.tile_ops.layer_norm_backward.default, (dy, x.detach(), None, statistics))
+    torch.library.opcheck(torch.ops.tile_ops.layer_norm_x_backward.default, (dy, x.detach(), None, statistics))
     torch.library.opcheck(torch.ops.tile_ops.softmax_backward.default, (dy, x.detach(), -1))
 
     def both(x, weight):
@@ -297,7 +315,8 @@ def test_refuses(dy, error, text):
     x = torch.ones(2, 64)
     for call in (
         lambda: torch.ops.tile_ops.rms_norm_backward(dy, x, x[0], 1e-6, None, True),
-        lambda: torch.ops.tile_ops.layer_norm_backward(dy, x, None, torch.ones(2, 2), True),
+        lambda: torch.ops.tile_ops.layer_norm_backward(dy, x, None, torch.ones(2, 2)),
+        lambda: torch.ops.tile_ops.layer_norm_x_backward(dy, x, None, torch.ones(2, 2)),
         lambda: torch.ops.tile_ops.softmax_backward(dy, x, -1),
     ):
         with pytest.raises(error, match=re.escape(text)):
@@ -335,7 +354,7 @@ def test_rows_of_a_layer_norm_have_the_same_bits_in_any_number(run_as, columns):
 def test_refuses_statistics(statistics, error, text):
     x = torch.ones(2, 64)
     with pytest.raises(error, match=re.escape(text)):
-        torch.ops.tile_ops.layer_norm_backward(x, x, None, statistics, True)
+        torch.ops.tile_ops.layer_norm_backward(x, x, None, statistics)
 
 
 @pytest.mark.cpu("the operator is called by torch.ops")

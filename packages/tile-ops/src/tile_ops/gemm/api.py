@@ -25,7 +25,7 @@ from .problem import ACTIVATIONS, FLOAT8, GemmProblem, check, depends
 from .scaled import PreparedScaled
 from .strips import PreparedStrips
 
-#: Whether autograd may record a call.
+#: Whether autograd records calls on operands that require gradients.
 _records = torch.is_grad_enabled
 _FLOAT8 = tuple(getattr(torch, name) for name in FLOAT8)
 

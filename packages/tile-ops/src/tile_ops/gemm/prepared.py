@@ -129,15 +129,14 @@ def _in_parts(
 ) -> tuple[Resolved, Resolved, tuple[int, ...]]:
     """The kernel that gives parts, the one that adds them, and their shape."""
     numbers = call.numbers
+    shape: tuple[int, ...]
     if "combine" in call:
         shape = (numbers["splits"], *c.shape[1:])
         parts = c.new_empty(shape, dtype=torch.float32)
         kernel = call["parts"].prepared(a, b, parts, numbers["steps"])
         return kernel, call["combine"].prepared(parts, bias, c, activation), shape
-    tiles, shape = (
-        (numbers["whole"], numbers["parts"]),
-        tuple(numbers[name] for name in ("pieces", "block_m", "block_n")),
-    )
+    whole, pieces = numbers["whole"], numbers["parts"]
+    shape = (numbers["pieces"], numbers["block_m"], numbers["block_n"])
     parts = c.new_empty(shape, dtype=torch.float32)
-    kernel = call["parts"].prepared(a, b, bias, parts, c, *tiles, numbers["steps"], activation)
-    return kernel, call["finish"].prepared(parts, bias, c, *tiles, activation), shape
+    kernel = call["parts"].prepared(a, b, bias, parts, c, whole, pieces, numbers["steps"], activation)
+    return kernel, call["finish"].prepared(parts, bias, c, whole, pieces, activation), shape

@@ -71,15 +71,23 @@ LAYER_NORM_BACKWARD = Operator(
 
 @operation("layer_norm_backward")
 def layer_norm_backward(
-    dy: Tensor, x: Tensor, weight: Tensor | None, statistics: Tensor, sums: bool
+    dy: Tensor, x: Tensor, weight: Tensor | None, statistics: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of x, weight and bias, the last two empty without `sums`. Same order of sums as `rms_norm_backward`.
-    `statistics`: those of `layer_norm_with_statistics`."""
-    call = LAYER_NORM_BACKWARD.call(dy, x, weight, statistics, sums=sums)
+    """Gradients of x, weight and bias. Same order of sums as `rms_norm_backward`. `statistics`: those of
+    `layer_norm_with_statistics`."""
+    call = LAYER_NORM_BACKWARD.call(dy, x, weight, statistics, sums=True)
     columns = x.shape[-1]
     neutral = constant(columns, 1.0, x.dtype, x.device)
-    totals = x.new_empty(columns if sums else 0), x.new_empty(columns if sums else 0)
+    totals = x.new_empty(columns), x.new_empty(columns)
     return _launch(call, dy, x, neutral if weight is None else weight, 0.0, totals, statistics, neutral)
+
+
+@operation("layer_norm_x_backward")
+def layer_norm_x_backward(dy: Tensor, x: Tensor, weight: Tensor | None, statistics: Tensor) -> Tensor:
+    """Gradient of x alone, with weights that are frozen."""
+    call = LAYER_NORM_BACKWARD.call(dy, x, weight, statistics, sums=False)
+    neutral = constant(x.shape[-1], 1.0, x.dtype, x.device)
+    return _launch(call, dy, x, neutral if weight is None else weight, 0.0, (), statistics, neutral)[0]
 
 
 def _save_layer_norm(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -119,16 +127,22 @@ def _layer_norm_gradients(
 ) -> tuple[Tensor | None, ...]:
     """Those of x, weight, bias and eps."""
     _, of_weight, of_bias, _ = needed
-    summed = of_weight or of_bias
-    found = None if traced() else _known_layer_norm(dy, x, weight, statistics, summed)
-    dx, dweight, dbias = layer_norm_backward(dy, x, weight, statistics, summed) if found is None else found
+    if not (of_weight or of_bias):
+        alone = None if traced() else _known_layer_norm_x(dy, x, weight, statistics)
+        return layer_norm_x_backward(dy, x, weight, statistics) if alone is None else alone, None, None, None
+    found = None if traced() else _known_layer_norm(dy, x, weight, statistics)
+    dx, dweight, dbias = layer_norm_backward(dy, x, weight, statistics) if found is None else found
     return dx, dweight if of_weight else None, dbias if of_bias else None, None
 
 
 @layer_norm_backward.register_fake
-def _(dy: Tensor, x: Tensor, weight: Tensor | None, statistics: Tensor, sums: bool) -> tuple[Tensor, Tensor, Tensor]:
-    columns = x.shape[-1] if sums else 0
-    return x.new_empty(x.shape), x.new_empty(columns), x.new_empty(columns)
+def _(dy: Tensor, x: Tensor, weight: Tensor | None, statistics: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return x.new_empty(x.shape), x.new_empty(x.shape[-1]), x.new_empty(x.shape[-1])
+
+
+@layer_norm_x_backward.register_fake
+def _(dy: Tensor, x: Tensor, weight: Tensor | None, statistics: Tensor) -> Tensor:
+    return x.new_empty(x.shape)
 
 
 def _launch(
@@ -159,7 +173,7 @@ def _launch(
         return rows_of(x), weight, rows_of(dy), statistics[..., None], *rest
 
     x, weight, dy = x.contiguous(), weight.contiguous(), dy.contiguous()
-    temporary = () if kept else (partial,)
+    temporary = (partial,) if sums and not kept else ()
     if statistics is None:  # the long rows' are for their sums over columns
         statistics = x.new_empty((0 if "rows" in call else 2, x.numel() // columns), dtype=torch.float32)
         temporary += (statistics,) if statistics.numel() else ()
@@ -219,5 +233,7 @@ _known_rms_norm = rms_norm_backward.again.call
 rms_norm_backward.again.is_global(globals(), "_known_rms_norm")
 _known_layer_norm = layer_norm_backward.again.call
 layer_norm_backward.again.is_global(globals(), "_known_layer_norm")
+_known_layer_norm_x = layer_norm_x_backward.again.call
+layer_norm_x_backward.again.is_global(globals(), "_known_layer_norm_x")
 _known_softmax = softmax_backward.again.call
 softmax_backward.again.is_global(globals(), "_known_softmax")
