@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import re
 
+import numpy as np
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tile_ops
 from tile_ops.again import Again
-from tile_ops.errors import WrongStride
+from tile_ops.errors import WrongStride, WrongType
 from tile_ops.gemm.configs import SHIPPED_FLOAT8
 from tile_ops.kernel import Resolved, Target
 from tile_ops.operator import _OPERATORS, Operator
@@ -166,6 +167,29 @@ def test_sparse_operands_are_named(name):
             for function in (call.operator, functools.partial(tile_ops.explain, call.operator)):
                 with pytest.raises(WrongStride, match=text):
                     function(**{**bound.arguments, key: operand.to_sparse()})
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_what_is_no_tensor_is_named(name):
+    call = next(call for call in calls_for("cpu", "x86-64-v3") if call.operator is getattr(tile_ops, name))
+    bound = _OPERATORS[call.operator][1].bind(*call.args, **call.kwargs)
+    for key, operand in bound.arguments.items():
+        if isinstance(operand, torch.Tensor):
+            for other, kind in (([0.0], "a list"), (np.ones((4, 4)), "a numpy.ndarray"), (1.5, "a float")):
+                text = re.escape(f"{name}: {key} is {kind}; a torch.Tensor is expected: torch.as_tensor({key})")
+                for function in (call.operator, functools.partial(tile_ops.explain, call.operator)):
+                    with pytest.raises(WrongType, match=text):
+                        function(**{**bound.arguments, key: other})
+
+
+def test_none_is_no_tensor_where_one_must_be_given():
+    with pytest.raises(WrongType, match=re.escape("matmul: a is None; a torch.Tensor is expected: give one")):
+        tile_ops.matmul(None, torch.eye(4))
+    x = torch.eye(4, requires_grad=True)
+    with pytest.raises(WrongType, match="matmul: b is a list"):
+        tile_ops.matmul(x, [1.0])
+    with pytest.raises(WrongType, match="quantize: weight is a list"):
+        tile_ops.quantize([1.0], format="uint4", group_size=32)
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta:UserWarning")

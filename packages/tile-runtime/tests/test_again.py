@@ -27,7 +27,7 @@ def table() -> KnownCalls:
 
 
 def known(
-    shapes: Sequence[Sequence[int]], steps: Sequence[tuple[Callable[..., Any], Sequence[int]]], **more: Any
+    shapes: Sequence[Sequence[int] | None], steps: Sequence[tuple[Callable[..., Any], Sequence[int]]], **more: Any
 ) -> Known:
     """A call on operands of these shapes that makes one result."""
     fields: dict[str, Any] = {
@@ -127,6 +127,40 @@ def test_operands_that_were_one_object_must_be_one() -> None:
     calls.keep(known([A.shape, A.shape], [(add, (0, 0, 2))], same=[(1, 0)], guarded=[0]))
     assert torch.equal(calls.call(B, B), B + B)
     assert calls.call(A, B) is None
+
+
+def test_operands_that_are_not_there() -> None:
+    """None before and after operands: of each call the same ones."""
+    calls = table()
+    calls.keep(known([A.shape, None, B.shape, None], [(add, (0, 2, 4))], guarded=[0, 2], others=(2,)))
+    assert torch.equal(calls.call(A, None, B, None, 2), A + B)
+    for others in (
+        (A, B, None, None, 2),
+        (A, B, B, None, 2),
+        (A, None, B, B, 2),
+        (A, None, B, 2),
+        (A, None, B, None, 3),
+    ):
+        assert calls.call(*others) is None
+    # What is not there is asked, not only told by the shapes' hash.
+    slot = known([A.shape, None], ADD).slot()
+    n = next(n for n in range(1 << 16) if known([A.shape, (n,)], ADD).slot() == slot)
+    calls = table()
+    calls.keep(known([A.shape, None], [(add, (0, 0, 2))], guarded=[0]))
+    assert torch.equal(calls.call(A, None), A + A)
+    assert calls.call(A, torch.zeros(n)) is None
+    assert calls.call(None, A) is None
+
+
+def test_a_kernel_is_given_none_for_an_operand_that_is_not_there() -> None:
+    calls, seen = table(), []
+
+    def step(*operands: object) -> None:
+        seen.append(operands[:2])
+
+    calls.keep(known([A.shape, None], [(step, (0, 1, 2))], guarded=[0]))
+    assert calls.call(A, None) is not None
+    assert seen == [(A, None)]
 
 
 def test_the_check_sees_the_operands() -> None:

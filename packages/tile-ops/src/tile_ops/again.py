@@ -247,6 +247,15 @@ def _key(arguments: tuple[Any, ...]) -> Any:
     return (first.shape, second.shape) if isinstance(second, torch.Tensor) else first.shape
 
 
+def _leads(argument: Any) -> bool:
+    """Whether native code goes on to the next argument to tell a call."""
+    return argument is None or isinstance(argument, torch.Tensor)
+
+
+def _addresses(operands: Sequence[torch.Tensor | None]) -> list[int]:
+    return [0 if x is None else x.data_ptr() for x in operands]
+
+
 def _bytes(x: torch.Tensor) -> int:
     """From its first element's beginning to its last one's end."""
     if not x.numel():
@@ -254,10 +263,10 @@ def _bytes(x: torch.Tensor) -> int:
     return (sum((size - 1) * stride for size, stride in zip(x.shape, x.stride())) + 1) * x.element_size()
 
 
-def _beginnings(pool: Sequence[torch.Tensor]) -> dict[int, int]:
+def _beginnings(pool: Sequence[torch.Tensor | None]) -> dict[int, int]:
     """The places of tensors by their addresses, those of several left out: a prepared kernel that was given a view of one which
     begins where that does looks at nothing else of it."""
-    addresses = [x.data_ptr() if x.numel() else 0 for x in pool]
+    addresses = [x.data_ptr() if x is not None and x.numel() else 0 for x in pool]
     return {address: i for i, address in enumerate(addresses) if address and addresses.count(address) == 1}
 
 
@@ -276,7 +285,7 @@ class Replay:
 
     def __init__(
         self,
-        tensors: int,
+        leading: int,
         written: Sequence[int],
         apart: Sequence[Apart],
         same: tuple[tuple[int, int], ...],
@@ -286,11 +295,15 @@ class Replay:
         steps: Sequence[tuple[Resolved, tuple[int, ...]]],
         offer: Offer,
     ) -> None:
-        self._tensors, self._same, self._rest = tensors, same, arguments[tensors:]
+        self._leading, self._same, self._rest = leading, same, arguments[leading:]
         self._written, self._apart = written, apart
-        self._guards = TensorGuards(*self._unlike(arguments), dynamic_dims_sizes=None, dynamic_dims_strides=None)
-        self._shapes = [tuple(x.shape) for x in arguments[:tensors]]
-        self._differentiable = any(x.requires_grad for x in arguments[:tensors])
+        left_out = {i for i, _ in same}
+        self._guarded = [i for i, x in enumerate(arguments[:leading]) if x is not None and i not in left_out]
+        self._guards = TensorGuards(
+            *(arguments[i] for i in self._guarded), dynamic_dims_sizes=None, dynamic_dims_strides=None
+        )
+        self._shapes = [None if x is None else tuple(x.shape) for x in arguments[:leading]]
+        self._differentiable = any(x is not None and x.requires_grad for x in arguments[:leading])
         self._results, self._nothing, self._still = len(offer.results), nothing, offer.still
         self._made = [_maker(x) for x in made]
         if offer.scratch is not None:
@@ -307,22 +320,28 @@ class Replay:
         offer: Offer,
         written: Sequence[int] = (),
     ) -> Replay | None:
-        """None where operands are not the first arguments, what is written overlaps with another one, or kernels took anything
-        else than operands and allocations."""
-        count = sum(isinstance(x, torch.Tensor) for x in arguments)
-        if not all(isinstance(x, torch.Tensor) for x in arguments[:count]) or not launches:
+        """None where an operand follows an argument that is neither an operand nor None, what is written overlaps with another
+        one, or kernels took anything else than operands and allocations."""
+        count = next((i for i, x in enumerate(arguments) if not _leads(x)), len(arguments))
+        if any(isinstance(x, torch.Tensor) for x in arguments[count:]) or not launches:
             return None
         made = [*offer.results, *offer.temporary]
         if not aligned(*arguments[:count]) or any(i >= count for i in written):
             return None
-        addresses, lengths = [x.data_ptr() for x in arguments[:count]], [_bytes(x) for x in arguments[:count]]
-        apart = [(i, lengths[i], j, lengths[j]) for i in written for j in range(count) if i != j]
+        pool = [*arguments[:count], *made] + ([] if offer.scratch is None else [offer.scratch[0]])
+        addresses, lengths = _addresses(arguments[:count]), [0 if x is None else _bytes(x) for x in pool]
+        apart = [
+            (i, lengths[i], j, lengths[j])
+            for i in written
+            for j, x in enumerate(arguments[:count])
+            if i != j and x is not None
+        ]
         if not _are_apart(addresses, apart):
             return None
-        pool = [*arguments[:count], *made] + ([] if offer.scratch is None else [offer.scratch[0]])
         places = {id(x): i for i, x in enumerate(pool)}
         beginnings = _beginnings(pool)
-        same = tuple((i, places[id(x)]) for i, x in enumerate(arguments[:count]) if places[id(x)] != i)
+        present = [(i, x) for i, x in enumerate(arguments[:count]) if x is not None]
+        same = tuple((i, places[id(x)]) for i, x in present if places[id(x)] != i)
         constant = {x.data_ptr() for x in offer.constants}
         nothing: list[torch.Tensor | None] = []  # constants, and what kernels take for an operand that is not there
         steps = []
@@ -332,19 +351,19 @@ class Replay:
                     continue
                 if x is not None and x.numel() and x.data_ptr() in beginnings:
                     place = places[id(x)] = beginnings[x.data_ptr()]
-                    if _bytes(x) > _bytes(pool[place]):  # a result that is a part of what a kernel writes, say
+                    if _bytes(x) > lengths[place]:  # a result that is a part of what a kernel writes, say
                         return None
                     continue
                 if x is not None and x.numel() and x.data_ptr() not in constant:
                     return None
                 places[id(x)] = len(pool) + len(nothing)
-                nothing.append(x)
+                # An empty one may be a view, of a result even, and keep what that keeps.
+                nothing.append(x if x is None or x.numel() else torch.empty(x.shape, dtype=x.dtype, device=x.device))
             steps.append((kernel, tuple(places[id(x)] for x in operands)))
         return cls(count, written, apart, same, arguments, made, tuple(nothing), steps, offer)
 
     def known(self) -> Known:
         """The same for native code."""
-        left_out = {i for i, _ in self._same}
         conditions, entries = [*_CONDITIONS], [*_ENTRIES]
         if self._differentiable:
             conditions.append((torch.is_grad_enabled, False))
@@ -361,7 +380,7 @@ class Replay:
             others=self._rest,
             same=self._same,
             check=self._guards.check,
-            guarded=[i for i in range(self._tensors) if i not in left_out],
+            guarded=self._guarded,
             conditions=conditions,
             entries=entries,
             numbers=_NUMBERS,
@@ -374,19 +393,14 @@ class Replay:
             apart=self._apart,
         )
 
-    def _unlike(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The operands without those that are one of the others, which guards refuse."""
-        if not self._same:
-            return arguments[: self._tensors]
-        left_out = {i for i, _ in self._same}
-        return tuple(x for i, x in enumerate(arguments[: self._tensors]) if i not in left_out)
-
     def __call__(self, arguments: tuple[Any, ...]) -> Any:
         """The results; None if this is another call."""
-        tensors = arguments[: self._tensors]
+        operands = arguments[: self._leading]
+        if any((x is None) is not (shape is None) for x, shape in zip(operands, self._shapes)):
+            return None
         if self._same and any(arguments[i] is not arguments[j] for i, j in self._same):
             return None
-        if not self._guards.check(*self._unlike(arguments)) or arguments[self._tensors :] != self._rest:
+        if not self._guards.check(*(operands[i] for i in self._guarded)) or arguments[self._leading :] != self._rest:
             return None
         if self._differentiable and torch.is_grad_enabled():
             return None
@@ -394,15 +408,15 @@ class Replay:
             return None
         if self._still is not None and not self._still():
             return None
-        addresses = [x.data_ptr() for x in tensors]
+        addresses = _addresses(operands)
         if any(address % ALIGNMENT for address in addresses) or not _are_apart(addresses, self._apart):
             return None
         made = [make(*one) for make, one in self._made]
-        pool: tuple[torch.Tensor | None, ...] = (*tensors, *made, *self._nothing)
-        for kernel, operands in self._operands:
-            kernel(*operands(pool))
+        pool: tuple[torch.Tensor | None, ...] = (*operands, *made, *self._nothing)
+        for kernel, places in self._operands:
+            kernel(*places(pool))
         for place in self._written:
-            changed(tensors[place])
+            changed(operands[place])
         return made[0] if self._results == 1 else tuple(made[: self._results])
 
 

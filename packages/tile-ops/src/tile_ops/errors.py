@@ -11,6 +11,10 @@ class WrongShape(OperatorError, ValueError):
     """Operands whose shapes do not fit together."""
 
 
+class WrongType(OperatorError, TypeError):
+    """An argument that is no tensor where one is expected."""
+
+
 class WrongDtype(OperatorError, TypeError):
     """An element type that the operator has no kernel for."""
 

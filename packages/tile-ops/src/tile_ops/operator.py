@@ -23,6 +23,7 @@ from .errors import WrongDevice, WrongStride
 from .kernel import KernelSpec, Resolved, Target, resolve
 from .kernel.resolve import loaded, origin
 from .kernel.target import settings
+from .operands import refuse_other_types
 
 #: Calls of an operator that are remembered; with one more all are forgotten, and worked out again.
 CALLS = 4096
@@ -187,15 +188,15 @@ class Operator(Generic[P]):
                     facts += (x.dtype, x.shape, x.stride(), x.storage_offset() % ALIGNMENT, x.device)
                 else:
                     facts.append(x)
-        except RuntimeError:  # some layouts have no strides
-            self._refuse_sparse(args, kwargs)
+            if args[0].is_cpu:
+                facts.append(settings())
+            if self.depends is not None:
+                facts.append(self.depends(*args, **kwargs))
+            key = (*facts, *kwargs)
+            found = self._calls.get(key)
+        except (AttributeError, RuntimeError, TypeError):  # some layouts have no strides, a list no hash
+            self._refuse_other_operands(args, kwargs)
             raise
-        if args[0].is_cpu:
-            facts.append(settings())
-        if self.depends is not None:
-            facts.append(self.depends(*args, **kwargs))
-        key = (*facts, *kwargs)
-        found = self._calls.get(key)
         if found is None:
             found = Call(self, *self._checked(args, kwargs))
             if len(self._calls) >= CALLS:
@@ -204,14 +205,16 @@ class Operator(Generic[P]):
         return found
 
     def _checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[P, Target]:
-        self._refuse_sparse(args, kwargs)
+        self._refuse_other_operands(args, kwargs)
         problem = self.problem(*args, **kwargs)
         try:
             return problem, self.target(*args, **kwargs)
         except WrongDevice as error:
             raise WrongDevice(f"{self.name}: {error}") from None
 
-    def _refuse_sparse(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _refuse_other_operands(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Than dense tensors."""
+        refuse_other_types(self.name, self.problem, args, kwargs)
         for x in (*args, *kwargs.values()):
             if isinstance(x, torch.Tensor) and x.layout != torch.strided:
                 named = inspect.signature(self.problem).bind(*args, **kwargs).arguments

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable, Sequence
+from functools import wraps
 from types import FunctionType
 from typing import Any
 
@@ -22,6 +23,7 @@ from .again import WATCHERS, Again, changed
 from .autocast import KEYS, Rule, converted, floats
 from .errors import WrongDevice, WrongShape
 from .kernel.target import device_of
+from .operands import refuse_other_types
 
 _LIBRARY = torch.library.Library("tile_ops", "FRAGMENT")
 _AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(
@@ -105,23 +107,29 @@ class Operation:
         return self.unknown(arguments)
 
     def unknown(self, arguments: tuple[Any, ...]) -> Any:
-        """A call that native code does not know, or has not been asked for."""
-        if _compiling():
-            return self._overload(*arguments)
-        if forward_ad._current_level >= 0:
-            self._refuse_tangents(arguments)
-        if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments):
-            if self._mutates:
-                raise RuntimeError(f"{self._name} writes an operand and has no backward; call it under torch.no_grad()")
-            return self._recorded(*arguments) if _alone(arguments) else self._overload(*arguments)
-        if not _watched() and (known := self.again.replay(arguments)) is not None:
-            return known
-        if _alone(arguments):
-            return self.again.run(self._function, arguments)
-        if _transforms() or torch._C._len_torch_function_stack() or not all(map(_plain, arguments)):
-            return self._overload(*arguments)  # what comes of these operands may require gradients
-        with torch._C._AutoDispatchBelowAutograd():
-            return self._overload(*arguments)
+        """A call that native code does not know, or has not been asked for. Raises WrongType, too."""
+        try:
+            if _compiling():
+                return self._overload(*arguments)
+            if forward_ad._current_level >= 0:
+                self._refuse_tangents(arguments)
+            if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments):
+                if self._mutates:
+                    raise RuntimeError(
+                        f"{self._name} writes an operand and has no backward; call it under torch.no_grad()"
+                    )
+                return self._recorded(*arguments) if _alone(arguments) else self._overload(*arguments)
+            if not _watched() and (known := self.again.replay(arguments)) is not None:
+                return known
+            if _alone(arguments):
+                return self.again.run(self._function, arguments)
+            if _transforms() or torch._C._len_torch_function_stack() or not all(map(_plain, arguments)):
+                return self._overload(*arguments)  # what comes of these operands may require gradients
+            with torch._C._AutoDispatchBelowAutograd():
+                return self._overload(*arguments)
+        except (AttributeError, RuntimeError, TypeError):
+            refuse_other_types(self._name.removeprefix("tile_ops::"), self._function, arguments)
+            raise
 
     def _implementation(self, *arguments: Any) -> Any:
         """What torch's dispatcher calls."""
@@ -314,6 +322,7 @@ def _plain(argument: Any) -> bool:
 def _counting(function: Callable[..., Any], written: Sequence[int]) -> Callable[..., Any]:
     """`function`, after which autograd knows that these operands have changed."""
 
+    @wraps(function)
     def implementation(*arguments: Any) -> Any:
         result = function(*arguments)
         for position in written:

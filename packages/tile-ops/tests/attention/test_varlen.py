@@ -81,17 +81,18 @@ def test_a_window_of_each_sequence(run_as, ran, close, target):
         close(lse[finite], true_lse[finite], 1e-4)
 
 
-def test_come_again_on_a_gpu(hopper, monkeypatch, close):
+@pytest.mark.parametrize("sinks", [None, torch.tensor([0.5])], ids=["", "sinks"])
+def test_come_again_on_a_gpu(hopper, sinks, monkeypatch, close):
     """Of other sequences, too, whose lengths a GPU does not ask."""
     for turn, ends in enumerate(([0, 3, 20], [0, 20, 20], [0, 0, 20], [0, 10, 20], [0, 19, 20])):
         if turn == 4:  # the first one prepares, the third one is kept
             monkeypatch.setattr(Again, "run", lambda *_: pytest.fail("the implementation was asked"))
         q, k, v = torch.randn(3, 20, 1, 32).half()
         starts = torch.tensor(ends, dtype=torch.int32)
-        found = tile_ops.flash_attention_varlen(q, k, v, starts, starts, 20, causal=True)
+        found = tile_ops.flash_attention_varlen(q, k, v, starts, starts, 20, causal=True, sinks=sinks)
         for begin, end in pairwise(ends):
             one = slice(begin, end)
-            expected, _ = reference.flash_attention(q[None, one], k[None, one], v[None, one], causal=True)
+            expected, _ = reference.flash_attention(q[None, one], k[None, one], v[None, one], causal=True, sinks=sinks)
             close(found[one], expected[0], reference.TOLERANCES["float16"])
 
 
@@ -123,9 +124,9 @@ def test_the_longest_length_is_read_where_that_costs_nothing(one):
 
 
 def test_is_a_torch_operator():
-    arguments = operands([10, 20], [30, 20], 2, 1, 32, torch.float32)
-    options = (30, None, False, -1, -1, None, None)
-    torch.library.opcheck(torch.ops.tile_ops.flash_attention_varlen.default, (*arguments, *options))
+    *tensors, longest = operands([10, 20], [30, 20], 2, 1, 32, torch.float32)
+    options = (None, longest, 30, False, -1, -1, None, None)
+    torch.library.opcheck(torch.ops.tile_ops.flash_attention_varlen.default, (*tensors, *options))
 
 
 Q, KV, STARTS = torch.ones(4, 6, 32), torch.ones(5, 2, 32), torch.tensor([0, 4])

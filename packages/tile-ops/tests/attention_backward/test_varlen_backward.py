@@ -118,8 +118,10 @@ def test_sequences_of_q_and_k_may_be_the_same(close):
 def test_is_a_torch_operator():
     (_, *inputs), starts, longest = operands([20, 3], [30, 9], 2, 1, 32)
     leaves = [x.requires_grad_() for x in inputs]
-    options = (None, True, -1, -1, None, None)
-    torch.library.opcheck(torch.ops.tile_ops.flash_attention_varlen.default, (*leaves, *starts, *longest, *options))
+    options = (True, -1, -1, None, None)
+    torch.library.opcheck(
+        torch.ops.tile_ops.flash_attention_varlen.default, (*leaves, *starts, None, *longest, *options)
+    )
 
 
 def test_nothing_to_see():

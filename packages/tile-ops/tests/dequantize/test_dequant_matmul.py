@@ -72,6 +72,7 @@ def test_many_tokens_of_bfloat16(ran, close):
         check(ran, close, m, n, k, "int4", 32, torch.bfloat16, out_dtype=torch.float32)
 
 
+@pytest.mark.amd_in_full
 def test_tokens_enough_to_decode_first(way, ran, close, monkeypatch):
     """In panels of 256 rows, the last of which is smaller: two or three. Also where the bias has another type than the result."""
     monkeypatch.setattr(configs, "MANY", 20)

@@ -190,8 +190,19 @@ def test_zeros_that_pairs_take_off_sums_are_near_zero(request):
 
 
 @pytest.mark.cpu("its own kernels")
-@pytest.mark.parametrize("registers", [False, True], ids=["vectors", "tiles"])
-@pytest.mark.parametrize("format", ["uint4", "int4", "uint1", "int2", "nf4"])
+@pytest.mark.parametrize(
+    ("format", "registers"),
+    [
+        pytest.param(
+            format,
+            registers,
+            id=f"{format}-{'tiles' if registers else 'vectors'}",
+            marks=[pytest.mark.full] if registers and format in ("uint1", "int2") else [],
+        )
+        for format in ("uint4", "int4", "uint1", "int2", "nf4")
+        for registers in (False, True)
+    ],
+)
 def test_rounded_weights_on_a_cpu(request, registers, format, ran, close):
     """The same by weights of x's type: few tokens as rows, more as columns, or as both, of one tile and of two."""
     with_pairs(request, registers)

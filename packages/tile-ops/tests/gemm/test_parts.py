@@ -120,7 +120,9 @@ def test_blocks_that_stay(monkeypatch, emulated, ran, close, dtype):
     assert ("tma_store(" in text) == (dtype == torch.float16)
 
 
-@pytest.mark.parametrize(("dtype", "staged"), [("float16", True), ("float8_e4m3fn", False)])
+@pytest.mark.parametrize(
+    ("dtype", "staged"), [("float16", True), pytest.param("float8_e4m3fn", False, marks=pytest.mark.full)]
+)
 def test_blocks_that_stay_compile_as_they_are_shipped(dtype, staged):
     """With the tiles that a card gets, beside which the sizes that the compiler looks at are small."""
     scales = None if staged else "rows"
@@ -188,8 +190,9 @@ def test_parts_of_the_last_tiles_come_again(monkeypatch, emulated, close, given)
         close(found, reference.matmul(a, w.T, **given), reference.TOLERANCES["float16"])
 
 
+@pytest.mark.full
 @pytest.mark.cpu("nothing: they are made by the compiler of the wheels, not run")
-@pytest.mark.parametrize("turned", [False, pytest.param(True, marks=pytest.mark.full)])
+@pytest.mark.parametrize("turned", [False, True])
 def test_parts_of_float32_have_registers_for_operands_that_begin_anywhere(turned):
     """Made, not run: their loads, beside 128 sums, spilled 64 and 132 bytes."""
     target = Target("cuda", "sm_90a")

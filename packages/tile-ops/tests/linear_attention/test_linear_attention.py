@@ -88,7 +88,7 @@ def test_empty():
 
 def test_is_a_torch_operator(close):
     qkv, decays = operands(70)
-    torch.library.opcheck(torch.ops.tile_ops.linear_attention.default, (*qkv, decays["head"], 1.0, None, None))
+    torch.library.opcheck(torch.ops.tile_ops.linear_attention.default, (*qkv, decays["head"], None, None, 1.0))
     compiled = torch.compile(
         lambda v: 2 * tile_ops.linear_attention(*qkv[:2], v, decay=decays["head"]), fullgraph=True, backend="aot_eager"
     )

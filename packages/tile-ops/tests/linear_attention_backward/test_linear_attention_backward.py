@@ -186,15 +186,17 @@ def test_is_a_torch_operator(kind):
         torch.library.opcheck(torch.ops.tile_ops.linear_attention_backward.default, operands_of_gradients)
     for value in values.values():
         value.requires_grad_()
-    torch.library.opcheck(torch.ops.tile_ops.linear_attention.default, (q, k, v, decay, 0.5, initial, None))
+    torch.library.opcheck(torch.ops.tile_ops.linear_attention.default, (q, k, v, decay, initial, None, 0.5))
 
 
+@pytest.mark.parametrize("initial", [False, True], ids=["", "initial state"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_gradients_come_again(kind, monkeypatch, close):
+def test_gradients_come_again(kind, initial, monkeypatch, close):
     """Other operands of a shape: native code knows the call."""
     for turn in range(6):
         values = {name: x + turn / 8 for name, x in operands(kind, 20).items() if name in ("q", "k", "v")}
-        values |= {name: x for name, x in operands(kind, 20).items() if name == "decay"}
+        kept = ("decay", "initial_state") if initial else ("decay",)
+        values |= {name: x for name, x in operands(kind, 20).items() if name in kept}
         leaves = {name: x.clone().requires_grad_() for name, x in values.items()}
         do = torch.randn_like(values["v"])
         o = ours(**leaves)[0]

@@ -7,6 +7,7 @@ import torch
 
 import tile_ops
 from tile_ops.state_space import reference
+from tile_ops.state_space_backward.api import ssd_scan_backward
 from tile_ops.state_space_backward.reference import TOLERANCES
 
 
@@ -79,3 +80,53 @@ def test_gradients_are_the_same_in_every_run():
     options = {"chunk_size": 64, "return_final_states": True, "cu_seqlens": ends}
     first, *others = (gradients(tile_ops.ssd_scan, values, **options) for _ in range(4))  # prepared from the third on
     assert all(torch.equal(first[name], other[name]) for other in others for name in first)
+
+
+@pytest.mark.parametrize("kind", ["plain", "of a model", "gated", "packed"])
+def test_gradients_come_again(kind, monkeypatch, close):
+    """Other operands of a shape: native code knows the call."""
+    cu_seqlens = torch.tensor([0, 9, 20], dtype=torch.int32) if kind == "packed" else None
+    for turn in range(6):
+        values = operands(20, torch.float32, 2 if kind == "packed" else 1, 16, 8, gated=kind in ("gated", "packed"))
+        if kind in ("plain", "of a model"):
+            del values["initial_states"]
+        if kind == "plain":
+            del values["D"], values["dt_bias"]
+        values = {name: x * (1 + turn / 8) for name, x in values.items()}
+        if turn == 4:  # the first one prepares, the third one is kept
+            monkeypatch.setattr(ssd_scan_backward.again, "run", lambda *_: pytest.fail("the implementation was asked"))
+        options = {"return_final_states": True, "cu_seqlens": cu_seqlens}
+        found = gradients(tile_ops.ssd_scan, values, chunk_size=64, **options)
+        expected = gradients(reference.ssd_scan, values, torch.float64, cu_seqlens=cu_seqlens)
+        for name, gradient in found.items():
+            close(gradient, expected[name], TOLERANCES["float32"])
+
+
+def test_sums_of_other_types(close):
+    """Gradients of A, D, dt_bias and the first states, which kernels write in float32."""
+    values = operands(40, torch.float32, 1, 16, 8, gated=False)
+    others = {name: values[name].bfloat16() for name in ("A", "D", "dt_bias", "initial_states")}
+    for _ in range(4):
+        agree({**values, **others}, TOLERANCES["bfloat16"], close)
+
+
+def test_without_the_gradient_of_the_last_states(monkeypatch):
+    """Zeros stand for it: kept ones, or more than are kept."""
+    values = operands(40, torch.float32, 1, 16, 8, gated=False)
+
+    def found():
+        leaves = {name: value.detach().requires_grad_() for name, value in values.items()}
+        y = tile_ops.ssd_scan(**leaves, chunk_size=64, dt_softplus=True)
+        return torch.autograd.grad(y.sum(), list(leaves.values()))
+
+    def expected():
+        leaves = {name: value.detach().double().requires_grad_() for name, value in values.items()}
+        return torch.autograd.grad(reference.ssd_scan(**leaves, dt_softplus=True)[0].sum(), list(leaves.values()))
+
+    first, exact = found(), expected()
+    for gradient, other in zip(first, exact):
+        torch.testing.assert_close(gradient.double(), other, rtol=1e-3, atol=1e-4)
+    ssd_scan_backward.again.forget()
+    monkeypatch.setattr("tile_ops.constants.MOST_ZEROS", 39)
+    for _ in range(4):
+        assert all(torch.equal(one, other) for one, other in zip(found(), first))

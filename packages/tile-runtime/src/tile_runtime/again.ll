@@ -6,7 +6,10 @@
 ;     1 ptr slots   1024 records (bytes objects) or null, by @look
 ; RECORD (words from byte 32)
 ;     0 count       arguments            6 same      pairs of arguments that are one object
-;     1 tensors     how many lead them   7 asked     conditions
+;     1 leading     how many of them     7 asked     conditions
+;                   come before the
+;                   first that is neither
+;                   a tensor nor None
 ;     2 pool        objects in all       8 made      objects that a call makes: results, then temporaries
 ;     3 room        most arguments       9 results   how many of them are results
 ;                   of a function       10 held      objects that are the same for each call
@@ -15,11 +18,12 @@
 ;    13 words       of memory           14 entries   of dictionaries
 ;    15 apart       pairs of arguments that share no memory      16 numbers   C functions that tell a number
 ;    17 next        the record, or null, of what else the call may be; it lives as long as this one
-;    then: the other arguments; (place, bytes, place, bytes) of each of `apart`; (address, value) of each of `words`;
-;    (function, value) of each of `numbers`; (dictionary, key, object or null for none) of each of `entries`; the places of
+;    18 absent      leading arguments that are None
+;    then: the other arguments; the places of `absent`; (place, bytes, place, bytes) of each of `apart`; (address, value) of
+;    each of `words`; (function, value) of each of `numbers`; (dictionary, key, object or null for none) of each of `entries`; the places of
 ;    `guarded`; the pairs of `same`; (function, result) of each condition; (function, tuple of its arguments) of what is
 ;    made; (object, address) of what is held; (function, words, launch, counter, n, n places in the pool) of each step.
-;    The pool is the operands, what is made, what is held. A step whose `launch` is not 0 is tried on the addresses first
+;    The pool is the leading arguments, what is made, what is held. A step whose `launch` is not 0 is tried on the addresses first
 ;    (tile_runtime.native.Words).
 ;
 ; @tl_again_v1 returns None for a call that it does not know; nothing has happened then.
@@ -115,7 +119,8 @@ no:
   ret i64 0
 }
 
-; How many tensors lead the arguments, a hash of their shapes, and their addresses, or-ed and one by one; -1 tensors if one cannot be read.
+; How many arguments come before the first that is neither a tensor nor None, a hash of the shapes of those, and their addresses (of
+; None: 0), or-ed and one by one; -1 of them if one cannot be read.
 define internal { i64, i64, i64 } @look(ptr %torch, ptr %args, i64 %count, ptr %addresses) {
 entry:
   %tensor = alloca [48 x i8], align 16
@@ -127,8 +132,8 @@ entry:
   br label %each
 each:
   %i = phi i64 [ 0, %entry ], [ %i1, %following ]
-  %hash = phi i64 [ 0, %entry ], [ %hash.1, %following ]
-  %low = phi i64 [ 0, %entry ], [ %low.1, %following ]
+  %hash = phi i64 [ 0, %entry ], [ %hash.new, %following ]
+  %low = phi i64 [ 0, %entry ], [ %low.new, %following ]
   %more = icmp ult i64 %i, %count
   br i1 %more, label %one, label %done
 one:
@@ -139,7 +144,15 @@ one:
   %plain = icmp eq ptr %type, %tensor.type
   %wrapped = icmp eq ptr %type, %parameter.type
   %known = or i1 %plain, %wrapped
-  br i1 %known, label %read, label %done
+  br i1 %known, label %read, label %other
+other:
+  %absent = icmp eq ptr %object, @_Py_NoneStruct
+  br i1 %absent, label %nothing, label %done
+nothing:
+  %nothing.p = getelementptr i64, ptr %addresses, i64 %i
+  store i64 0, ptr %nothing.p
+  %hash.nothing = call i64 @mix(i64 %hash, i64 -1)
+  br label %following
 read:
   %status = call i32 %reader(ptr %object, ptr %tensor)
   %is.read = icmp eq i32 %status, 0
@@ -171,6 +184,8 @@ extent:
   %a1 = add i64 %a, 1
   br label %axis
 following:
+  %hash.new = phi i64 [ %hash.nothing, %nothing ], [ %hash.1, %axis ]
+  %low.new = phi i64 [ %low, %nothing ], [ %low.1, %axis ]
   %i1 = add i64 %i, 1
   br label %each
 unread:
@@ -270,12 +285,14 @@ entry:
   %apart = load i64, ptr %apart.p
   %numbers.p = getelementptr i64, ptr %record, i64 16
   %numbers = load i64, ptr %numbers.p
+  %absent.p = getelementptr i64, ptr %record, i64 18
+  %absent = load i64, ptr %absent.p
   br label %other
 
 other:
   %o = phi i64 [ %tensors, %entry ], [ %o1, %other.right ]
   %others.left = icmp ult i64 %o, %count
-  br i1 %others.left, label %other.one, label %memory
+  br i1 %others.left, label %other.one, label %absences
 other.one:
   %wanted = call ptr @next_object(ptr %cursor)
   %o.p = getelementptr ptr, ptr %args, i64 %o
@@ -285,6 +302,22 @@ other.one:
 other.right:
   %o1 = add i64 %o, 1
   br label %other
+
+absences:
+  br label %absence
+absence:
+  %n = phi i64 [ 0, %absences ], [ %n1, %absence.right ]
+  %absences.left = icmp ult i64 %n, %absent
+  br i1 %absences.left, label %absence.one, label %memory
+absence.one:
+  %n.place = call i64 @next(ptr %cursor)
+  %n.p = getelementptr ptr, ptr %args, i64 %n.place
+  %n.given = load ptr, ptr %n.p
+  %n.none = icmp eq ptr %n.given, @_Py_NoneStruct
+  br i1 %n.none, label %absence.right, label %no
+absence.right:
+  %n1 = add i64 %n, 1
+  br label %absence
 
 memory:
   %separate = call i1 @are_apart(ptr %cursor, i64 %apart, ptr %leading)
@@ -606,7 +639,7 @@ found:
   %three = and i1 %two, %aligned
   br i1 %three, label %ask, label %another
 ask:
-  %lists = getelementptr i64, ptr %record, i64 18
+  %lists = getelementptr i64, ptr %record, i64 19
   store ptr %lists, ptr %cursor
   %pool.p = getelementptr i64, ptr %record, i64 2
   %pool.size = load i64, ptr %pool.p

@@ -31,17 +31,17 @@ _SPREAD = 0x9E3779B97F4A7C15  # 2^64 / the golden ratio
 class Known:
     """What a call takes and does. Places are positions among the operands, then what is made, then what is held.
 
-    `shapes` are those of the torch tensors that lead the arguments, whose addresses are multiples of `alignment`; `others` the
-    arguments after them; `same` the pairs of operands that are one object, `apart` those whose memory does not overlap: the place
-    of each and its bytes. `check` is called with the `guarded` operands and says whether they are like the first ones; each of
-    `conditions` gives its value, each of `entries` (a dictionary and a key of type str or bytes) is that very object, or is not
-    there for None, each of `words`, an address, holds this number, and each of `numbers`, the address of a C function without
-    arguments, tells this one (64 bits). `made` are functions and their arguments, of which the first `results` make what the
-    call returns (one object, or a tuple); `held` are tensors or None; `steps` functions, addresses of 8-byte counters of their
-    calls, and places of their arguments.
+    `shapes` are those of the torch tensors that lead the arguments, whose addresses are multiples of `alignment`, and None for
+    each None among or right behind them; `others` the arguments from the first that is neither; `same` the pairs of operands
+    that are one object, `apart` those whose memory does not overlap: the place of each and its bytes. `check` is called with
+    the `guarded` operands and says whether they are like the first ones; each of `conditions` gives its value, each of
+    `entries` (a dictionary and a key of type str or bytes) is that very object, or is not there for None, each of `words`, an
+    address, holds this number, and each of `numbers`, the address of a C function without arguments, tells this one (64 bits).
+    `made` are functions and their arguments, of which the first `results` make what the call returns (one object, or a tuple);
+    `held` are tensors or None; `steps` functions, addresses of 8-byte counters of their calls, and places of their arguments.
     """
 
-    shapes: Sequence[Sequence[int]]
+    shapes: Sequence[Sequence[int] | None]
     others: Sequence[object]
     same: Sequence[tuple[int, int]]
     check: Callable[..., bool]
@@ -59,13 +59,14 @@ class Known:
 
     def record(self, following: Words | None = None) -> Words:
         """The record of again.ll; what it points to lives as long as it. `following`: that of what else a call may be."""
-        tensors, keep = len(self.shapes), []
+        leading, keep = len(self.shapes), []
 
         def address(thing: object) -> int:
             keep.append(thing)
             return id(thing)
 
-        lists: list[int] = [*map(address, self.others)]
+        absent = [i for i, shape in enumerate(self.shapes) if shape is None]
+        lists: list[int] = [*map(address, self.others), *absent]
         lists += [word for group in (*self.apart, *self.words, *self.numbers) for word in group]
         for entries, key, value in self.entries:
             lists += [address(entries), address(key), 0 if value is None else address(value)]
@@ -82,9 +83,9 @@ class Known:
             lists += [address(run), id(words) + HEADER_BYTES, launch, counter, len(places), *places]
         room = max(len(self.guarded), *(len(places) for *_, places in self.steps))
         head = [
-            tensors + len(self.others),
-            tensors,
-            tensors + len(self.made) + len(self.held),
+            leading + len(self.others),
+            leading,
+            leading + len(self.made) + len(self.held),
             room,
             self.alignment - 1,
         ]
@@ -97,6 +98,7 @@ class Known:
             len(self.apart),
             len(self.numbers),
             0 if following is None else address(following),
+            len(absent),
         ]
         record = Words(struct.pack(f"={len(head) + len(lists)}Q", *head, *lists))
         record.keep = keep
@@ -106,7 +108,7 @@ class Known:
         """Where the code looks for it."""
         hashed = 0
         for shape in self.shapes:
-            for value in (len(shape), *shape):
+            for value in (2**64 - 1,) if shape is None else (len(shape), *shape):
                 hashed = (hashed ^ value) * _SPREAD & 2**64 - 1
         return hashed >> 64 - _SLOT_BITS
 

@@ -43,22 +43,25 @@ BLOCK_AXES = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 THREAD_AXES = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 
 
-_known_ops: set[str] = set()
+_known_ops: dict[str, ir.Op] = {}
 _by_lanes: set[str] = set()
-_registering = threading.Lock()  # threads may trace their first kernels at once, and TVM takes each name one time
+# Threads may trace their first kernels at once. TVM takes each name one time, and does not find another one while it does.
+_registering = threading.Lock()
 
 
 def operator(name: str, *, pure: bool = False, by_lanes: bool = False) -> ir.Op:
     """The `ir.Op` called `name`, registered on first use. Every name of ours starts with `tl.`. `by_lanes`: of vectors it is
     what it is of each lane."""
-    if name not in _known_ops:
+    found = _known_ops.get(name)
+    if found is None:
         with _registering:
-            if name not in _known_ops:
-                _register(name, pure, by_lanes)
-    return ir.Op.get(name)
+            found = _known_ops.get(name)
+            if found is None:
+                found = _known_ops[name] = _register(name, pure, by_lanes)
+    return found
 
 
-def _register(name: str, pure: bool, by_lanes: bool) -> None:
+def _register(name: str, pure: bool, by_lanes: bool) -> ir.Op:
     try:
         ir.Op.get(name)
     except Exception:  # not registered yet: tvm_ffi raises its own AttributeError kinds
@@ -69,15 +72,14 @@ def _register(name: str, pure: bool, by_lanes: bool) -> None:
     if by_lanes:
         ir.register_op_attr(name, "TVectorizable", True)
         _by_lanes.add(name)
-    _known_ops.add(name)
+    return ir.Op.get(name)
 
 
 def call(
     name: str, args: Sequence[Any], attrs: dict[str, Any] | None = None, *, dtype: str = "void", span: Any = None
 ) -> ir.Call:
     """A call of one of our operators; `attrs` are closed literals (int, float, bool, str, lists of them)."""
-    operator(name)
-    return ir.Call(name, list(args), attrs=attrs or None, ret_ty=dtype, span=span)
+    return ir.Call(operator(name), list(args), attrs=attrs or None, ret_ty=dtype, span=span)
 
 
 def only_computes(node: ir.Call) -> bool:

@@ -9,6 +9,7 @@ import torch
 from tile_ops.again import offer
 from tile_ops.autocast import floats
 from tile_ops.kernel import still_shared_by, target_of, threads_of
+from tile_ops.operands import refuse_other_types
 from tile_ops.operator import Operator
 from tile_ops.registration import operation
 
@@ -195,11 +196,15 @@ def flash_attention_varlen(
     left, right = pair("flash_attention_varlen", window)
     max_seqlen_q = length("flash_attention_varlen", "max_seqlen_q", max_seqlen_q)
     if max_seqlen_k is None:
-        longest = max_seqlen_q if cu_seqlens_k is cu_seqlens_q else len(k)
+        try:
+            longest = max_seqlen_q if cu_seqlens_k is cu_seqlens_q else len(k)
+        except TypeError:
+            refuse_other_types("flash_attention_varlen", flash_attention_varlen, (q, k, v))
+            raise
     else:
         longest = length("flash_attention_varlen", "max_seqlen_k", max_seqlen_k)
     tensors = (q, k, v, cu_seqlens_q, cu_seqlens_k)
-    out, lse = packed_operation(*tensors, max_seqlen_q, longest, sinks, causal, left, right, scale, softcap)
+    out, lse = packed_operation(*tensors, sinks, max_seqlen_q, longest, causal, left, right, scale, softcap)
     return (out, lse) if return_lse else out
 
 
@@ -210,9 +215,9 @@ def packed_operation(
     v: torch.Tensor,
     cu_seqlens_q: torch.Tensor,
     cu_seqlens_k: torch.Tensor,
+    sinks: torch.Tensor | None,
     max_seqlen_q: int,
     max_seqlen_k: int,
-    sinks: torch.Tensor | None,
     causal: bool,
     left: int,
     right: int,
@@ -259,9 +264,9 @@ def _(
     v: torch.Tensor,
     cu_seqlens_q: torch.Tensor,
     cu_seqlens_k: torch.Tensor,
+    sinks: torch.Tensor | None,
     max_seqlen_q: int,
     max_seqlen_k: int,
-    sinks: torch.Tensor | None,
     causal: bool,
     left: int,
     right: int,

@@ -310,8 +310,7 @@ def _(
 
 
 def _save_packed(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    q, k, v, starts, key_starts, longest, longest_keys, sinks, *options = inputs
-    ctx.options = (longest, longest_keys, *options)
+    q, k, v, starts, key_starts, sinks, *ctx.options = inputs
     ctx.save_for_backward(q, k, v, starts, key_starts, sinks, *output)
     ctx.set_materialize_grads(False)
 
@@ -327,7 +326,7 @@ def _differentiate_packed(
     if known is None:
         known = _packed_backward(*operands, *ctx.options)
     dq, dk, dv, dsinks = known
-    return (dq, dk, dv, *(None,) * 4, None if sinks is None else dsinks, *(None,) * 5)
+    return (dq, dk, dv, None, None, None if sinks is None else dsinks, *(None,) * 7)
 
 
 packed_operation.register_autograd(_differentiate_packed, setup_context=_save_packed)

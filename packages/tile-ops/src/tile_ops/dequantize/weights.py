@@ -8,6 +8,7 @@ import torch
 
 from tile_ops.dtypes import name_of
 from tile_ops.errors import WrongDtype, WrongShape, WrongValue
+from tile_ops.operands import refuse_other_types
 
 from .api import dequant_matmul
 from .formats import FORMATS, pack
@@ -57,6 +58,7 @@ def quantize(weight: torch.Tensor, *, format: str, group_size: int) -> Quantized
     float32 ones for activations in int8 and calls under autocast. group_size: as `dequant_matmul` takes it. Unsigned formats
     get zero points such that a group's least and largest number are codes. Raises WrongShape, WrongDtype, WrongValue.
     """
+    refuse_other_types("quantize", quantize, (weight,))
     if format not in FORMATS:
         raise WrongValue(f"quantize: format is {format!r}; expected one of {', '.join(FORMATS)}")
     if weight.ndim != 2 or weight.shape[1] % 32 or not weight.numel():

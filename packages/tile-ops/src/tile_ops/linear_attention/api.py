@@ -12,6 +12,7 @@ from tile_ops.autocast import only
 from tile_ops.constants import constant
 from tile_ops.kernel import target_of
 from tile_ops.linear_attention_backward import api as _gradients
+from tile_ops.operands import refuse_other_types
 from tile_ops.operator import Operator
 from tile_ops.registration import operation
 from tile_ops.state_space.problem import check_lengths
@@ -60,11 +61,15 @@ def linear_attention(
     Source: Katharopoulos et al. 2020 (plain), Sun et al. 2023 (retention), Yang et al. 2024 (gated), in the chunks of Dao
     and Gu 2024.
     """
-    device = v.device.type
+    try:
+        device = v.device.type
+        scale = q.shape[-1] ** -0.5 if scale is None else scale
+    except AttributeError:
+        refuse_other_types("linear_attention", linear_attention, (q, k, v))
+        raise
     if torch.is_autocast_enabled(device):
         q, k, v = (t.to(torch.get_autocast_dtype(device)) for t in (q, k, v))
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
-    o, final = _linear_attention(q, k, v, decay, scale, initial_state, cu_seqlens)
+    o, final = _linear_attention(q, k, v, decay, initial_state, cu_seqlens, scale)
     return (o, final) if return_final_state else o
 
 
@@ -74,15 +79,15 @@ def _linear_attention(
     k: Tensor,
     v: Tensor,
     decay: Tensor | None,
-    scale: float,
     initial_state: Tensor | None,
     cu_seqlens: Tensor | None,
+    scale: float,
 ) -> tuple[Tensor, Tensor]:
     run = LINEAR_ATTENTION.call(q, k, v, decay=decay, initial_state=initial_state, cu_seqlens=cu_seqlens)
     if cu_seqlens is not None:
         check_lengths(LINEAR_ATTENTION.name, cu_seqlens, v.shape[1])  # their values are new in each call
     problem = run.problem
-    o, final = _fake(q, k, v, decay, scale, initial_state, cu_seqlens)
+    o, final = _fake(q, k, v, decay, initial_state, cu_seqlens, scale)
     batch, seqlen, heads, dim_v = v.shape
     heads_k, dim_k = q.shape[2:]
     if not final.numel():
@@ -153,9 +158,9 @@ def _fake(
     k: Tensor,
     v: Tensor,
     decay: Tensor | None,
-    scale: float,
     initial_state: Tensor | None,
     cu_seqlens: Tensor | None,
+    scale: float,
 ) -> tuple[Tensor, Tensor]:
     sequences = v.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
     final = v.new_empty((sequences, *v.shape[2:], q.shape[3]), dtype=torch.float32)
@@ -163,8 +168,8 @@ def _fake(
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    q, k, v, decay, ctx.scale, initial_state, cu_seqlens = inputs
-    ctx.save_for_backward(q, k, v, decay, initial_state, cu_seqlens)
+    *operands, ctx.scale = inputs
+    ctx.save_for_backward(*operands)
     ctx.set_materialize_grads(False)
 
 
@@ -173,7 +178,7 @@ def _backward(ctx: Any, do: Tensor | None, dfinal: Tensor | None) -> tuple[Tenso
     do = torch.zeros_like(v) if do is None else do
     operands = (do, q, k, v, decay, initial_state, cu_seqlens, dfinal, ctx.scale)
     dq, dk, dv, ddecay, dinitial = _gradients.linear_attention_backward(*operands)
-    return dq, dk, dv, None if decay is None else ddecay, None, None if initial_state is None else dinitial, None
+    return dq, dk, dv, None if decay is None else ddecay, None if initial_state is None else dinitial, None, None
 
 
 _linear_attention.register_autograd(_backward, setup_context=_save)

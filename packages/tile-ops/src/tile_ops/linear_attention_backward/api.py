@@ -13,6 +13,7 @@ from tile_ops.kernel import target_of
 from tile_ops.linear_attention.problem import AttentionProblem
 from tile_ops.operator import Call, Operator
 from tile_ops.registration import operation
+from tile_ops.temporaries import Temporaries
 
 from .configs import plan
 
@@ -64,33 +65,23 @@ def linear_attention_backward(
             dfinal = none[:elements].view(of_states)
     do, dfinal, q, k, v = (t.contiguous() for t in (do, dfinal, q, k, v))
     differentiate = _decay_per_channel if call.problem.decay == "channel" else _one_decay
-    made = _Made(v)
+    made = Temporaries(v)
     chunks = _chunks(call, v, cu_seqlens, made)
     if decay is None:
         decay = constant(v.shape[2], 0.0, torch.float32, v.device)
         constants.append(decay)
-    far = differentiate(call, do, dfinal, q, k, v, decay, scale, initial_state, chunks, found, made)
-    if initial_state is not None:
-        dinitial.copy_(far)
-    else:
+    direct = initial_state is not None and initial_state.dtype == torch.float32
+    far = dinitial if direct else made(*dfinal.shape)
+    differentiate(call, do, dfinal, q, k, v, decay, scale, initial_state, chunks, found, far, made)
+    if direct or initial_state is None:
         offer(*found, temporary=made.all, constants=constants)
+    else:
+        dinitial.copy_(far)
     return found
 
 
-class _Made:
-    """New tensors on the device of an operand, of its type or another one; `all` that there are."""
-
-    def __init__(self, like: Tensor) -> None:
-        self._like = like
-        self.all: list[Tensor] = []
-
-    def __call__(self, *shape: int, dtype: torch.dtype | None = torch.float32) -> Tensor:
-        self.all.append(self._like.new_empty(shape, dtype=dtype))
-        return self.all[-1]
-
-
 def _chunks(
-    call: Call[AttentionProblem], v: Tensor, cu_seqlens: Tensor | None, new: _Made
+    call: Call[AttentionProblem], v: Tensor, cu_seqlens: Tensor | None, new: Temporaries
 ) -> tuple[int, Tensor, Tensor]:
     """How many, the table of their tokens and the first one of each sequence: empty unless sequences are packed."""
     seqlen, size = v.shape[1], call.problem.model.chunk_size
@@ -114,9 +105,10 @@ def _one_decay(
     initial_state: Tensor | None,
     chunks: tuple[int, Tensor, Tensor],
     found: tuple[Tensor, ...],
-    new: _Made,
-) -> Tensor:
-    """Fills all gradients but the last; returns that of the states before the sequences."""
+    far: Tensor,
+    new: Temporaries,
+) -> None:
+    """Fills all gradients but the last, and `far` with that of the states before the sequences."""
     dq, dk, dv, ddecay, _ = found
     (batch, seqlen, heads, dim_v), (heads_k, dim_k) = v.shape, q.shape[2:]
     (nchunks, table, first), shared = chunks, heads // heads_k
@@ -130,18 +122,20 @@ def _one_decay(
     shape = (batch, nchunks, heads, dim_v, dim_k)
     rows, flat = (batch, nchunks, heads * dim_v, dim_k), (batch, nchunks, heads, dim_v * dim_k)
 
-    def around(factor: Tensor, x: Tensor, roles: tuple[str, str], start: Tensor | None) -> tuple[Tensor, ...]:
-        """What chunks add to the state, or to its gradient; what is before chunks, or after them; what comes out at the far
-        end."""
-        states, beside, far = new(*shape), new(*shape, dtype=v.dtype), new(*dfinal.shape)
+    def around(
+        factor: Tensor, x: Tensor, roles: tuple[str, str], start: Tensor | None, far: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """What chunks add to the state, or to its gradient; what is before chunks, or after them. `far`: what comes out at the
+        far end."""
+        states, beside = new(*shape), new(*shape, dtype=v.dtype)
         given = far[:0] if start is None else start.float().contiguous()
         call.run(roles[0], factor, x.flatten(2), step, sums, table, states.view(rows), numbers=(shared,))
         ends = (given.flatten(2), beside.view(flat), far.flatten(2))
         call.run(roles[1], states.view(flat), sums, first, *ends)
-        return states, beside, far
+        return states, beside
 
-    states, before, _ = around(k, v, ("chunk_state", "pass_states"), initial_state)
-    _, after, far = around(q, gradient, ("chunk_gradient", "pass_gradients"), dfinal)
+    states, before = around(k, v, ("chunk_state", "pass_states"), initial_state, new(*dfinal.shape))
+    _, after = around(q, gradient, ("chunk_gradient", "pass_gradients"), dfinal, far)
 
     skipped, q_dots, k_dots = new(*per_token), new(*per_token), new(*per_token)
     call.run("values", k, q, v, gradient, step, sums, after, new(0), table, dv, skipped, numbers=(shared,))
@@ -154,12 +148,11 @@ def _one_decay(
         call.run("decays_backward", q_dots, k_dots, edge, table, by_chunk, numbers=(seqlen,))
         if decay.ndim == 1:
             direct = ddecay.dtype == torch.float32
-            total = ddecay.view(1, heads) if direct else new(1, heads)
-            call.run("sum", by_chunk.view(1, batch * nchunks, heads), total)
+            total = ddecay if direct else new(heads)
+            call.run("sum", by_chunk.view(1, batch * nchunks, heads), total, new(0), new(0))
             if not direct:
                 hidden()
-                ddecay.copy_(total[0])
-    return far
+                ddecay.copy_(total)
 
 
 def _decay_per_channel(
@@ -174,8 +167,9 @@ def _decay_per_channel(
     initial_state: Tensor | None,
     chunks: tuple[int, Tensor, Tensor],
     found: tuple[Tensor, ...],
-    new: _Made,
-) -> Tensor:
+    far: Tensor,
+    new: Temporaries,
+) -> None:
     """As `_one_decay`."""
     dq, dk, dv, ddecay, _ = found
     nchunks, table, first = chunks
@@ -183,21 +177,21 @@ def _decay_per_channel(
     sums, q_products, k_products = (new(*k.shape) for _ in range(3))
     call.run("sums", decay.contiguous(), table, sums, numbers=(nchunks,))
 
-    def around(x: Tensor, factor: Tensor, roles: tuple[str, str], start: Tensor | None, scale: float) -> list[Tensor]:
-        """What chunks add to the state, or to its gradient; what is before chunks, or after them; what comes out at the far
-        end."""
-        states, beside, far = new(*shape), new(*shape, dtype=v.dtype), new(*dfinal.shape)
+    def around(
+        x: Tensor, factor: Tensor, roles: tuple[str, str], start: Tensor | None, scale: float, far: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """As in `_one_decay`."""
+        states, beside = new(*shape), new(*shape, dtype=v.dtype)
         given = far[:0] if start is None else start.float().contiguous()
         call.run(roles[0], x, factor, sums, table, states, numbers=(scale,))
         call.run(roles[1], states.flatten(3), sums, table, first, given.flatten(2), beside.flatten(3), far.flatten(2))
-        return [states, beside, far]
+        return states, beside
 
-    states, before, _ = around(v, k, ("chunk_state", "pass_states"), initial_state, 1.0)
-    _, after, far = around(do, q, ("chunk_gradient", "pass_gradients"), dfinal, scale)
+    states, before = around(v, k, ("chunk_state", "pass_states"), initial_state, 1.0, new(*dfinal.shape))
+    _, after = around(do, q, ("chunk_gradient", "pass_gradients"), dfinal, scale, far)
     call.run("queries", do, q, k, v, sums, before, table, dq, q_products, numbers=(scale,))
     call.run("keys_values", do, q, k, v, sums, after, table, dk, dv, k_products, numbers=(scale,))
     call.run("gates", q_products, k_products, sums, before, states, after, table, ddecay)
-    return far
 
 
 @linear_attention_backward.register_fake

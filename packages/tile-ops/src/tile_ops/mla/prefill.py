@@ -24,6 +24,7 @@ from tile_ops.attention.problem import (
 from tile_ops.autocast import converted, enabled, floats
 from tile_ops.errors import WrongDtype, WrongShape
 from tile_ops.kernel import Target, target_of
+from tile_ops.operands import refuse_other_types
 from tile_ops.operator import Operator, Plan
 
 NAME = "mla_prefill"
@@ -136,7 +137,12 @@ def mla_prefill(
     """
     if max_seqlen is not None:
         max_seqlen = length(NAME, "max_seqlen", max_seqlen)
-    if enabled(device := v.device.type):  # what is called below converts, too, but takes one query and one key
+    try:
+        device = v.device.type
+    except AttributeError:
+        refuse_other_types(NAME, mla_prefill, (q_nope, q_rope, k_nope, k_rope, v))
+        raise
+    if enabled(device):  # what is called below converts, too, but takes one query and one key
         named = {"q_nope": q_nope, "q_rope": q_rope, "k_nope": k_nope, "k_rope": k_rope, "v": v}
         q_nope, q_rope, k_nope, k_rope, v = converted(floats, named, device).values()
     tensors = (q_nope, q_rope, k_nope, k_rope, v)

@@ -8,6 +8,7 @@ from tile_ops.again import offer
 from tile_ops.autocast import floats
 from tile_ops.constants import constant
 from tile_ops.kernel import target_of
+from tile_ops.operands import refuse_other_types
 from tile_ops.operator import Operator
 from tile_ops.registration import operation
 
@@ -89,8 +90,13 @@ def layer_norm(
 
     Source: Ba, Kiros and Hinton, Layer Normalization, 2016, eq. 4.
     """
-    recorded = x.requires_grad or (weight is not None and weight.requires_grad)
-    if (recorded or (bias is not None and bias.requires_grad)) and torch.is_grad_enabled():
+    try:
+        recorded = x.requires_grad or (weight is not None and weight.requires_grad)
+        recorded = recorded or (bias is not None and bias.requires_grad)
+    except AttributeError:
+        refuse_other_types("layer_norm", layer_norm, (x, weight, bias))
+        raise
+    if recorded and torch.is_grad_enabled():
         return layer_norm_with_statistics(x, weight, bias, eps)[0]
     return layer_norm_operation(x, weight, bias, eps)
 

@@ -355,19 +355,16 @@ def _(
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     x, dt, A, B, C, D, dt_bias, z, initial_states, cu_seqlens, chunk_size, dt_softplus = inputs
-    ctx.save_for_backward(x, dt, A, B, C, D, z, dt_bias, initial_states, cu_seqlens)
+    ctx.save_for_backward(x, dt, A, B, C, D, dt_bias, z, initial_states, cu_seqlens)
     ctx.chunk_size, ctx.dt_softplus = chunk_size, dt_softplus
     ctx.set_materialize_grads(False)
 
 
 def _backward(ctx: Any, dy: Tensor | None, dfinal: Tensor | None) -> tuple[Tensor | None, ...]:
-    x, dt, A, B, C, D, z, dt_bias, initial_states, cu_seqlens = ctx.saved_tensors
-    dy = torch.zeros_like(x) if dy is None else dy
-    options = (ctx.chunk_size, D, z, dt_bias, ctx.dt_softplus, initial_states, cu_seqlens)
-    found = _gradients.ssd_scan_backward(dy, dfinal, x, dt, A, B, C, *options)
-    operands = (x, dt, A, B, C, D, z, dt_bias, initial_states)
-    dx, ddt, dA, dB, dC, dD, dz, dbias, dinitial = (None if o is None else g for o, g in zip(operands, found))
-    return dx, ddt, dA, dB, dC, dD, dbias, dz, dinitial, None, None, None
+    *operands, cu_seqlens = ctx.saved_tensors
+    dy = torch.zeros_like(operands[0]) if dy is None else dy
+    found = _gradients.ssd_scan_backward(dy, *operands, cu_seqlens, dfinal, ctx.chunk_size, ctx.dt_softplus)
+    return *(None if o is None else g for o, g in zip(operands, found)), None, None, None
 
 
 _ssd_scan.register_autograd(_backward, setup_context=_save)
@@ -402,6 +399,8 @@ def _no_chunks(x: Tensor) -> Tensor:
 
 def _autocast(*factors: Tensor) -> list[Tensor]:
     """Factors of matrix products in the type that autocast asks for; steps and decays stay as they are."""
+    if not all(isinstance(factor, Tensor) for factor in factors):
+        return list(factors)  # the operator says which one is something else
     device = factors[0].device.type
     if not torch.is_autocast_enabled(device):
         return list(factors)

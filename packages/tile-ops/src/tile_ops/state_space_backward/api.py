@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tile_ops.again import offer
+from tile_ops.constants import constant, zeros
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
 from tile_ops.registration import operation
 from tile_ops.state_space.problem import ScanProblem
+from tile_ops.temporaries import Temporaries
 
 from .configs import plan
 
@@ -25,28 +29,28 @@ SSD_SCAN_BACKWARD = Operator(
 @operation("ssd_scan_backward")
 def ssd_scan_backward(
     dy: Tensor,
-    dfinal: Tensor | None,
     x: Tensor,
     dt: Tensor,
     A: Tensor,
     B: Tensor,
     C: Tensor,
-    chunk_size: int,
     D: Tensor | None,
-    z: Tensor | None,
     dt_bias: Tensor | None,
-    dt_softplus: bool,
+    z: Tensor | None,
     initial_states: Tensor | None,
     cu_seqlens: Tensor | None,
+    dfinal: Tensor | None,
+    chunk_size: int,
+    dt_softplus: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of x, dt, A, B, C, D, z, dt_bias and initial_states; empty where the operand is None.
+    """Gradients of x, dt, A, B, C, D, dt_bias, z and initial_states; empty where the operand is None.
 
     Each is of its operand's type. All sums are made in a fixed order: the result is the same, bit for bit, in every run.
     """
     options: dict[str, Any] = {"dt_bias": dt_bias, "dt_softplus": dt_softplus, "initial_states": initial_states}
     run = SSD_SCAN_BACKWARD.call(x, dt, A, B, C, chunk_size=chunk_size, D=D, z=z, cu_seqlens=cu_seqlens, **options)
-    rest = (chunk_size, D, z, dt_bias, dt_softplus, initial_states, cu_seqlens)
-    dx, ddt, dA, dB, dC, dD, dz, dbias, dinitial = found = _fake(dy, dfinal, x, dt, A, B, C, *rest)
+    rest = (D, dt_bias, z, initial_states, cu_seqlens, dfinal, chunk_size, dt_softplus)
+    dx, ddt, dA, dB, dC, dD, dbias, dz, dinitial = found = _fake(dy, x, dt, A, B, C, *rest)
     batch, seqlen, nheads, headdim = x.shape
     ngroups, dstate = B.shape[2:]
     sequences = batch if cu_seqlens is None else len(cu_seqlens) - 1
@@ -57,10 +61,18 @@ def ssd_scan_backward(
             dinitial.copy_(dfinal)
         return found
     target_of(dy, dfinal, x)
+    constants = []
+    if dfinal is None:
+        of_states = (sequences, nheads, headdim, dstate)
+        elements = math.prod(of_states)
+        none = zeros(elements, x.device)
+        if none is None:
+            dfinal = x.new_zeros(of_states, dtype=torch.float32)
+        else:
+            constants.append(none)
+            dfinal = none[:elements].view(of_states)
     x, dt, B, C, dy = (t.contiguous() for t in (x, dt, B, C, dy))
-
-    def new(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        return x.new_empty(shape, dtype=dtype)
+    new = Temporaries(x)
 
     table, first, nchunks = new(0, 2, dtype=torch.int32), new(0, dtype=torch.int32), -(-seqlen // chunk_size)
     if cu_seqlens is not None:
@@ -70,24 +82,28 @@ def ssd_scan_backward(
     per_token, per_group = (batch, nheads, nchunks, chunk_size), nheads // ngroups
     step, sums = new(*per_token), new(*per_token)
     decay = A.float().contiguous()
-    bias = A.new_zeros(nheads, dtype=torch.float32) if dt_bias is None else dt_bias.float().contiguous()
+    if dt_bias is None:
+        bias = constant(nheads, 0.0, torch.float32, x.device)
+        constants.append(bias)
+    else:
+        bias = dt_bias.float().contiguous()
     skip = new(0) if D is None else D.float().contiguous()
     run.run("steps", dt, decay, bias, table, step, sums)
 
-    def passed(role: str, states: Tensor, start: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The states before chunks, or the gradients after them, and what comes out at the far end."""
-        beside = torch.empty_like(states, dtype=x.dtype)
-        far = new(sequences, nheads, headdim * dstate)
+    def passed(role: str, states: Tensor, start: Tensor | None, far: Tensor) -> Tensor:
+        """The states before chunks, or the gradients after them. `far`: what comes out at the far end."""
+        beside = new(*states.shape, dtype=x.dtype)
+        far = far.view(sequences, nheads, headdim * dstate)
         given = far[:0] if start is None else start.float().contiguous().view_as(far)
         shape = (batch, nchunks, nheads, headdim * dstate)
         run.run(role, states.view(shape), sums, first, given, beside.view(shape), far)
-        return beside, far
+        return beside
 
     states = new(batch, nchunks, nheads * headdim, dstate)
     run.run("chunk_state", B, x.flatten(2), step, sums, table, states, numbers=(per_group,))
-    before, _ = passed("pass_states", states, initial_states)
+    before = passed("pass_states", states, initial_states, new(*dfinal.shape))
     if z is not None:
-        u, du = torch.empty_like(x), torch.empty_like(x)
+        u, du = new(*x.shape, dtype=x.dtype), new(*x.shape, dtype=x.dtype)
         cb = new(batch, nchunks, ngroups, chunk_size, chunk_size, dtype=x.dtype)
         run.run("products", C, B, table, cb)
         ungated = x.new_empty((batch, seqlen, 0))
@@ -95,13 +111,10 @@ def ssd_scan_backward(
         run.run("chunk_scan", *operands, numbers=(per_group, 1.0))
         run.run("gate", *(t.reshape(-1) for t in (dy, u, z.contiguous())), du.view(-1), dz.view(-1))
         dy = du
-    gradients = torch.empty_like(states)
+    gradients = new(*states.shape)
     run.run("chunk_gradient", C, dy.flatten(2), step, sums, table, gradients, numbers=(per_group,))
-    if dfinal is None:
-        dfinal = x.new_zeros((sequences, nheads, headdim, dstate), dtype=torch.float32)
-    after, far = passed("pass_gradients", gradients, dfinal)
-    if initial_states is not None:
-        dinitial.copy_(far.view_as(dinitial))
+    far = _float32(dinitial, new) if initial_states is not None else new(*dfinal.shape)
+    after = passed("pass_gradients", gradients, dfinal, far)
 
     shape = (batch, nchunks, nheads, headdim, dstate)
     skipped, c_dots, b_dots = new(*per_token), new(*per_token), new(*per_token)
@@ -109,35 +122,46 @@ def ssd_scan_backward(
     run.run("inputs", *inputs, dx, skipped, numbers=(per_group,))
     run.run("c_factors", dy, x, B, C, step, sums, before.view(shape), table, dC, c_dots, numbers=(per_group,))
     run.run("b_factors", x, dy, C, B, step, sums, after.view(shape), table, dB, b_dots, numbers=(per_group,))
-    edge, partial, total = new(batch, nheads, nchunks), new(3, batch, nchunks, nheads), new(3, nheads)
+    edge, partial = new(batch, nheads, nchunks), new(3, batch, nchunks, nheads)
     flat = (batch, nchunks, nheads, headdim * dstate)
     run.run("edges", after.view(flat), before.view(flat), states.view(flat), sums, edge)
     run.run("steps_backward", dt, decay, bias, step, c_dots, b_dots, skipped, edge, table, ddt, partial)
-    run.run("sum", partial.view(3, batch * nchunks, nheads), total)
-    for gradient, sum_ in zip((dA, dbias, dD), total):
-        if gradient.numel():
-            gradient.copy_(sum_)
+    totals = [_float32(gradient, new) for gradient in (dA, dbias, dD)]
+    run.run("sum", partial.view(3, batch * nchunks, nheads), *totals)
+    written = [
+        (gradient, sum_) for gradient, sum_ in zip((dA, dbias, dD, dinitial), (*totals, far)) if gradient.numel()
+    ]
+    converted = [(gradient, sum_) for gradient, sum_ in written if gradient is not sum_]
+    for gradient, sum_ in converted:
+        gradient.copy_(sum_)
+    if not converted:
+        offer(*found, temporary=new.all, constants=constants)
     return found
+
+
+def _float32(gradient: Tensor, new: Temporaries) -> Tensor:
+    """Where kernels write it: itself if it is of float32."""
+    return gradient if gradient.dtype == torch.float32 else new(*gradient.shape)
 
 
 @ssd_scan_backward.register_fake
 def _fake(
     dy: Tensor,
-    dfinal: Tensor | None,
     x: Tensor,
     dt: Tensor,
     A: Tensor,
     B: Tensor,
     C: Tensor,
-    chunk_size: int,
     D: Tensor | None,
-    z: Tensor | None,
     dt_bias: Tensor | None,
-    dt_softplus: bool,
+    z: Tensor | None,
     initial_states: Tensor | None,
     cu_seqlens: Tensor | None,
+    dfinal: Tensor | None,
+    chunk_size: int,
+    dt_softplus: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     def like(operand: Tensor | None) -> Tensor:
         return x.new_empty(0) if operand is None else torch.empty_like(operand, memory_format=torch.contiguous_format)
 
-    return like(x), like(dt), like(A), like(B), like(C), like(D), like(z), like(dt_bias), like(initial_states)
+    return like(x), like(dt), like(A), like(B), like(C), like(D), like(dt_bias), like(z), like(initial_states)

@@ -322,17 +322,28 @@ def steps_backward(dtype, chunk_size, block_heads, softplus, packed):
 
 
 def sum_chunks(block):
-    """Sums over batch and chunks, one after the other."""
+    """Sums over batch and chunks, one after the other: those of the first kind are the gradient of A, of the second that of
+    dt_bias, of the third that of D. One that is not wanted has no elements."""
     kinds, rows, nheads = T.dynamic("kinds, rows, nheads")
 
     @T.prim_func
-    def sum_chunks(partial: T.Tensor((kinds, rows, nheads), "float32"), out: T.Tensor((kinds, nheads), "float32")):
+    def sum_chunks(
+        partial: T.Tensor((kinds, rows, nheads), "float32"),
+        dA: T.Tensor((nheads,), "float32"),
+        dbias: T.Tensor((T.dynamic("biases"),), "float32"),
+        dD: T.Tensor((T.dynamic("skips"),), "float32"),
+    ):
         with T.Kernel(T.ceildiv(nheads, block), kinds, threads=128) as (bx, kind):
             total = T.alloc_fragment((block,), "float32")
             T.clear(total)
             for n in T.serial(rows):
                 for h in T.Parallel(block):
                     total[h] += partial[kind, n, bx * block + h]
-            T.copy(total, out[kind, bx * block : (bx + 1) * block])
+            if kind == 0:
+                T.copy(total, dA[bx * block : (bx + 1) * block])
+            elif kind == 1:
+                T.copy(total, dbias[bx * block : (bx + 1) * block])
+            else:
+                T.copy(total, dD[bx * block : (bx + 1) * block])
 
     return sum_chunks
