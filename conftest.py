@@ -39,6 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "cpu(why): a test of operators that means the CPU, also with --device")
     config.addinivalue_line("markers", "full: one more point of a grid, left to `nox -s full`")
     config.addinivalue_line("markers", "amd_in_full: an operator's test whose way on AMD is left to `nox -s full`")
+    config.addinivalue_line("markers", "gpus_in_full: one whose ways on GPUs are")
     if config.getoption("--device"):  # what ptxas spills is in the summary of warnings
         config.addinivalue_line("filterwarnings", "default::tile_compiler.errors.SlowDeviceCode")
     for name in _FROM_OUTSIDE:

@@ -1,10 +1,11 @@
 """Models of Hugging Face transformers on tile_ops: small ones with random weights, whose logits are compared with their own.
 
-    python examples/models.py [llama deepseek mamba quantized]
+    python examples/models.py [llama deepseek mamba quantized] [--device cuda]
 
 Each function makes a model and changes a copy of it in one line. float32 where not said otherwise.
 """
 
+import argparse
 import copy
 import sys
 
@@ -24,34 +25,34 @@ SIZES = {
 TOKENS = torch.randint(0, 100, (2, 19), generator=torch.Generator().manual_seed(0))
 
 
-def llama():
+def llama(tokens):
     """Attention whose heads share keys: `flash_attention`, for the prompt and for each token."""
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES, num_key_value_heads=2))
     ours = use(copy.deepcopy(model))
-    return ours(TOKENS).logits, model(TOKENS).logits, 1e-4
+    return ours(tokens).logits, model(tokens).logits, 1e-4
 
 
-def deepseek():
+def deepseek(tokens):
     """Latent attention, float16: the prompt by `flash_attention`, then a token by `mla_decode` from the latents."""
     dims = {"q_lora_rank": 32, "kv_lora_rank": 32, "qk_nope_head_dim": 24, "qk_rope_head_dim": 16, "v_head_dim": 16}
     config = transformers.DeepseekV3Config(**SIZES, **dims, num_key_value_heads=4, first_k_dense_replace=2)
     model = transformers.DeepseekV3ForCausalLM(config).half()
     ours, cache = use(copy.deepcopy(model)), LatentCache()
-    ours(TOKENS[:, :-1], past_key_values=cache)
-    return ours(TOKENS[:, -1:], past_key_values=cache).logits, model.float()(TOKENS).logits[:, -1:], 1e-2
+    ours(tokens[:, :-1], past_key_values=cache)
+    return ours(tokens[:, -1:], past_key_values=cache).logits, model.float()(tokens).logits[:, -1:], 1e-2
 
 
-def mamba():
+def mamba(tokens):
     """Mamba-2: the scan of the prompt by `ssd_scan`, then a token by `ssd_step`."""
     sizes = {"vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 2, "num_heads": 8, "head_dim": 16}
     model = transformers.Mamba2ForCausalLM(transformers.Mamba2Config(**sizes, state_size=16, n_groups=2))
     ours = use(copy.deepcopy(model))
-    prompt = ours(TOKENS[:, :-1], use_cache=True)
-    token = ours(TOKENS[:, -1:], cache_params=prompt.cache_params)
-    return torch.cat([prompt.logits, token.logits], 1), model(TOKENS).logits, 1e-4
+    prompt = ours(tokens[:, :-1], use_cache=True)
+    token = ours(tokens[:, -1:], cache_params=prompt.cache_params)
+    return torch.cat([prompt.logits, token.logits], 1), model(tokens).logits, 1e-4
 
 
-def quantized():
+def quantized(tokens):
     """Weights of four bits, float16: `dequant_matmul`, compared with the model whose weights are what the codes stand for."""
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES, num_key_value_heads=2)).half()
     ours = use(quantize_linears(copy.deepcopy(model), format="uint4", group_size=32))
@@ -59,19 +60,24 @@ def quantized():
         if isinstance(layer, QuantizedLinear):
             unit = torch.eye(layer.packed.shape[1] * 2, dtype=torch.float16)
             model.get_submodule(name).weight.data = layer(unit).T.contiguous()
-    return ours(TOKENS).logits, model.float()(TOKENS).logits, 1e-2
+    return ours(tokens).logits, model.float()(tokens).logits, 1e-2
 
 
 MODELS = {model.__name__: model for model in (llama, deepseek, mamba, quantized)}
 
 
 @torch.inference_mode()
-def main(names):
+def main(arguments):
     """Exit status 1 if the logits of a model disagree."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="model", help=", ".join(MODELS))
+    parser.add_argument("--device", default="cpu", help='where the models are made: "cpu", "cuda"')
+    given = parser.parse_args(arguments)
     wrong = 0
-    for name in names or MODELS:
+    for name in given.names or MODELS:
         torch.manual_seed(0)
-        found, expected, tolerance = MODELS[name]()
+        with torch.device(given.device):
+            found, expected, tolerance = MODELS[name](TOKENS.to(given.device))
         error = ((found - expected).abs().max() / expected.abs().max()).item()
         wrong += not error <= tolerance
         print(

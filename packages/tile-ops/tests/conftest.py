@@ -37,9 +37,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)  # before those that are marked `full` are left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the AMD way of tests that are `amd_in_full`."""
+    """Marks the AMD way of tests that are `amd_in_full`, and both GPUs' of those that are `gpus_in_full`."""
+    kinds = {"amd_in_full": ("hip",), "gpus_in_full": ("cuda", "hip")}
     for item in items:
-        if item.get_closest_marker("amd_in_full") and str(item.callspec.params.get("way", "")).startswith("hip"):
+        way = str(item.callspec.params.get("way", "")) if hasattr(item, "callspec") else ""
+        if any(item.get_closest_marker(marker) and way.startswith(kind) for marker, kind in kinds.items()):
             item.add_marker("full")
 
 

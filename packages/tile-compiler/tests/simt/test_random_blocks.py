@@ -174,7 +174,9 @@ def check_block(first: int, folder: Path, arch: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "gfx942"])
-@pytest.mark.parametrize("first", range(0, 240, 40))
+@pytest.mark.parametrize(
+    "first", [pytest.param(seed, marks=pytest.mark.full if seed >= 160 else ()) for seed in range(0, 240, 40)]
+)
 def test_random_blocks(first: int, arch: str, tmp_path: Path) -> None:
     check_block(first, tmp_path, arch, 6)
 

@@ -86,7 +86,9 @@ def pipelined(m: int, n: int, k: int, stages: int, twice: bool = False) -> Any:
 
 
 @pytest.mark.parametrize("shape", [(128, 256, 160), (67, 130, 36)], ids=["whole tiles", "parts of tiles"])
-@pytest.mark.parametrize(("stages", "twice"), [(0, False), (2, False), (3, False), (2, True)])
+@pytest.mark.parametrize(
+    ("stages", "twice"), [(0, False), (2, False), pytest.param(3, False, marks=pytest.mark.full), (2, True)]
+)
 def test_in_a_pipeline(rng: Any, shape: Any, stages: int, twice: bool) -> None:
     m, n, k = shape
     a, b = (rng.standard_normal(s).astype("float32") for s in ((m, k), (k, n)))

@@ -238,7 +238,7 @@ def test_a_causal_window_reaches_left_alone(agrees):
     assert torch.equal(wide, tile_ops.flash_attention(q, k, v, window=(5, 0)))
 
 
-@pytest.mark.parametrize("dim", [64, 128, 256])
+@pytest.mark.parametrize("dim", [128, *(pytest.param(dim, marks=pytest.mark.full) for dim in (64, 256))])
 def test_tiles_of_float32_fit_cards_with_little_shared_memory(dim):
     """Made, not run: 99 KiB for a block."""
     target = Target("cuda", "sm_86")

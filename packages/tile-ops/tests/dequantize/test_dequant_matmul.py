@@ -58,6 +58,7 @@ def test_one_token(way, ran, close):
         check(ran, close, 1, n, k, "uint4", 32, bias=True)
 
 
+@pytest.mark.amd_in_full
 def test_several_tokens(way, ran, close):
     check(ran, close, 3, 144, 352, "uint4", bias=True)
 

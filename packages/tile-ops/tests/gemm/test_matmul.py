@@ -426,7 +426,7 @@ def test_few_rows_by_a_transposed_matrix(ran, close, dtype):
 
 @pytest.mark.cpu("tiles that are not copied")
 @pytest.mark.parametrize("columns", [1, *(pytest.param(n, marks=pytest.mark.full) for n in (64, 200)), 150])
-@pytest.mark.parametrize("m", [3, 8, 30, 70, 140])
+@pytest.mark.parametrize("m", [3, 30, 140, *(pytest.param(m, marks=pytest.mark.full) for m in (8, 70))])
 @pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False), (True, True)])
 def test_small_matrices_are_read_where_they_lie(ran, close, m, columns, turned):
     """Rows apart by more than they have; one matrix, several, and shared ones; bias and activation."""

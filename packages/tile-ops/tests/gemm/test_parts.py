@@ -120,9 +120,8 @@ def test_blocks_that_stay(monkeypatch, emulated, ran, close, dtype):
     assert ("tma_store(" in text) == (dtype == torch.float16)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "staged"), [("float16", True), pytest.param("float8_e4m3fn", False, marks=pytest.mark.full)]
-)
+@pytest.mark.full
+@pytest.mark.parametrize(("dtype", "staged"), [("float16", True), ("float8_e4m3fn", False)])
 def test_blocks_that_stay_compile_as_they_are_shipped(dtype, staged):
     """With the tiles that a card gets, beside which the sizes that the compiler looks at are small."""
     scales = None if staged else "rows"
@@ -139,7 +138,7 @@ def test_blocks_that_stay_compile_as_they_are_shipped(dtype, staged):
     [
         pytest.param("large", 50, 200, 144, torch.float16, True, (0, 2, 3), marks=pytest.mark.full),
         pytest.param("large", 100, 200, 144, torch.bfloat16, False, (3, 3, 2), marks=pytest.mark.full),
-        ("large", 100, 440, 144, torch.float16, True, (12, 5, 1)),
+        pytest.param("large", 100, 440, 144, torch.float16, True, (12, 5, 1), marks=pytest.mark.full),
         pytest.param("large", 100, 203, 147, torch.float16, True, (6, 2, 4), marks=pytest.mark.full),
         ("256x160", 100, 200, 144, torch.float16, True, (3, 2, 3)),
     ],

@@ -28,6 +28,6 @@ def test_a_model_agrees(example, capsys, name):
 
 
 def test_disagreement_is_the_exit_status(example, monkeypatch, capsys):
-    monkeypatch.setitem(example.MODELS, "llama", lambda: (torch.tensor([1.0, torch.nan]), torch.ones(2), 1e-2))
+    monkeypatch.setitem(example.MODELS, "llama", lambda _: (torch.tensor([1.0, torch.nan]), torch.ones(2), 1e-2))
     assert example.main(["llama"]) == 1
     assert capsys.readouterr().out.startswith("WRONG llama")

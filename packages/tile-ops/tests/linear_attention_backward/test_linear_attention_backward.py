@@ -90,14 +90,14 @@ def test_heads_that_share_keys(close, kind):
     agree(operands(kind, 70, heads=6, heads_k=2, batch=2), close)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float16, pytest.param(torch.bfloat16, marks=full)], ids=str)
 @pytest.mark.parametrize("kind", KINDS)
 def test_half_precision(close, kind, dtype):
     """With decays of that type."""
     agree(operands(kind, 130, dim_k=64, dim_v=48, dtype=dtype, decay_dtype=dtype), close)
 
 
-@pytest.mark.parametrize("kind", ["token", "channel"])
+@pytest.mark.parametrize("kind", [pytest.param("token", marks=full), "channel"])
 def test_large_dimensions(close, kind):
     agree(operands(kind, 70, heads=1, heads_k=1, dim_k=256, dim_v=136), close)
 

@@ -200,7 +200,7 @@ def test_long_rows_of_infinities(ran):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("columns", [20, 32, 100, 160, 300])
+@pytest.mark.parametrize("columns", [20, 100, 300, *(pytest.param(n, marks=pytest.mark.full) for n in (32, 160))])
 def test_a_row_alone_has_the_bits_that_it_has_among_others(columns, dtype):
     """Few rows have kernels of their own."""
     x = normal(70, columns, dtype=dtype)

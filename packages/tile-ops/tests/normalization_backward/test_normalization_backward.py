@@ -23,7 +23,8 @@ from tile_ops.normalization_backward.configs import plan, shipped
 from tile_ops.normalization_backward.problem import NormBackwardProblem
 from tile_ops.normalization_backward.reference import TOLERANCES
 
-SHAPES = [(5, 160), (2, 67, 40), (3, 8704)]  # some rows to a tile; several tiles to a part; longer than a block holds
+# Some rows to a tile; several tiles to a part; longer than a block holds.
+SHAPES = [(5, 160), (2, 67, 40), pytest.param((3, 8704), marks=pytest.mark.gpus_in_full)]
 
 
 def normal(*shape, dtype=torch.float32, seed=0):

@@ -105,7 +105,9 @@ def check(run, scratch, types, shape, features, turn_a=False, turn_b=False):
 
 
 @pytest.mark.parametrize("types", TYPES, ids=IDS)
-@pytest.mark.parametrize("shape", [(16, 16, 16), (37, 45, 19), (1, 70, 7)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [pytest.param((16, 16, 16), marks=pytest.mark.full), (37, 45, 19), (1, 70, 7)], ids=str
+)
 def test_types_and_remainders(types, shape, run, scratch, host):
     check(run, scratch, types, shape, host)
 

@@ -325,7 +325,12 @@ def test_sums_that_become_halves_are_rounded_once_a_product(turned, clear, level
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize(
-    "tile", [(20, 40, 64), (64, 32, 32), (70, 160, 544), pytest.param((16, 16, 96), marks=pytest.mark.full)]
+    "tile",
+    [
+        (20, 40, 64),
+        (70, 160, 544),
+        *(pytest.param(tile, marks=pytest.mark.full) for tile in ((64, 32, 32), (16, 16, 96))),
+    ],
 )
 @pytest.mark.parametrize("clear", ["step", "never"])
 @pytest.mark.parametrize("turned", TURNED)
@@ -426,9 +431,10 @@ def test_sums_by_the_instruction_are_never_denormal():
 @pytest.mark.parametrize("clear", ["step", "never"])
 @pytest.mark.parametrize(
     ("dtype", "tile"),
-    [*(("bfloat16", tile) for tile in [(20, 40, 64), (64, 32, 32), (16, 16, 96), (20, 160, 64), (70, 128, 544)]),
-     ("int8", (20, 40, 128)), ("int8", (16, 16, 64)), ("int8", (20, 320, 128)), ("int8", (70, 160, 1088)),
-     ("uint8", (64, 32, 64))],
+    [*(("bfloat16", tile) for tile in [(20, 40, 64), (64, 32, 32), (20, 160, 64), (70, 128, 544)]),
+     ("int8", (20, 40, 128)), ("int8", (70, 160, 1088)), ("uint8", (64, 32, 64)),
+     *(pytest.param(dtype, tile, marks=pytest.mark.full)
+       for dtype, tile in (("bfloat16", (16, 16, 96)), ("int8", (16, 16, 64)), ("int8", (20, 320, 128))))],
 )  # fmt: skip
 @pytest.mark.parametrize("turned", TURNED)
 def test_tile_registers_of_tensors(turned, dtype, tile, clear, amx):

@@ -116,7 +116,7 @@ HALVES = ["float16", "bfloat16", "int16"]
 
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize(("entries", "mask"), [(16, 15), (32, 31), (2, 1), (1, 0), (13, 7), (16, 7), (64, 63)])
-@pytest.mark.parametrize("index", ["uint16", "int16", "uint8"])
+@pytest.mark.parametrize("index", ["uint16", pytest.param("int16", marks=pytest.mark.full), "uint8"])
 def test_elements_of_16_bits_by_indices_of_16_bits(run, features, dtype, entries, mask, index):
     """As many entries as a power of two, whatever the other bits of an index are; others, and tables of more than a register."""
     rng = np.random.default_rng(entries)

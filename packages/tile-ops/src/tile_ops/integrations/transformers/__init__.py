@@ -5,6 +5,7 @@ from tile_ops.integrations.transformers import use
 use(model)  # attention, latent attention, experts, and the scans of Mamba-2 layers
 """
 
+from . import releases as releases  # first: it refuses those that the others do not know
 from .attention import attention, register
 from .experts import experts
 from .latent import LatentCache
