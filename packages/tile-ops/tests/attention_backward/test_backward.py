@@ -211,9 +211,10 @@ def test_refuses(arguments, error, text):
         tile_ops.flash_attention_backward(*arguments)
 
 
+@pytest.mark.full
 @pytest.mark.cpu("nothing: they are made by the compiler of the wheels, not run")
-@pytest.mark.parametrize("role", [pytest.param("queries", marks=pytest.mark.full), "keys"])
-@pytest.mark.parametrize("dim", [72, pytest.param(40, marks=pytest.mark.full)])
+@pytest.mark.parametrize("role", ["queries", "keys"])
+@pytest.mark.parametrize("dim", [72, 40])
 def test_heads_of_float32_that_16_threads_do_not_divide(dim, role):
     """Made, not run: dK and dV of heads of 72 spilled 1.3 to 1.8 KB."""
     target = Target("cuda", "sm_86")

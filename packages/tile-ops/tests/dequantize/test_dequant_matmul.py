@@ -53,6 +53,7 @@ def check(ran, close, m, n, k, format="int4", group_size=128, dtype=torch.float1
     close(found, expected, reference.TOLERANCES[str(dtype).removeprefix("torch.")])
 
 
+@pytest.mark.amd_in_full
 def test_one_token(way, ran, close):
     for n, k in ((16, 2048), (46, 96))[: 2 if way in ("cpu", "cuda") else 1]:  # other shapes are other compilations
         check(ran, close, 1, n, k, "uint4", 32, bias=True)

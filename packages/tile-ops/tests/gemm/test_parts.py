@@ -250,7 +250,7 @@ def test_each_size_of_a_product_has_tiles_that_suit_it(arch):
     assert areas[0] < areas[-1]
 
 
-@pytest.mark.parametrize(("m", "n", "k"), [(70, 40, 33), (66, 43, 40)])
+@pytest.mark.parametrize(("m", "n", "k"), [(70, 40, 33), pytest.param(66, 43, 40, marks=pytest.mark.full)])
 def test_rows_that_begin_anywhere_are_copied_for_large_products(monkeypatch, emulated, ran, close, m, n, k):
     monkeypatch.setattr(padding, "WORTH", 0)
     launched = []

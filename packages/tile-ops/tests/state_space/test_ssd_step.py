@@ -35,6 +35,7 @@ def agree(ran, close, operands, **options):
     close(state, after, 2e-6)
 
 
+@pytest.mark.amd_in_full
 def test_agrees_with_the_recurrence(way, ran, close):
     operands, named = model()
     agree(ran, close, operands, dt_softplus=True, **named)

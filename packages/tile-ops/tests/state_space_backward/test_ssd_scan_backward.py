@@ -82,7 +82,9 @@ def test_gradients_are_the_same_in_every_run():
     assert all(torch.equal(first[name], other[name]) for other in others for name in first)
 
 
-@pytest.mark.parametrize("kind", ["plain", "of a model", "gated", "packed"])
+@pytest.mark.parametrize(
+    "kind", ["plain", "packed", *(pytest.param(kind, marks=pytest.mark.full) for kind in ("of a model", "gated"))]
+)
 def test_gradients_come_again(kind, monkeypatch, close):
     """Other operands of a shape: native code knows the call."""
     cu_seqlens = torch.tensor([0, 9, 20], dtype=torch.int32) if kind == "packed" else None
