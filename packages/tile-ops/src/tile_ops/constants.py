@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import torch
 
 #: Zeros that are kept, at most.
@@ -30,3 +33,13 @@ def zeros(elements: int, device: torch.device) -> torch.Tensor | None:
     if elements > MOST_ZEROS:
         return None
     return constant(1 << max(0, elements - 1).bit_length(), 0.0, torch.float32, device)
+
+
+def zeros_of(shape: Sequence[int], device: torch.device) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """float32 zeros of a shape, which nobody may write, and the kept ones that they are a view of: none where they are too many
+    to be kept, and new."""
+    elements = math.prod(shape)
+    kept = zeros(elements, device)
+    if kept is None:
+        return torch.zeros(tuple(shape), dtype=torch.float32, device=device), []
+    return kept[:elements].view(tuple(shape)), [kept]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
 from tile_ops.again import hidden, offer
-from tile_ops.constants import constant, zeros
+from tile_ops.constants import constant, zeros_of
 from tile_ops.kernel import target_of
 from tile_ops.linear_attention.problem import AttentionProblem
 from tile_ops.operator import Call, Operator
@@ -53,16 +51,9 @@ def linear_attention_backward(
             dinitial.copy_(dfinal)
         return found
     target_of(do, dfinal, v)
-    constants = []
+    constants: list[Tensor] = []
     if dfinal is None:
-        of_states = (sequences, *v.shape[2:], k.shape[3])
-        elements = math.prod(of_states)
-        none = zeros(elements, v.device)
-        if none is None:
-            dfinal = v.new_zeros(of_states, dtype=torch.float32)
-        else:
-            constants.append(none)
-            dfinal = none[:elements].view(of_states)
+        dfinal, constants = zeros_of((sequences, *v.shape[2:], k.shape[3]), v.device)
     do, dfinal, q, k, v = (t.contiguous() for t in (do, dfinal, q, k, v))
     differentiate = _decay_per_channel if call.problem.decay == "channel" else _one_decay
     made = Temporaries(v)

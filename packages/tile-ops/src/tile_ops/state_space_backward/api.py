@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tile_ops.again import offer
-from tile_ops.constants import constant, zeros
+from tile_ops.constants import constant, zeros_of
 from tile_ops.kernel import target_of
 from tile_ops.operator import Operator
 from tile_ops.registration import operation
@@ -61,16 +60,9 @@ def ssd_scan_backward(
             dinitial.copy_(dfinal)
         return found
     target_of(dy, dfinal, x)
-    constants = []
+    constants: list[Tensor] = []
     if dfinal is None:
-        of_states = (sequences, nheads, headdim, dstate)
-        elements = math.prod(of_states)
-        none = zeros(elements, x.device)
-        if none is None:
-            dfinal = x.new_zeros(of_states, dtype=torch.float32)
-        else:
-            constants.append(none)
-            dfinal = none[:elements].view(of_states)
+        dfinal, constants = zeros_of((sequences, nheads, headdim, dstate), x.device)
     x, dt, B, C, dy = (t.contiguous() for t in (x, dt, B, C, dy))
     new = Temporaries(x)
 
