@@ -23,8 +23,9 @@ from tile_compiler.ranges import Ranges, conjunction
 from tile_compiler.rewrite import renewed, substitute
 from tilelang.ir import tile_ir
 
-#: Bytes of the vectors that have masks: those of AVX-512.
-MASKED_BYTES = 64
+#: Bytes of an element that masks tell apart, at least, by bytes of a vector: those of AVX-512 any, those of AVX2
+#: (`vmaskmovps`) words.
+MASKED = {64: 1, 32: 4}
 
 
 def lower_innermost(var: Any, extent: Any, body: Any, ranges: Ranges, vector_bytes: int, span: Any = None) -> Any:
@@ -52,7 +53,8 @@ def lower_innermost(var: Any, extent: Any, body: Any, ranges: Ranges, vector_byt
     lanes = lane_count(extent, vector_bytes // widest_itemsize(flat))
     if lanes < 2:
         return serial(var, extent, body, span)
-    emit = _Emitter(var, lanes, ranges, span, vector_bytes >= MASKED_BYTES and can_end_in_lanes(flat, var))
+    least = MASKED.get(vector_bytes)
+    emit = _Emitter(var, lanes, ranges, span, least is not None and can_end_in_lanes(flat, var, least))
     if not groups:
         return emit.sweep(soft, tir.const(0, dtype), as_type(extent, dtype))
     split = split_of(groups, var, stored_buffers(flat) | set(private_buffers(flat)), bound_in(flat))

@@ -164,18 +164,24 @@ def in_lanes(body: Any, var: Any, base: Any, lanes: int, count: Any = None) -> A
     return tile_ir.sequence(_Lanes(var, base, lanes, count).statements(tile_ir.statements(renewed(body))))
 
 
-def can_end_in_lanes(body: Any, var: Any) -> bool:
-    """Whether vectors of which some lanes are not there can run a body that runs in lanes: all accesses are to neighbours, which
-    a mask leaves alone, or the same in all lanes."""
+def can_end_in_lanes(body: Any, var: Any, least: int) -> bool:
+    """Whether vectors of which some lanes are not there can run a body that runs in lanes: all accesses are to neighbours of
+    `least` bytes or more, which a mask leaves alone, or the same in all lanes."""
     private = set(private_buffers(body))
     for node in tile_ir.walk(body):
         if isinstance(node, tir.BufferStore) and node.buffer not in private:
-            if pattern(node.buffer, list(node.indices), var) != "contiguous":
+            if pattern(node.buffer, list(node.indices), var) != "contiguous" or _bytes(node.buffer) < least:
                 return False
         elif isinstance(node, ir.TensorLoad) and node.source not in private:
-            if pattern(node.source, list(node.indices), var) == "strided":
+            along = pattern(node.source, list(node.indices), var)
+            if along == "strided" or (along == "contiguous" and _bytes(node.source) < least):
                 return False
     return True
+
+
+def _bytes(buffer: Any) -> int:
+    """Of an element; 0 where several share one."""
+    return dtype_of(tile_ir.dtype_name(buffer)).bits // 8
 
 
 class _Lanes(Rewriter):

@@ -1,5 +1,5 @@
-"""What is left of a length that nobody knows: vectors of which some lanes are not there with AVX-512, single iterations without.
-No memory behind the last element is touched by either."""
+"""What is left of a length that nobody knows: vectors of which some lanes are not there, with AVX2 where elements have four bytes
+or more, else single iterations. No memory behind the last element is touched by either."""
 
 from __future__ import annotations
 
@@ -190,13 +190,22 @@ def test_rows_keep_what_functions_make_of_them(function, target, at_the_end):
         torch.testing.assert_close(b, expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("arch", "masked"), [("x86-64-v4", True), ("x86-64-v3", False)])
-def test_what_is_left_is_one_vector_where_vectors_have_masks(arch, masked):
+@pytest.mark.parametrize(
+    ("arch", "dtype", "masked"),
+    [
+        ("x86-64-v4", "float32", True),
+        ("x86-64-v4", "int8", True),
+        ("x86-64-v3", "float32", True),
+        ("x86-64-v3", "float64", True),
+        ("x86-64-v3", "bfloat16", False),
+    ],
+)
+def test_what_is_left_is_one_vector_where_vectors_have_masks(arch, dtype, masked):
     @T.prim_func
-    def kernel(A: T.Tensor((n,), "float32"), B: T.Tensor((n,), "float32")):
+    def kernel(A: T.Tensor((n,), dtype), B: T.Tensor((n,), dtype)):
         with T.Kernel(1, threads=1):
             for j in T.Parallel(n):
-                B[j] = A[j] + 1.0
+                B[j] = A[j] + A[j]
 
     text = tilelang.compile(kernel, target=Target("cpu", arch)).get_kernel_source()
     assert ("if j < j_left:" in text) is masked
