@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,9 +11,10 @@ import torch
 import tile_ops
 from tile_ops.again import Again
 from tile_ops.attention import reference as forward
-from tile_ops.attention.problem import AttentionProblem
+from tile_ops.attention.problem import AttentionProblem, PackedProblem
 from tile_ops.attention_backward import configs, reference
 from tile_ops.attention_backward.api import _backward
+from tile_ops.attention_backward.problem import AttentionBackwardProblem, PackedBackwardProblem
 from tile_ops.errors import WrongDtype, WrongShape
 from tile_ops.kernel import Target
 from tile_ops.prebuild import Job, make
@@ -73,18 +75,94 @@ def test_window_softcap_sinks_and_the_gradient_of_lse(agrees):
     [
         (70, 100, {}),
         (140, 130, {"causal": True}),
+        (128, 256, {}),
         (130, 70, {"causal": True}),  # queries that see nothing
         (70, 150, {"window": (9, 5), "softcap": 3.0, "sinks": torch.linspace(-1, 1, 8)}),
     ],
-    ids=["full", "causal", "more queries", "window"],
+    ids=["full", "causal", "large tiles", "more queries", "window"],
 )
 def test_many_heads_by_one_walk_on_a_cpu(agrees, tokens, keys, options):
     """Several tiles of keys add to one of dQ; heads that share keys; the last tiles are not whole."""
     tensors = operands(2, tokens, keys, 8, 4, 32)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert roles(tensors, **options) == ["prepare", "together"]
+        agrees(*tensors, **options)
+    finally:
+        torch.set_num_threads(before)
+
+
+def roles(tensors, **options):
+    """Of the kernels of a call's gradients, but for those of sinks."""
     out, lse = tile_ops.flash_attention(*tensors[1:], return_lse=True, **options)
     explained = tile_ops.explain(tile_ops.flash_attention_backward, *tensors, out, lse, **options)
-    assert [kernel.role for kernel in explained.kernels if kernel.role != "sinks"] == ["prepare", "together"]
-    agrees(*tensors, **options)
+    return [kernel.role for kernel in explained.kernels if kernel.role != "sinks"]
+
+
+@pytest.mark.cpu("its tiles")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(
+    ("tokens", "keys"), [(1, 9), (16, 16), (5, 30), (20, 40), (33, 9), pytest.param(64, 64, marks=pytest.mark.full)]
+)
+def test_short_sequences_on_a_cpu(agrees, dtype, tokens, keys):
+    for mask in ({}, {"causal": True}, {"window": (3, 2)}):
+        agrees(*operands(2, tokens, keys, 4, 2, 32, dtype), **mask)
+
+
+def test_tiles_of_a_cpu_fit_what_there_is_and_are_all_shipped():
+    """Small ones where more of a large one would lie past the ends or behind the mask than it saves; one walk unless threads
+    would wait for it."""
+    cpu, registers = Target("cpu", "x86-64-v3"), Target("cpu", "x86-64-v4+bf16+vnni+amx")
+    shipped = set(configs.shipped(cpu))
+
+    def tiles(tokens, keys=None, heads=8, threads=1, dtype=torch.float32, cpu=cpu, **mask):
+        q, k = (torch.empty(1, n, heads, 64, dtype=dtype) for n in (tokens, keys or tokens))
+        problem = replace(AttentionProblem.of(q, k, k, **mask), threads=threads)
+        kernels = dict(configs.plan(AttentionBackwardProblem(problem), cpu).kernels)
+        assert shipped.issuperset(kernels.values())
+        sides = {value for spec in kernels.values() for key, value in spec.arguments if key in ("block_M", "block_N")}
+        assert len(sides) == 1
+        return sides.pop(), "together" in kernels
+
+    assert [tiles(n)[0] for n in (1, 16, 17, 32, 48, 64, 65, 96, 512)] == [16, 16, 32, 32, 16, 64, 16, 32, 64]
+    assert [tiles(n, causal=True)[0] for n in (64, 128, 256, 1024)] == [32, 32, 32, 64]
+    by_registers = [tiles(n, causal=True, dtype=torch.bfloat16, cpu=registers)[0] for n in (16, 32, 48, 96, 128)]
+    assert by_registers == [16, 32, 16, 32, 64]
+    assert tiles(512, window=(4, 4))[0] == 16
+    assert tiles(1 << 20, causal=True)[0] == 64, "without a look at each of its rows"
+    assert [tiles(512, threads=n)[1] for n in (1, 2, 3, 8, 16)] == [True, True, True, True, False]
+    assert [tiles(512, heads=n, threads=2)[1] for n in (1, 2, 3)] == [False, True, True]
+    assert tiles(64, heads=1, threads=16)[1], "a short one"
+    assert not tiles(512, dtype=torch.bfloat16)[1], "dQ is added up where it is returned"
+
+    def packed(*lengths):
+        starts = torch.tensor([0, *lengths]).cumsum(0).int()
+        q = torch.empty(sum(lengths), 8, 64)
+        problem = PackedProblem.of(q, q, q, starts, starts, max(lengths), causal=True)
+        kernels = dict(configs.plan_packed(PackedBackwardProblem(problem), cpu).kernels)
+        assert shipped.issuperset(kernels.values())
+        return dict(kernels["queries"].arguments)["block_M"]
+
+    assert [packed(3, 16, 9), packed(*[40] * 100), packed(3, 500)] == [16, 32, 64]
+
+
+@pytest.mark.cpu("its threads")
+def test_gradients_that_come_again_are_planned_for_the_threads_that_there_are():
+    tensors = operands(1, 140, 130, 2, 1, 32)
+    out, lse = tile_ops.flash_attention(*tensors[1:], return_lse=True)
+    before = torch.get_num_threads()
+    try:
+        for threads, role in ((1, "together"), (2, "keys")):
+            torch.set_num_threads(threads)
+            explained = [tile_ops.explain(tile_ops.flash_attention_backward, *tensors, out, lse)]
+            for _ in range(5):
+                tile_ops.flash_attention_backward(*tensors, out, lse)
+            explained.append(tile_ops.explain(tile_ops.flash_attention_backward, *tensors, out, lse))
+            first, last = ({kernel.role: kernel.launches for kernel in one.kernels} for one in explained)
+            assert last[role] == first[role] + 5
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_autograd_through_the_operator(close):

@@ -153,7 +153,7 @@ def _of_a_cpu(problem: AttentionProblem, tiles: Tiles, target: Target) -> Tiles:
         return replace(tiles, block_M=side, block_N=side)
     some = problem.keys <= SOME_KEYS
     block_N = 64 if some else tiles.block_N
-    registers = _in_registers(problem, target)
+    registers = in_registers(problem, target)
     if registers:
         wide = KEYS_IN_REGISTERS < problem.keys <= SOME_KEYS
         wide = wide and problem.mask == "full" and problem.tokens > FEW_IN_REGISTERS
@@ -166,7 +166,7 @@ def _of_a_cpu(problem: AttentionProblem, tiles: Tiles, target: Target) -> Tiles:
     )
 
 
-def _in_registers(problem: AttentionProblem, target: Target) -> bool:
+def in_registers(problem: AttentionProblem, target: Target) -> bool:
     """Whether a CPU multiplies by tile registers."""
     return problem.dtype == "bfloat16" and target.has("amx")
 
@@ -328,7 +328,7 @@ def _all_of_a_cpu(call: AttentionProblem, tiles: Tiles, target: Target, function
         yield from (replace(tiles, block_M=rows, block_N=64) for rows in (*PACKED_QUERIES, tiles.block_M))
         return
     yield from (replace(tiles, block_M=side, block_N=side) for side in FEW_KEYS)
-    registers = _in_registers(call, target)
+    registers = in_registers(call, target)
     keys = (
         (64, KEYS_IN_REGISTERS, *([2 * KEYS_IN_REGISTERS] * (call.mask == "full")))
         if registers

@@ -11,7 +11,7 @@ from tile_ops.again import offer
 from tile_ops.attention.api import forward_operation, packed_operation
 from tile_ops.attention.problem import AttentionProblem, length, pair
 from tile_ops.constants import zeros
-from tile_ops.kernel import target_of
+from tile_ops.kernel import still_shared_by, target_of, threads_of
 from tile_ops.operator import Call, Operator
 from tile_ops.registration import operation, traced
 
@@ -23,6 +23,7 @@ FLASH_ATTENTION_BACKWARD = Operator(
     AttentionBackwardProblem.of,
     plan,
     lambda dout, q, k, v, out, lse, *, dlse=None, sinks=None, **_: target_of(dout, q, k, v, out, lse, sinks, dlse),
+    depends=lambda dout, *_, **__: threads_of(dout),
 )
 
 
@@ -144,7 +145,8 @@ def _launch(
     if sinks is not None:
         call.run("sinks", sinks.float().contiguous(), base, delta, found)
     if wide_dv is dv and (found is dsinks or sinks is None):
-        offer(*results, temporary=(base, delta), constants=() if none is None else (none,))
+        still = None if packed else still_shared_by(q, problem.threads)
+        offer(*results, temporary=(base, delta), still=still, constants=() if none is None else (none,))
     if wide_dv is not dv:
         dv.copy_(wide_dv[..., : problem.dim_v])
     if sinks is not None and found is not dsinks:

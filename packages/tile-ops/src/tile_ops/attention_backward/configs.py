@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
-from tile_ops.attention.configs import BY_THREE, shipped_calls
+from tile_ops.attention.configs import BY_THREE, in_registers, shipped_calls
 from tile_ops.attention.problem import AttentionProblem
 from tile_ops.dtypes import SHIPPED_DTYPES
 from tile_ops.kernel import KernelSpec, Target
@@ -73,31 +73,46 @@ FLOAT32: dict[str, tuple[Tiles, ...]] = {
     "hip": (Tiles(256, (16, 16), (16, 16), (0, 0), 64),),
 }
 
-#: Heads of keys, of all sequences, from which on a CPU computes all gradients of a head by one walk, in float32: 1.2 to 2.2 of
-#: torch where two walks are at 0.8 to 1.3 (cpu.md). Fewer would leave cores without work.
-HEADS = 8
+#: On a CPU: sides of square tiles, and what a weight of each costs; what a tile's edge or a mask leaves out of short sequences
+#: is most of it. Kernels, one thread of an EPYC with AVX-512, dQ and dK with dV, of 2 heads of 64, us, by 16, 32, 64: causal
+#: float32 16 tokens 5.4, 8.0, 16.4 and 6.2, 9.1, 18.4, 64 tokens 16.8, 17.6, 20.4 and 20.4, 21.8, 25.9, 512 tokens 620, 551, 546
+#: and 784, 707, 711; full bfloat16 32 tokens 7.4, 6.6, 12.2 and 8.6, 8.0, 14.4, 512 tokens 730, 550, 532 and 917, 722, 714; an
+#: Intel Xeon by tile registers, causal bfloat16, 16 tokens 14.5, 18.2, 28.8 and 17.0, 21.4, 36.6, 96 tokens 51, 47, 59 and 77,
+#: 61, 79, 512 tokens 825, 629, 532 and 1272, 885, 721 (30 November 2026).
+COST = {16: 1.3, 32: 1.07, 64: 1.0}
+COST_IN_REGISTERS = {16: 1.8, 32: 1.27, 64: 1.0}
+#: Queries of a call that the choice looks at.
+LOOKED_AT = 1 << 12
+#: In float32 a CPU computes all gradients of a head of keys by one walk, which takes 0.7 of the time of two, where no more of its
+#: threads than this would wait, in rounds of heads; and where there are no more weights than of a short sequence's tile.
+ROUNDS, SHORT = 1.4, 64 * 64
 
 
 def plan(problem: AttentionBackwardProblem, target: Target) -> Plan:
     """A kernel for rows, one for dQ, one for dK and dV, or one for all three, one for the sinks if there are any."""
     call = problem.attention
     tiles, source = choose(call.dim, call.dtype, target)
+    if target.kind == "cpu":
+        tiles, source = _of_a_cpu(call, tiles, target), "measured: COST in attention_backward/configs.py"
     kernels = specs(call, tiles, target.kind)
     if not call.sinks:
         del kernels["sinks"]
-    if target.kind == "cpu" and call.dtype == "float32" and call.batch * call.heads_kv >= HEADS:
+    if target.kind == "cpu" and call.dtype == "float32" and _by_one_walk(call):
         kernels["together"] = _together(call, tiles)
         del kernels["queries"], kernels["keys"]
         why = f"{call.mask} mask, dQ, dK and dV of a head together by {tiles.keys[0]}x{tiles.keys[1]}"
-        return Plan.of(kernels, why, "measured: HEADS in attention_backward/configs.py")
+        return Plan.of(kernels, why, source)
     why = f"{call.mask} mask, dQ by {tiles.queries[0]}x{tiles.queries[1]}, dK and dV by {tiles.keys[0]}x{tiles.keys[1]}"
     return Plan.of(kernels, why, source)
 
 
 def plan_packed(problem: PackedBackwardProblem, target: Target) -> Plan:
-    """The same tiles as for sequences of one length."""
+    """The same tiles as for sequences of one length; on a CPU those of the longest."""
     call = problem.packed.call
     tiles, source = choose(call.dim, call.dtype, target)
+    if target.kind == "cpu":
+        longest = replace(call, batch=1, tokens=problem.packed.longest, keys=problem.packed.longest)
+        tiles, source = _of_a_cpu(longest, tiles, target), "measured: COST in attention_backward/configs.py"
     kernels = specs(call, tiles, target.kind, "_packed")
     if not call.sinks:
         del kernels["sinks"]
@@ -111,6 +126,32 @@ def choose(dim: int, dtype: str, target: Target) -> tuple[Tiles, str]:
     key = target.arch if target.arch in table else target.kind
     tiles = next(row for row in table[key] if dim <= row.up_to)
     return tiles, f"rule: {key}, head dimension up to {tiles.up_to}, attention_backward/configs.py"
+
+
+def _of_a_cpu(call: AttentionProblem, tiles: Tiles, target: Target) -> Tiles:
+    """The table's, with the side that takes least time."""
+    cost = COST_IN_REGISTERS if in_registers(call, target) else COST
+    return _square(tiles, min(cost, key=lambda side: _weights(call, side) * cost[side]))
+
+
+def _square(tiles: Tiles, side: int) -> Tiles:
+    return replace(tiles, queries=(side, side), keys=(side, side))
+
+
+def _weights(call: AttentionProblem, side: int) -> int:
+    """Those that the tiles of a head compute, which have whole sides."""
+    past, tiles = call.keys - call.tokens, 0
+    for row in range(0, min(call.tokens, LOOKED_AT), side):
+        end = max(min(row + side + past + call.right, call.keys), 0)
+        tiles += max(-(-end // side) - max(row + past - call.left, 0) // side, 0)
+    return tiles * side * side
+
+
+def _by_one_walk(call: AttentionProblem) -> bool:
+    heads = call.batch * call.heads_kv
+    if call.tokens * call.keys <= SHORT or not heads:
+        return True
+    return -(-heads // call.threads) * call.threads <= ROUNDS * heads
 
 
 def specs(call: AttentionProblem, tiles: Tiles, kind: str, packed: str = "") -> dict[str, KernelSpec]:
@@ -171,9 +212,10 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
     """What a wheel of prebuilt kernels holds: the gradients of every attention that is shipped."""
     for dtype, packed in product(SHIPPED_DTYPES[target.kind], ("", "_packed")):
         for call in shipped_calls(dtype, target.kind):
-            tiles, _ = choose(call.dim, dtype, target)
-            for role, spec in specs(call, tiles, target.kind, packed).items():
-                if role != "sinks" or call.sinks:
-                    yield spec
-            if target.kind == "cpu" and dtype == "float32" and not packed:
-                yield _together(call, tiles)
+            chosen, _ = choose(call.dim, dtype, target)
+            for tiles in [_square(chosen, side) for side in COST] if target.kind == "cpu" else [chosen]:
+                for role, spec in specs(call, tiles, target.kind, packed).items():
+                    if role != "sinks" or call.sinks:
+                        yield spec
+                if target.kind == "cpu" and dtype == "float32" and not packed:
+                    yield _together(call, tiles)
