@@ -9,8 +9,9 @@ import torch
 
 import tile_ops
 from tile_ops.errors import WrongDtype, WrongShape, WrongValue
-from tile_ops.kernel import Target
+from tile_ops.kernel import Target, target_of
 from tile_ops.normalization import configs, reference
+from tile_ops.normalization.configs import plan
 from tile_ops.normalization.problem import NormProblem
 
 
@@ -78,31 +79,57 @@ def test_rows_of_known_lengths_are_one_stretch_of_memory(run_as, ran, close, dty
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_rows_are_read_from_a_cache_on_a_cpu(ran, close, dtype, activation):
     """Blocks of 16 rows, the last with fewer, and of one; rows of less than a piece, of pieces, of pieces and a rest."""
-    for rows, columns in ((18, 48), (35, 128), (18, 129), (33, 1000), (3, 16500)):
+    for rows, columns in ((18, 7), (18, 48), (20, 64), (35, 128), (18, 129), (33, 1000), (33, 1024), (3, 16500)):
         x, weight = operands((rows, columns), dtype)
         (kernel,) = tile_ops.explain(tile_ops.rms_norm, x, weight, activation=activation).kernels
-        cached = columns > 128 or (dtype, activation) == (torch.float32, None)
-        assert kernel.spec.function == ("rms_norm_cached" if cached else "rms_norm")
+        masks = dtype == torch.float32 or "v4" in target_of(x).arch
+        tiles = columns <= 128 if not masks else columns == 64 and activation is not None
+        assert kernel.spec.function == ("rms_norm" if tiles else "rms_norm_cached")
         found = ran(tile_ops.rms_norm, x, weight, activation=activation)
         expected = reference.rms_norm(x, weight, activation=activation)
         close(found, expected, reference.TOLERANCES[str(dtype).removeprefix("torch.")])
         assert torch.equal(found[1:], tile_ops.rms_norm(x[1:], weight, activation=activation))
 
 
+def test_rows_of_a_cpu_are_in_tiles_or_by_pieces_that_are_all_shipped():
+    """Pieces of a vector where what is left of it is one more, else of several; tiles of rows that fill them, with SiLU."""
+
+    def of(columns, dtype="float32", activation=None, level="x86-64-v4"):
+        (spec,) = (
+            spec for _, spec in plan(NormProblem(2000, columns, dtype, activation), Target("cpu", level)).kernels
+        )
+        assert spec in shipped_there[level]
+        found = dict(spec.arguments)
+        return found["block_columns"], found["block_rows"], spec.function == "rms_norm"
+
+    levels = ("x86-64-v3", "x86-64-v4")
+    shipped_there = {level: set(configs.shipped(Target("cpu", level))) for level in levels}
+    by_vectors, by_pieces = (16, 16, False), (64, 16, False)
+    assert [of(n) for n in (1, 20, 64, 1023, 1024)] == [*[by_vectors] * 4, by_pieces]
+    assert [of(n, "bfloat16") for n in (20, 128)] == [by_vectors] * 2
+    assert [of(n, activation="silu") for n in (20, 28, 29, 47, 64, 65)] == [
+        *[by_vectors] * 2,
+        (32, 32, True),
+        by_vectors,
+        (64, 16, True),
+        by_vectors,
+    ]
+    old = {n: of(n, level="x86-64-v3") for n in (20, 32, 255, 256, 257)}
+    assert list(old.values()) == [(8, 16, False), (32, 16, False), (8, 16, False), *[(32, 16, False)] * 2]
+    assert [of(n, "float16", level="x86-64-v3")[2] for n in (128, 129)] == [True, False]
+
+
 @pytest.mark.cpu("kernels of CPUs")
-@pytest.mark.parametrize("norm", ["rms_norm", "layer_norm"])
-def test_rows_that_are_no_whole_vectors_share_a_tile_on_a_cpu(ran, close, norm):
+def test_rows_that_are_no_whole_vectors_share_a_tile_on_a_cpu(ran, close):
     """In float32; of few rows each is a tile, with the same bits."""
-    operator, expected = getattr(tile_ops, norm), getattr(reference, norm)
     for rows, columns in ((70, 43), (40, 127), (17, 33)):
         x, weight = operands((rows, columns), torch.float32)
-        more = (weight,) if norm == "rms_norm" else (weight, weight + 1)
-        (kernel,) = tile_ops.explain(operator, x, *more).kernels
-        assert kernel.spec.function == norm
+        (kernel,) = tile_ops.explain(tile_ops.layer_norm, x, weight, weight + 1).kernels
+        assert kernel.spec.function == "layer_norm"
         assert dict(kernel.spec.arguments)["block_rows"] > 1
-        found = ran(operator, x, *more)
-        close(found, expected(x, *more), reference.TOLERANCES["float32"])
-        assert torch.equal(found[3:5], operator(x[3:5], *more))
+        found = ran(tile_ops.layer_norm, x, weight, weight + 1)
+        close(found, reference.layer_norm(x, weight, weight + 1), reference.TOLERANCES["float32"])
+        assert torch.equal(found[3:5], tile_ops.layer_norm(x[3:5], weight, weight + 1))
 
 
 def test_squares_may_exceed_float16(ran, close):

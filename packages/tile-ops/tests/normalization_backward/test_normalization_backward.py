@@ -87,21 +87,33 @@ def test_rows_of_softmax_by_each_way_over_them(close, shape, dtype):
 
 @pytest.mark.cpu("plans")
 def test_which_way_the_second_pass_over_rows_of_softmax_goes():
-    def way(columns, dtype, arch="x86-64-v4", rows=7):
+    def way(columns, dtype, arch="x86-64-v4", rows=7, first_cache=32 << 10):
         problem = NormBackwardProblem(NormProblem(rows, columns, dtype, None, "softmax"))
-        ((_, spec),) = plan(problem, Target("cpu", arch)).kernels
-        return dict(spec.arguments)["second_pass"]
+        ((_, spec),) = plan(problem, Target("cpu", arch, first_cache=first_cache)).kernels
+        assert spec in shipped_there[arch]
+        found = dict(spec.arguments)
+        return found["second_pass"], found["block_columns"]
 
-    assert [way(n, "float32") for n in (160, 640, 641, 4095, 4096)] == [
-        *["joined"] * 2,
-        *["forwards"] * 2,
-        "backwards",
+    levels = ("x86-64-v3", "x86-64-v4", "x86-64-v4+bf16+vnni+amx")
+    shipped_there = {level: set(shipped(Target("cpu", level))) for level in levels}
+    joined, forwards, backwards = ("joined", 16), ("forwards", 64), ("backwards", 128)
+    assert [way(n, "float32") for n in (160, 819, 820, 4095, 4096)] == [joined, joined, forwards, forwards, backwards]
+    larger = {n: way(n, "float32", first_cache=48 << 10) for n in (1228, 1229, 6143, 6144)}
+    assert list(larger.values()) == [joined, forwards, forwards, forwards]
+    assert [way(1024, "float32", rows=rows, first_cache=48 << 10) for rows in (512, 513)] == [joined, forwards]
+    assert way(160, "float32", rows=10**6) == ("forwards", 16)
+    assert [way(4096, "float32", rows=rows) for rows in (1, 256, 257)] == [backwards, backwards, forwards]
+    assert [way(n, "bfloat16") for n in (160, 4096, 4097)] == [joined, joined, forwards]
+    of_avx2 = {n: way(n, "float32", "x86-64-v3") for n in (20, 120, 127, 160, 161, 4096)}
+    assert list(of_avx2.values()) == [
+        ("joined", 8),
+        ("forwards", 16),
+        ("joined", 8),
+        *[("forwards", n) for n in (16, 32, 32)],
     ]
-    assert [way(4096, "float32", rows=rows) for rows in (1, 256, 257)] == ["backwards", "backwards", "forwards"]
-    assert [way(n, "bfloat16") for n in (160, 4096, 4097)] == ["joined", "joined", "forwards"]
-    assert [way(n, "float32", "x86-64-v3") for n in (160, 4096)] == ["forwards", "forwards"]
-    assert way(160, "float16", "x86-64-v3") == "joined"
-    assert way(4096, "float32", "x86-64-v4+bf16+vnni+amx") == "forwards"
+    assert way(20, "float32", "x86-64-v3", rows=10**6) == ("forwards", 8)
+    assert way(160, "float16", "x86-64-v3") == joined
+    assert way(8192, "float32", "x86-64-v4+bf16+vnni+amx") == forwards
 
 
 @pytest.mark.cpu("kernels of CPUs")
@@ -131,13 +143,15 @@ def test_parts_without_rows_add_nothing(close, rows):
 
 @pytest.mark.cpu("plans")
 def test_where_rows_are_at_once():
-    def together(rows, columns, arch="x86-64-v4"):
-        problem = NormBackwardProblem(NormProblem(rows, columns, "float32", None, "layer_norm"), True)
+    def together(rows, columns, arch="x86-64-v4", dtype="float32"):
+        problem = NormBackwardProblem(NormProblem(rows, columns, dtype, None, "layer_norm"), True)
         return dict(dict(plan(problem, Target("cpu", arch)).kernels)["rows"].arguments).get("together", 1)
 
     assert [together(rows, 1024) for rows in (1, 1024, 1025)] == [4, 4, 1]
     assert [together(10**6, columns) for columns in (2048, 2049)] == [1, 4]
-    assert [together(8, 4096, arch) for arch in ("x86-64-v3", "x86-64-v4+bf16+vnni+amx")] == [1, 4]
+    assert [together(8, 4096, arch) for arch in ("x86-64-v3", "x86-64-v4+bf16+vnni+amx")] == [4, 4]
+    assert [together(8, columns, "x86-64-v3") for columns in (512, 513, 2048, 2049)] == [4, 1, 1, 4]
+    assert together(8, 513, "x86-64-v3", "bfloat16") == 4
 
 
 @pytest.mark.parametrize("rows", [1, 200, 3000])

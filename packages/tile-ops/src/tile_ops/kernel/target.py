@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 
 import torch
 
@@ -15,17 +16,24 @@ from tile_runtime import registry
 #: What the emulator plays where TILELANG_DEFAULT_TARGET names no GPU.
 EMULATED = "cuda -arch=sm_80"
 
+#: Bytes of the first data cache that CPUs of our levels have: AMD's up to Zen 4 and Intel's up to Skylake, and later ones.
+FIRST_CACHES = (32 << 10, 48 << 10)
+#: Where Linux tells its size.
+_FIRST_CACHE = Path("/sys/devices/system/cpu/cpu0/cache/index0/size")
+
 #: Bytes of shared memory that a block may have, by architecture (CUDA programming guide, CDNA 3 instruction set).
 SHARED_MEMORY = {"sm_80": 163 << 10, "sm_86": 99 << 10, "sm_89": 99 << 10, "sm_90a": 227 << 10, "gfx942": 64 << 10}
 
 
 @dataclass(frozen=True)
 class Target:
-    """`kind` is cpu, cuda or hip; `arch` is "x86-64-v4", "sm_90a", "gfx942"; `execution` as the language has it."""
+    """`kind` is cpu, cuda or hip; `arch` is "x86-64-v4", "sm_90a", "gfx942"; `execution` as the language has it; `first_cache`
+    are the bytes of a CPU's data cache of the first level, of one core."""
 
     kind: str
     arch: str
     execution: str = "device"
+    first_cache: int = field(default=FIRST_CACHES[0], compare=False)  # of a machine: kernels are for its level
 
     @property
     def device(self) -> str:
@@ -114,6 +122,15 @@ def still_shared_by(x: torch.Tensor, threads: int) -> Callable[[], bool] | None:
     return (lambda: torch.get_num_threads() == threads) if x.is_cpu else None
 
 
+def _first_cache() -> int:
+    """Of this machine, as far as FIRST_CACHES goes; the smallest where nobody says ("48K" is what one reads)."""
+    try:
+        found = int(_FIRST_CACHE.read_text().strip().removesuffix("K")) << 10
+    except (OSError, ValueError):
+        return FIRST_CACHES[0]
+    return max((size for size in FIRST_CACHES if size <= found), default=FIRST_CACHES[0])
+
+
 @cache
 def _target(kind: str, index: int | None, execution: str, named: str) -> Target:
     if execution == "emulate":
@@ -121,7 +138,7 @@ def _target(kind: str, index: int | None, execution: str, named: str) -> Target:
         default = "sm_80" if words[0] == "cuda" else "gfx942"
         return Target(words[0], words[1].partition("=")[2] if len(words) > 1 else default, "emulate")
     if kind == "cpu":
-        return Target("cpu", registry.device("cpu").arch(), execution)
+        return Target("cpu", registry.device("cpu").arch(), execution, _first_cache())
     if kind == "cuda" and torch.version.hip is not None:
         name = torch.cuda.get_device_properties(index or 0).gcnArchName
         return Target("hip", name.partition(":")[0])

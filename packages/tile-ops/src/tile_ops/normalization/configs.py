@@ -36,12 +36,18 @@ TILE, SOFTMAX_TILE, LAYER_NORM_TILE = 1024, {"x86-64-v3": 320}, 32
 #: 123, 78, RMSNorm 2048x47 61, 49 (29 November 2026).
 UNEVEN = 128
 
-#: What CPUs read again from a cache: RMSNorms of rows of more than so many elements, the others in tiles: a core of an EPYC with
-#: AVX-512, us: float32, 64, 160, 1024 elements 67, 141, 800 (tiles: 95, 350, 1656); with SiLU 274, 502, 1425 (223, 533, 2101), in
-#: bfloat16 352, 664, 1836 (283, 676, 2204); as AVX2 with SiLU 100, 160, 320 elements 701, 786, 702 (666, 896, 855).
-RMS_NORM_TILES: dict[tuple[str, str | None], int] = {("float32", None): 0}
-#: The same elsewhere.
-RMS_NORM_TILES_ELSEWHERE = 128
+#: What CPUs read again from a cache: RMSNorms of rows of more than so many elements, the others in tiles. Kernels, one thread of
+#: an EPYC with AVX-512, us, by pieces of a vector and in tiles: float32 4096x20 24, 53, 4096x32 20, 27, 2048x72 21, 55, 2048x128
+#: 26, 27; bfloat16 31, 57; 29, 33; 30, 60; 38, 47; with SiLU float32 4096x20 70, 145, 4096x31 71, 62, 4096x32 67, 53, 2048x47 50,
+#: 69, 4096x64 107, 100, 2048x72 68, 124; as AVX2 code 4096x20 26, 53, with SiLU 104, 95, 2048x47 82, 83, 2048x72 108, 115; with
+#: SiLU in bfloat16, without masks, tiles to 100 elements (30 November 2026).
+#: So they are of up to ACTIVATED elements with an activation, if these fill as much of a tile, and of up to WITHOUT_MASKS in
+#: types that a level's masks do not tell apart.
+ACTIVATED, FILLED, WITHOUT_MASKS = 64, 7 / 8, 128
+#: An RMSNorm's piece is one vector, whose sums stay in its register whatever the length, in rows of fewer than so many elements
+#: with AVX-512, and of float32 that are no whole vectors with AVX2: by 16 and 64, us, 2048x72 21, 61, 2048x128 26, 28, 1024x300
+#: 33, 42, 512x640 31, 31, 512x1000 52, 54, 512x1024 46, 45; AVX2 by 8 and 32 2048x100 33, 60, 2048x72 22, 24, 1024x300 44, 42.
+BY_VECTORS, BY_VECTORS_OF_AVX2 = 1024, 256
 
 #: The same of LayerNorms, WRITTEN elements (or 16 rows) to a block, as of those above; and softmaxes of rows that no registers
 #: hold, of up to so many. Measured beside tiles (docs/performance/cpu.md): 300 elements 0.95 of the speed in float32 and 0.8 in
@@ -91,7 +97,7 @@ def plan(problem: NormProblem, target: Target) -> Plan:
         if problem.kind == "softmax":
             tile = SOFTMAX_TILE.get(target.arch, TILE)
         elif problem.kind == "layer_norm" and problem.dtype == "float32":
-            tile = TILE if _uneven(problem, target) else LAYER_NORM_TILE
+            tile = TILE if uneven(problem, target) else LAYER_NORM_TILE
         rows = max(1, tile // columns)
         if 2 * problem.rows <= rows:
             rows = 1
@@ -119,13 +125,12 @@ def plan(problem: NormProblem, target: Target) -> Plan:
 
 def _cached(problem: NormProblem, target: Target) -> KernelSpec | None:
     """A CPU's kernel that keeps no row in registers, if it is the better one."""
-    piece = SUMS_OF_AVX2 if target.arch == "x86-64-v3" else SUMS
-    numbers: dict[str, Scalar] = {"dtype": problem.dtype, "block_columns": piece}
+    numbers: dict[str, Scalar] = {"dtype": problem.dtype, "block_columns": _piece(problem, target)}
     least = {
-        "rms_norm": RMS_NORM_TILES.get((problem.dtype, problem.activation), RMS_NORM_TILES_ELSEWHERE),
+        "rms_norm": _rms_norm_tiles(problem, target),
         "layer_norm": LAYER_NORM_TILES.get((target.arch, problem.dtype), LAYER_NORM_TILES_ELSEWHERE),
     }
-    in_tiles = problem.columns <= UNEVEN and _uneven(problem, target)
+    in_tiles = problem.kind == "layer_norm" and problem.columns <= UNEVEN and uneven(problem, target)
     if problem.kind in least and problem.columns > least[problem.kind] and not in_tiles:
         power = 1 << (problem.columns - 1).bit_length()
         numbers["block_rows"] = min(16, max(1, WRITTEN // power))
@@ -140,9 +145,36 @@ def _cached(problem: NormProblem, target: Target) -> KernelSpec | None:
     return KernelSpec.of("normalization", f"{problem.kind}_cached", None, **numbers)
 
 
-def _uneven(problem: NormProblem, target: Target) -> bool:
-    lanes = 16 if target.arch.startswith("x86-64-v4") else 8
-    return problem.dtype == "float32" and problem.columns % lanes != 0
+def _rms_norm_tiles(problem: NormProblem, target: Target) -> int:
+    """Elements of a row up to which an RMSNorm is in tiles."""
+    if not _has_masks(problem, target):
+        return WITHOUT_MASKS
+    width = next((width for width in COLUMNS["cpu"] if problem.columns <= width), RESIDENT)
+    return ACTIVATED if problem.activation is not None and problem.columns > FILLED * width else 0
+
+
+def _piece(problem: NormProblem, target: Target) -> int:
+    """Elements whose sums stay in registers."""
+    lanes = lanes_of(target)
+    most = BY_VECTORS if lanes == 16 else BY_VECTORS_OF_AVX2 if uneven(problem, target) else 0
+    if problem.kind == "rms_norm" and _has_masks(problem, target) and problem.columns < most:
+        return lanes
+    return SUMS if lanes == 16 else SUMS_OF_AVX2
+
+
+def lanes_of(target: Target) -> int:
+    """float32 in a vector of a CPU."""
+    return 16 if target.arch.startswith("x86-64-v4") else 8
+
+
+def _has_masks(problem: NormProblem, target: Target) -> bool:
+    """Whether what vectors leave of a row is one vector more (loops/innermost.py of the compiler)."""
+    return lanes_of(target) == 16 or problem.dtype == "float32"
+
+
+def uneven(problem: NormProblem, target: Target) -> bool:
+    """Whether rows are float32 and no whole vectors of a CPU."""
+    return problem.dtype == "float32" and problem.columns % lanes_of(target) != 0
 
 
 def _fetches(problem: NormProblem, target: Target) -> bool:

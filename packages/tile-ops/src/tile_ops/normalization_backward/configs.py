@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 from tile_ops.gemm.tiles import ITEMSIZE
 from tile_ops.kernel import KernelSpec, Target
 from tile_ops.kernel.spec import Scalar
+from tile_ops.kernel.target import FIRST_CACHES
 from tile_ops.normalization import configs as forward
-from tile_ops.normalization.configs import FAST, RESIDENT
+from tile_ops.normalization.configs import FAST, RESIDENT, UNEVEN, lanes_of, uneven
 from tile_ops.normalization.problem import ACTIVATIONS, DTYPES, NormProblem
 from tile_ops.operator import Plan
 
@@ -39,30 +41,38 @@ SOFTMAX = (2048, 16)
 #: with AVX2 (EPYC) by 16, 32, 64 elements 2048 rows of 160 168, 175, 315, 64 of 4096 142, 145, 180; with AVX-512 (Sapphire
 #: Rapids) 8192 of 64 382, 433, 453, 64 of 4096 328, 338, 322, 4096 of 1024 5455, 6169, 4866 (docs/performance/cpu.md).
 NARROW, PIECE, LONG_PIECE = 320, 16, 64
-#: Softmax on a CPU: rows of a block, of which each is finished while the next one is read, where four rows, the results and what
-#: else lies there fit the first cache (in float32 half of it: neighbours may have the other half): up to so many columns of 4 and
-#: of 2 bytes (with AVX2 only of 2), by pieces of so many
-#: elements. Kernels, one thread of an EPYC with AVX-512, of torch's speed, so and row by row, 27 and 28 November 2026, when the
-#: machine was busier: float32 2048x160 1.05, 0.92 and 0.92, 0.94, 1024x512 0.90, 0.94, 512x1024 1.00, 0.94 and 0.87, 0.98,
-#: 512x1536 0.99, 0.96, 512x2048 0.98, 1.00, 64x4096 0.73, 0.95; bfloat16 2048x160 1.29, 0.92 and 1.22, 1.04, 512x1024
-#: 1.33, 1.21 and 1.26, 1.20, 512x2048 1.34, 1.21 and 1.28, 1.21, 64x4096 1.20, 1.15 and 1.24, 1.17. As AVX2 code 512x1024 0.96,
-#: 0.97 and 0.54, 0.50.
+#: Softmax on a CPU: rows of a block, of which each is finished while the next one is read, by pieces of a vector, where so many
+#: rows of float32 fill no more than half of the first cache (neighbours may have the other half), of 2 bytes up to so many
+#: columns. Kernels, one thread of an EPYC with AVX-512 and 48 KiB, of torch's speed, so by 16 and 32 elements, and
+#: row by row: float32 2048x160 1.12, 1.00, 1.00, 4096x31 1.15, 0.56, 1.25, 512x1024 1.05, 1.05, 1.00, 512x1000 1.02, 0.96, 0.97,
+#: 512x1536 1.06 and 1.05 by 32, 512x2048 0.95, 1.04, 64x4096 0.76, 1.01; bfloat16 512x500 1.47, 1.35, 1.18, 64x4096 1.27, 1.28,
+#: 1.21 (30 November 2026); with 32 KiB (28 November) 512x1024 0.87, 0.98, 64x4096 0.73, 0.95. As AVX2 code float32 only where a
+#: row is no whole vectors: 4096x20 1.49, 1.25, 2048x100 1.15, 1.11, 2048x160 0.94, 0.98, 1024x250 1.00, 1.02.
 #: With the next row and the place of its result fetched 2048x160 0.79, where it is 0.93 to 0.97 as a call.
-#: Blocks of 16, 64, 128 rows: 2048x160 0.99, 1.05, 1.08, 512x1024 0.98, 1.00, 1.01; other rows by rows of TOGETHER.
-JOINED, JOINED_ROWS, JOINED_PIECE, TOGETHER = {4: 640, 2: 4096}, 64, 32, 4
-#: With AVX-512, but no AMX, in float32: the second pass goes backwards over rows of so many elements or more, two of which fill
-#: the first cache, in matrices of up to so many elements, by such pieces. Kernels, one thread of an EPYC, of torch's speed, so
-#: and forwards: 64x4096 1.03, 0.95, 32x8192 1.02, 0.96, 256x4096 1.00, 0.97, 64x16384 1.06, 1.00; 96x3584 0.96, 0.96, 384x4096
-#: 0.89, 1.00, 1024x4096 0.72, 0.98; in bfloat16 64x4096 1.17, 1.18; by pieces of 64 and 256 64x4096 0.96, 1.00 (28 November
-#: 2026). Larger matrices want the processor to fetch the next row ahead of the first pass, which it does after a forward one.
-BACKWARDS, BACKWARDS_ELEMENTS, BACKWARDS_PIECE = 4096, 1 << 20, 128
-#: Norms with AVX-512: so many rows at once, by pieces of so many elements, whose gradients of weights are added up
-#: before they are added to memory: rows of more than FOLLOWED elements, and matrices of up to so many elements. Kernels of a
-#: LayerNorm in float32, one thread of an EPYC, us, so and row by row: 2048x160 104, 116, 512x1024 160, 165, 64x2048 50, 65,
-#: 64x4096 97, 129, 32x8192 93, 124, 1024x4096 2481, 3677, but 8192x320 2374, 1036, 4096x640 1845, 1102; in bfloat16 122, 139,
-#: 185, 212, 64x4096 97, 121, 4096x1024 1959, 1572; an Intel Xeon with AMX, which fetches "all", 240, 249, 512, 507, 64x4096 265,
-#: 316, 1024x4096 3840, 5337, 4096x1024 3642, 3381, in bfloat16 512x1024 278, 314 (28 November 2026).
-AT_ONCE, AT_ONCE_PIECE, AT_ONCE_ELEMENTS = 4, 16, 1 << 20
+#: Blocks of 16, 64, 128 rows: 2048x160 0.99, 1.05, 1.08, 512x1024 0.98, 1.00, 1.01; other rows by rows of TOGETHER. Not of
+#: float32 in matrices of more elements, which no second cache holds: 2000x640 0.80, 1.06, 4000x320 0.86, 1.07, 1920x448 1.05,
+#: 1.01.
+JOINED, JOINED_ELEMENTS, JOINED_HALVES, JOINED_ROWS, TOGETHER = 5, 1 << 19, 4096, 64, 4
+#: The others by PIECE up to so many elements, with AVX2 by more beyond them: 1024x300 by 16, 32, 64 0.94, 1.04, 0.99, 512x1000
+#: 1.04, 1.04, 1.06, 2048x160 1.01, 0.99, 0.99.
+SHORT_OF_AVX2, LONG_PIECE_OF_AVX2 = 160, 32
+#: With AVX-512, but no AMX, in float32: the second pass goes backwards over rows two of which fill a first cache of 32 KiB, in
+#: matrices of up to so many elements, by such pieces. Kernels, one thread of an EPYC, of torch's speed, so and forwards: 64x4096
+#: 1.03, 0.95, 32x8192 1.02, 0.96, 256x4096 1.00, 0.97, 64x16384 1.06, 1.00; 96x3584 0.96, 0.96, 384x4096
+#: 0.89, 1.00, 1024x4096 0.72, 0.98; with 48 KiB 32x8192 1.13, 1.02, but 100x8192 0.70, 1.05, 64x4096 0.91, 1.01; in bfloat16
+#: 64x4096 1.17, 1.18; by pieces of 64 and 256 64x4096 0.96, 1.00. Larger matrices want the processor to fetch the next row ahead
+#: of the first pass, which it does after a forward one.
+BACKWARDS_ELEMENTS, BACKWARDS_PIECE = 1 << 20, 128
+#: Norms: so many rows at once, by pieces of a vector, whose gradients of weights are added up before they are added to memory:
+#: rows of more than FOLLOWED elements, and matrices of up to so many elements. Kernels of a
+#: LayerNorm in float32, one thread of an EPYC with AVX-512, us, so and row by row: 2048x160 104, 116, 512x1024 160, 165, 64x2048
+#: 50, 65, 64x4096 97, 129, 32x8192 93, 124, 1024x4096 2481, 3677, but 8192x320 2374, 1036, 4096x640 1845, 1102; in bfloat16 122,
+#: 139, 185, 212, 64x4096 97, 121, 4096x1024 1959, 1572; an Intel Xeon with AMX, which fetches "all", 240, 249, 512, 507, 64x4096
+#: 265, 316, 1024x4096 3840, 5337, 4096x1024 3642, 3381, in bfloat16 512x1024 278, 314 (28 November 2026). As AVX2 code, by 8 and
+#: row by row by 16, RMSNorm 4096x20 41, 126, 2048x100 59, 87, 2048x120 60, 76, 512x500 59, 62, 512x1000 102, 96, 512x2048 276,
+#: 240, 64x4096 58, 69, LayerNorm 4096x20 42, 91, 2048x120 67, 59, 512x500 61, 66, 512x1000 107, 105; in bfloat16 70, 147; 90,
+#: 125; 96, 121; 95, 105; 181, 187; 384, 374; 94, 97 (30 November 2026).
+AT_ONCE, AT_ONCE_ELEMENTS, ROW_BY_ROW_OF_AVX2 = 4, 1 << 20, 512
 #: What a CPU fetches: with AMX the next row and the place of the result, elsewhere the latter, of rows of more elements than
 #: this. LayerNorm in float32, both, the result's place, nothing, of torch's speed: Intel Xeon 512x1024 1.23, 1.05, 1.00,
 #: 2048x160 1.04, 1.05, 0.80, 64x4096 1.18, 1.01, 0.93, 4096x1024 1.46, 1.15, 0.93, 1024x4096 1.26, 0.93, 0.93; EPYC with
@@ -117,7 +127,7 @@ def plan(problem: NormBackwardProblem, target: Target) -> Plan:
         numbers = {"block_columns": tile["block_columns"], "fetched": _fetched(norm, target)}
         if _at_once(norm, target):
             numbers = {
-                "block_columns": AT_ONCE_PIECE,
+                "block_columns": lanes_of(target),
                 "fetched": "all" if target.has("amx") and norm.rows * norm.columns > NEAR else "",
                 "together": AT_ONCE,
             }
@@ -140,17 +150,40 @@ def plan(problem: NormBackwardProblem, target: Target) -> Plan:
 
 def _second_pass(norm: NormProblem, target: Target) -> str:
     """How a CPU goes over softmax's rows once their sums are known."""
-    size, vectors = ITEMSIZE[norm.dtype], target.arch != "x86-64-v3"
-    if norm.columns <= JOINED[size] and (size < 4 or vectors):
+    size, avx512 = ITEMSIZE[norm.dtype], lanes_of(target) == 16
+    of_row = norm.columns * size
+    if size < 4:
+        return "joined" if norm.columns <= JOINED_HALVES else "forwards"
+    elements, fits = norm.rows * norm.columns, JOINED * of_row <= target.first_cache // 2
+    if fits and elements <= JOINED_ELEMENTS and (avx512 or _by_lanes(norm, target)):
         return "joined"
-    cached = norm.columns >= BACKWARDS and norm.rows * norm.columns <= BACKWARDS_ELEMENTS
-    return "backwards" if cached and size == 4 and vectors and not target.has("amx") else "forwards"
+    cached = 2 * of_row >= target.first_cache == FIRST_CACHES[0] and elements <= BACKWARDS_ELEMENTS
+    return "backwards" if cached and avx512 and not target.has("amx") else "forwards"
+
+
+def _by_lanes(norm: NormProblem, target: Target) -> bool:
+    """Whether AVX2 goes over a short row's vectors one by one, as what is left of it is one, too."""
+    return norm.columns <= UNEVEN and uneven(norm, target)
+
+
+def _softmax_piece(norm: NormProblem, target: Target, way: str) -> int:
+    avx512 = lanes_of(target) == 16
+    if way == "backwards":
+        return BACKWARDS_PIECE
+    if not avx512 and _by_lanes(norm, target):
+        return lanes_of(target)
+    if way == "joined":
+        return PIECE
+    if norm.columns <= (NARROW if avx512 else SHORT_OF_AVX2):
+        return PIECE
+    return LONG_PIECE if avx512 else LONG_PIECE_OF_AVX2
 
 
 def _at_once(norm: NormProblem, target: Target) -> bool:
-    if target.arch == "x86-64-v3":
-        return False
-    return norm.columns > FOLLOWED or norm.rows * norm.columns <= AT_ONCE_ELEMENTS
+    if norm.columns > FOLLOWED:
+        return True
+    long = lanes_of(target) == 8 and norm.dtype == "float32" and norm.columns > ROW_BY_ROW_OF_AVX2
+    return norm.rows * norm.columns <= AT_ONCE_ELEMENTS and not long
 
 
 def _fetched(norm: NormProblem, target: Target) -> str:
@@ -163,12 +196,10 @@ def _tile(norm: NormProblem, target: Target) -> tuple[int, dict[str, Scalar]]:
     """Rows of a tile, and its kernel's arguments: rows, columns, where rows stay in registers what its block is, too."""
     if target.kind == "cpu":
         narrow = norm.columns <= NARROW
-        short = narrow or target.arch == "x86-64-v3"
         if norm.kind != "softmax":
-            return 1, {"block_rows": 1, "block_columns": PIECE if short else LONG_PIECE}
+            return 1, {"block_rows": 1, "block_columns": PIECE if narrow or lanes_of(target) == 8 else LONG_PIECE}
         way = _second_pass(norm, target)
-        rows = JOINED_ROWS if way == "joined" else TOGETHER if narrow else 1
-        piece = PIECE if short else {"joined": JOINED_PIECE, "backwards": BACKWARDS_PIECE}.get(way, LONG_PIECE)
+        rows, piece = JOINED_ROWS if way == "joined" else TOGETHER if narrow else 1, _softmax_piece(norm, target, way)
         return rows, {"block_rows": rows, "block_columns": piece, "second_pass": way}
     if norm.columns > RESIDENT:
         return 1, {"block_rows": 1, "block_columns": 2048}
@@ -188,11 +219,13 @@ def _tile(norm: NormProblem, target: Target) -> tuple[int, dict[str, Scalar]]:
 
 def shipped(target: Target) -> Iterator[KernelSpec]:
     """Rows of any number of columns in the three element types."""
-    of_cpu = (NARROW, NARROW + 1, FOLLOWED + 1, *(columns + 1 for columns in JOINED.values()))
-    lengths = of_cpu if target.kind == "cpu" else (*COLUMNS, RESIDENT + 1)
-    for dtype, columns in product(DTYPES, lengths):
+    lengths, targets = (*COLUMNS, RESIDENT + 1), [target]
+    if target.kind == "cpu":
+        lengths = (UNEVEN - 1, SHORT_OF_AVX2, NARROW, NARROW + 1, FOLLOWED + 1, JOINED_HALVES + 1, RESIDENT)
+        targets = [replace(target, first_cache=size) for size in FIRST_CACHES]
+    for dtype, columns, there in product(DTYPES, lengths, targets):
         few_and_many = (1, BACKWARDS_ELEMENTS)
         norms = [NormProblem(rows, columns, dtype, act) for rows, act in product(few_and_many, ACTIVATIONS)]
         norms += [NormProblem(rows, columns, dtype, None, kind) for rows, kind in product(few_and_many, KINDS)]
         for norm in norms:
-            yield from (spec for _, spec in plan(NormBackwardProblem(norm, True), target).kernels)
+            yield from (spec for _, spec in plan(NormBackwardProblem(norm, True), there).kernels)
