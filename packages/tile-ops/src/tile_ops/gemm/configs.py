@@ -156,6 +156,13 @@ def plan(problem: GemmProblem, target: Target) -> Plan:
         why = f"{problem.m} x {problem.n} by tiles of {pair.block_m} x {pair.block_n}, each number as two of bfloat16"
         why += ", as the transpose of c" if pair.transposed else ""
         return Plan.of(_kernels_of_pairs(problem, pair), why, "measured: TILES in gemm_pairs/configs.py", **vars(pair))
+    if _is_column(problem, target):
+        ends = (problem.dtype, problem.out_dtype, few_rows.bias(problem) or problem.out_dtype)
+        batches = (problem.batch_a, problem.batch_b)
+        kernel = in_place.column(target, problem.k, *ends, problem.transpose_a, batches)
+        return Plan.of(
+            {"direct": kernel}, "one column: sums of a where it lies", "measured: COLUMN in gemm_in_place/configs.py"
+        )
     half = _halves(problem, target)
     few = None if half is not None and half.transposed else _few_in_place(problem, target)
     if (tile := few) is not None:
@@ -181,6 +188,12 @@ def plan(problem: GemmProblem, target: Target) -> Plan:
         why = f"{problem.m} rows: " + ("scalar products" if "product" in kernels else "B streams through registers")
         return Plan.of(kernels, why, "measured: FEW_ROWS in gemm/few_rows.py", **few_rows.numbers(problem))
     return _on_cpu(problem, target) if target.kind == "cpu" else _by_model(problem, target)
+
+
+def _is_column(problem: GemmProblem, target: Target) -> bool:
+    """Whether a CPU multiplies by one column, which lies along k."""
+    floats = problem.dtype in ("float16", "bfloat16", "float32") and not (problem.scales or problem.gradient)
+    return target.kind == "cpu" and floats and problem.n == 1 < problem.m * problem.batch and problem.transpose_b
 
 
 def _scaled_sums(problem: GemmProblem, target: Target) -> Plan | None:

@@ -35,17 +35,26 @@ LONG_STEP, LONG_ROWS = 128, 16
 LARGE_BYTES = 1 << 25
 AHEAD = {"float16": 2048, "bfloat16": 2048, "float32": 1024}
 MOST_ROWS_OF_LARGE = {"float16": 4, "bfloat16": 2, "float32": 2}
+#: On a CPU, halves by a transposed B of fewer elements along k, which fill no register, and more rows than that go another way:
+#: bfloat16 1x896x8 6.1 us, by tiles 10.3, 2x300x12 5.9, 5.5, 5x896x8 51, 10, 4x1952x8 47, 19, 4x1952x16 15.6, 18.7 (EPYC with
+#: AVX-512, 30 November 2026).
+SHALLOW, MOST_ROWS_OF_SHALLOW = 16, 2
 #: Blocks of columns and parts of k that a CPU's product of few rows has at least, for its cores.
 CPU_BLOCKS = 16
 #: Bytes of B that a part along k of a CPU's product has at least: fewer, and starting costs more than it brings.
 PART_BYTES = 1 << 20
 #: Rows, columns and elements along k that together meet every answer of this module.
-SHIPPED = tuple((m, n, k) for m, n, k in product(GEMV_ROWS, COLUMNS, (1, DOT_STEP + 1, 2 * DOT_STEP + 1, PART_BYTES)))
+SHIPPED = tuple(
+    (m, n, k) for m, n, k in product(GEMV_ROWS, COLUMNS, (1, SHALLOW, DOT_STEP + 1, 2 * DOT_STEP + 1, PART_BYTES))
+)
 
 
 def suits(problem: GemmProblem, target: Target) -> bool:
     """Whether there are such kernels for it; by a row-major B on CPUs alone."""
     if problem.m > FEW_ROWS[target.kind] or problem.dtype not in ("float16", "bfloat16", "float32"):
+        return False
+    shallow = target.kind == "cpu" and problem.dtype != "float32" and problem.transpose_b and problem.k < SHALLOW
+    if shallow and problem.m > MOST_ROWS_OF_SHALLOW:
         return False
     plain = problem.batch == 1 and not (problem.transpose_a or problem.scales or problem.gradient)
     return plain and (problem.transpose_b or target.kind == "cpu")

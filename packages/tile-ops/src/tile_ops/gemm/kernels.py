@@ -529,37 +529,11 @@ def gemv_rows(dtype, out_dtype, bias, rows, block_n, block_k, lanes, ahead):
         activation: T.int32,
     ):
         with T.Kernel(T.ceildiv(n, block_n), threads=1) as bn:
-            x = T.alloc_fragment((rows, block_k), "float32")
             sums = T.alloc_fragment((rows, block_n, lanes), "float32")
             total = T.alloc_fragment((rows, block_n), "float32")
 
             _has_operands(A, B)
-            T.clear(sums)
-            whole = k // block_k
-            for step in T.serial(whole):
-                T.copy(A[0, 0, step * block_k], x)
-                if ahead:
-                    next_k = step * block_k + ahead
-                    T.prefetch(B[0, bn * block_n : (bn + 1) * block_n, next_k : next_k + block_k])
-                for i, j in T.Parallel(block_n, lanes):
-                    for r in T.serial(rows):
-                        sums[r, i, j] += _dot(
-                            lambda at: B[0, bn * block_n + i, step * block_k + at],
-                            x,
-                            r,
-                            [v * lanes + j for v in range(block_k // lanes)],
-                        )
-            if k % block_k > 0:
-                for part in T.serial(k % block_k // lanes):
-                    _add_lanes(A, B, sums, bn * block_n, whole * block_k + part * lanes)
-                if (k % lanes > 0) & (k >= lanes):
-                    _add_last(A, B, sums, bn * block_n, k - lanes, lanes - k % lanes)
-                if k < lanes:
-                    for i, j in T.Parallel(block_n, lanes):
-                        if (bn * block_n + i < n) & (j < k):
-                            for r in T.serial(rows):
-                                weight = T.cast(B[0, bn * block_n + i, j], "float32")
-                                sums[r, i, j] += weight * T.cast(A[0, r, j], "float32")
+            _sum_rows(A, B, 0, 0, sums, bn * block_n, block_k, ahead)
             T.reduce_sum(sums, total, dim=2)
             _add(total, added, bn * block_n)
             _activate(total, activation)
@@ -569,26 +543,60 @@ def gemv_rows(dtype, out_dtype, bias, rows, block_n, block_k, lanes, ahead):
 
 
 @T.macro
-def _add_lanes(A, B, sums, row, at):
+def _sum_rows(A, B, of_a, of_b, sums, row, block_k, ahead):
+    """sums[r, i] = op(A)[r] * op(B)[:, row + i] in parts for each lane, of matrices `of_a` and `of_b`; B is transposed."""
+    rows, block_n, lanes = sums.shape
+    n, k = B.shape[1:]
+    x = T.alloc_fragment((rows, block_k), "float32")
+    T.clear(sums)
+    whole = k // block_k
+    for step in T.serial(whole):
+        T.copy(A[of_a, 0, step * block_k], x)
+        if ahead:
+            next_k = step * block_k + ahead
+            T.prefetch(B[of_b, row : row + block_n, next_k : next_k + block_k])
+        for i, j in T.Parallel(block_n, lanes):
+            for r in T.serial(rows):
+                sums[r, i, j] += _dot(
+                    lambda at: B[of_b, row + i, step * block_k + at],
+                    x,
+                    r,
+                    [v * lanes + j for v in range(block_k // lanes)],
+                )
+    if k % block_k > 0:
+        for part in T.serial(k % block_k // lanes):
+            _add_lanes(A, B, of_a, of_b, sums, row, whole * block_k + part * lanes)
+        if (k % lanes > 0) & (k >= lanes):
+            _add_last(A, B, of_a, of_b, sums, row, k - lanes, lanes - k % lanes)
+        if k < lanes:
+            for i, j in T.Parallel(block_n, lanes):
+                if (row + i < n) & (j < k):
+                    for r in T.serial(rows):
+                        weight = T.cast(B[of_b, row + i, j], "float32")
+                        sums[r, i, j] += weight * T.cast(A[of_a, r, j], "float32")
+
+
+@T.macro
+def _add_lanes(A, B, of_a, of_b, sums, row, at):
     """sums[r, i, j] += A[r, at + j] * B[row + i, at + j]."""
     rows, block_n, lanes = sums.shape
     T.assume((at >= 0) & (at + lanes <= A.shape[2]))
     x = T.alloc_fragment((rows, lanes), "float32")
-    T.copy(A[0, 0, at], x)
+    T.copy(A[of_a, 0, at], x)
     for i, j in T.Parallel(block_n, lanes):
         for r in T.serial(rows):
-            sums[r, i, j] += T.cast(B[0, row + i, at + j], "float32") * x[r, j]
+            sums[r, i, j] += T.cast(B[of_b, row + i, at + j], "float32") * x[r, j]
 
 
 @T.macro
-def _add_last(A, B, sums, row, at, first):
+def _add_last(A, B, of_a, of_b, sums, row, at, first):
     """`_add_lanes` for j >= first. What lies before is read too, and may be infinite."""
     rows, block_n, lanes = sums.shape
     T.assume((at >= 0) & (at + lanes <= A.shape[2]))
     x = T.alloc_fragment((rows, lanes), "float32")
     weight = T.alloc_fragment((block_n, lanes), "float32")
-    T.copy(A[0, 0, at], x)
-    T.copy(B[0, row, at], weight)
+    T.copy(A[of_a, 0, at], x)
+    T.copy(B[of_b, row, at], weight)
     for r, j in T.Parallel(rows, lanes):
         x[r, j] = T.if_then_else(j >= first, x[r, j], 0.0)
     for i, j in T.Parallel(block_n, lanes):
@@ -603,30 +611,33 @@ def _has_operands(A, B):
 
 
 @T.macro
-def _add_columns(A, B, sums, first, count, column, block_k):
-    """sums[r, j] += A[r, i] * B[i, column + j] for `first <= i < first + count`.
+def _add_columns(A, B, of_a, of_b, sums, first, count, column, block_k):
+    """sums[r, j] += A[r, i] * B[i, column + j] for `first <= i < first + count`, of matrices `of_a` and `of_b`.
 
     `block_k` rows of B are read at once, straight from memory, each element once for all rows of A, and what they add to a sum
-    takes one load and one store of it. Past B's last column nothing is computed.
+    takes one load and one store of it. Past B's last column nothing is computed, and that all rows are B's is said: were it
+    asked, the columns past the last one would be, too, one by one.
     """
     rows, block_n = sums.shape
-    n = B.shape[2]
+    k, n = B.shape[1:]
     x = T.alloc_fragment((rows, block_k), "float32")
     for step in T.serial(count // block_k):
         row = first + step * block_k
-        T.copy(A[0, 0, row], x)
+        T.assume((row >= 0) & (row + block_k <= k))
+        T.copy(A[of_a, 0, row], x)
         for j in T.Parallel(block_n):
             if column + j < n:
                 for r in T.serial(rows):
-                    sums[r, j] += _dot(lambda at: B[0, row + at, column + j], x, r, range(block_k))
+                    sums[r, j] += _dot(lambda at: B[of_b, row + at, column + j], x, r, range(block_k))
     if count % block_k > 0:
         rest = first + count // block_k * block_k
-        T.copy(A[0, 0, rest], x)
+        T.copy(A[of_a, 0, rest], x)
         for v in T.serial(count % block_k):
+            T.assume((rest + v >= 0) & (rest + v < k))
             for j in T.Parallel(block_n):
                 if column + j < n:
                     for r in T.serial(rows):
-                        sums[r, j] += T.cast(B[0, rest + v, column + j], "float32") * x[r, v]
+                        sums[r, j] += T.cast(B[of_b, rest + v, column + j], "float32") * x[r, v]
 
 
 def gemv_columns(dtype, out_dtype, bias, rows, block_n, block_k):
@@ -645,7 +656,7 @@ def gemv_columns(dtype, out_dtype, bias, rows, block_n, block_k):
             _has_operands(A, B)
             sums = T.alloc_fragment((rows, block_n), "float32")
             T.clear(sums)
-            _add_columns(A, B, sums, 0, k, bn * block_n, block_k)
+            _add_columns(A, B, 0, 0, sums, 0, k, bn * block_n, block_k)
             _add(sums, added, bn * block_n)
             _activate(sums, activation)
             T.copy(sums, C[0, 0, bn * block_n])
@@ -669,7 +680,7 @@ def gemv_column_parts(dtype, rows, block_n, block_k):
             sums = T.alloc_fragment((rows, block_n), "float32")
             T.clear(sums)
             first = s * steps * block_k
-            _add_columns(A, B, sums, first, T.min(steps * block_k, k - first), bn * block_n, block_k)
+            _add_columns(A, B, 0, 0, sums, first, T.min(steps * block_k, k - first), bn * block_n, block_k)
             T.copy(sums, partial[s, 0, bn * block_n])
 
     return gemv_column_parts

@@ -93,7 +93,8 @@ def operands(name: str, a: torch.Tensor, b: torch.Tensor, scaled: bool = False) 
         a, leading, m = rows, (), rows.shape[0]
     a, batch_a, repeat_a = _collapse(a, leading)
     b, batch_b, repeat_b = _collapse(b, leading)
-    a, transpose_a = in_place(a)
+    # A column of a's is rows of one element for a CPU's kernels of few rows; a GPU copies it as one row.
+    a, transpose_a = in_place(a, across=a.device.type != "cpu")
     b, transpose_b = in_place(b)
     # The last of the leading dimensions is one operand's own, so that at most one operand is repeated.
     repeat = max(repeat_a, repeat_b)
@@ -133,10 +134,11 @@ def _collapse(x: torch.Tensor, leading: tuple[int, ...]) -> tuple[torch.Tensor, 
     return x.expand(*leading, *matrix).reshape(math.prod(leading), *matrix), "each", 1
 
 
-def in_place(x: torch.Tensor) -> tuple[torch.Tensor, bool]:
-    """`x` (batch, rows, columns), or its transposed matrices, with contiguous last dimension."""
+def in_place(x: torch.Tensor, across: bool = True) -> tuple[torch.Tensor, bool]:
+    """`x` (batch, rows, columns), or its transposed matrices, with contiguous last dimension: if both are, of one column, the
+    latter if it is to be read `across`."""
     turned = x.transpose(1, 2)
-    order = ((turned, True), (x, False)) if x.shape[2] == 1 else ((x, False), (turned, True))
+    order = ((turned, True), (x, False)) if x.shape[2] == 1 and across else ((x, False), (turned, True))
     for view, transposed in order:
         if _readable(view):
             return _with_pitch(view), transposed

@@ -56,8 +56,9 @@ def _finish(total, added, activation, C, z, row, column):
         for i, j in T.Parallel(
             rows, columns
         ):  # by vectors of float32: of twice as many halves registers would not hold it all
-            x = total[i, j] + bias[j]
-            total[i, j] = _gelu(x) if C.dtype == "float32" else _gelu_of_halves(x)
+            if (row + i < C.shape[1]) & (column + j < C.shape[2]):  # of a tile past C's ends nothing is worth it
+                x = total[i, j] + bias[j]
+                total[i, j] = _gelu(x) if C.dtype == "float32" else _gelu_of_halves(x)
         T.copy(total, C[z, row, column])
     elif activation == SILU:
         for i, j in T.Parallel(rows, columns):

@@ -165,6 +165,37 @@ def kernel_of_few(
     )
 
 
+#: One column of B: rows of A of a block and registers of a step along k, of rows of fewer elements than that of SHORT ones; of a
+#: transposed A columns and elements of k. Kernels with 4 us of Python's launch, one thread of an EPYC with AVX-512, float32, us,
+#: by 4, 8, 16 rows and 4 registers, and as products of tiles before: 254x1x1850 26, 29, 32, 97 (torch 25), 1000x1x1000 46, 47,
+#: 50, 199 (49), 4096x1x768 139, 143, 167, 637 (174), 768x1x8 8.4, 7.1, 6.8, by 16 and 2 6.2; bfloat16 1000x1x1000 32, 34, 37,
+#: 131 (77); of a transposed A by 256, 512, 1024 columns 1000x1x1000 55, 53, 49, 252 (52), 4096x1x4096 2177, 1979, 1876, 8050
+#: (2520) (30 November 2026).
+COLUMN, SHORT_COLUMN, TURNED_COLUMN = (8, 4), (16, 2), (512, 8)
+
+
+def column(
+    target: Target, k: int, dtype: str, out_dtype: str, bias: str, transpose_a: bool, batches: tuple[str, str]
+) -> KernelSpec:
+    """The kernel for one column of B, which lies along k."""
+    lanes = 8 if target.arch == "x86-64-v3" else 16
+    rows, registers = COLUMN if k >= COLUMN[1] * lanes else SHORT_COLUMN
+    block_m, block_k = TURNED_COLUMN if transpose_a else (rows, registers * lanes)
+    return KernelSpec.of(
+        "gemm_in_place",
+        "multiply_column",
+        dtype=dtype,
+        out_dtype=out_dtype,
+        bias=bias,
+        transpose_a=transpose_a,
+        batch_a=batches[0],
+        batch_b=batches[1],
+        block_m=block_m,
+        block_k=block_k,
+        lanes=lanes,
+    )
+
+
 #: A transposed B of fewer elements than LEAST_ELEMENTS: the least k and columns by which few rows are scalar products. Whole
 #: calls, us, AVX-512, scalar products, TURNED, torch: 8x64x64 2.2, 1.7, 1.7; 8x200x300 26, 9.7, 13; 8x16x1024 16, 3.4, 4.0;
 #: 8x33x50 5.0, 1.6, 1.3; 3x64x64 1.66, 1.54, 1.53; but 8x1024x16 3.1, 4.1, 4.6 and 2x64x64 1.38, 1.53, 1.35. As AVX2 6x200x300
@@ -263,10 +294,13 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
 def _shipped_few(target: Target) -> Iterator[KernelSpec]:
     """As layers have them, and of halves also with a result of float32."""
     types = [(dtype, dtype) for dtype in ("float32", "float16", "bfloat16")]
-    types += [("int8", "int32"), *((dtype, "float32") for dtype in ("float16", "bfloat16"))]
+    types += [(dtype, "float32") for dtype in ("float16", "bfloat16")]
+    for (dtype, out_dtype), turned, k in product(types, (False, True), (1, 1 << 20)):
+        yield column(target, k, dtype, out_dtype, out_dtype, turned, ("each", "each"))
+    types.append(("int8", "int32"))
     widths = (BLOCKS * WIDTHS[0], 1 << 20)
     found: dict[KernelSpec, None] = {}
     for (dtype, out_dtype), rows, n, k in product(types, sorted({*ROWS_OF_QUADS, *ROWS}), widths, (1 << 7, 1 << 20)):
         if (chosen := few(target, dtype, rows, n, k)) is not None:
             found[kernel_of_few(target, chosen, dtype, out_dtype, out_dtype)] = None
-    return iter(found)
+    yield from found

@@ -6,7 +6,11 @@ pitches are dynamic.
 """
 
 import tilelang.language as T
-from tile_ops.gemm.kernels import _activate, _add, _matrix, _operand, _result
+from tile_ops.gemm.kernels import _activate, _add, _add_columns, _matrix, _operand, _result, _sum_rows
+from tile_ops.gemm_halves.kernels import _finish
+
+#: Rows of C that get a bias and an activation at once, of which tiles have a multiple.
+ENDED = 8
 
 
 @T.macro
@@ -45,11 +49,10 @@ def multiply(transpose_a, transpose_b, batch_a, batch_b, block_m, block_n, block
             for step in T.serial(T.max(T.ceildiv(k, block_k), 1)):
                 _product(A, B, C, of_a, of_b, z, row, column, step * block_k, turned, sizes)
             if (added.shape[0] > 0) | (activation != 0):
-                total = T.alloc_fragment((block_m, block_n), "float32")
-                T.copy(C[z, row, column], total)
-                _add(total, added, column)
-                _activate(total, activation)
-                T.copy(total, C[z, row, column])
+                total = T.alloc_fragment((ENDED, block_n), "float32")
+                for part in T.serial(T.ceildiv(T.min(block_m, m - row), ENDED)):  # no more rows than there are
+                    T.copy(C[z, row + part * ENDED, column], total)
+                    _finish(total, added, activation, C, z, row + part * ENDED, column)
 
     return multiply
 
@@ -90,3 +93,39 @@ def multiply_few(dtype, tile_dtype, out_dtype, bias, batch_a, batch_b, block_m, 
             T.copy(total, C[z, row, column])
 
     return multiply_few
+
+
+def multiply_column(dtype, out_dtype, bias, transpose_a, batch_a, batch_b, block_m, block_k, lanes):
+    """One column of B, which lies along k, by A as it lies: `block_m` rows of A at once, each in `lanes` sums, or of a transposed
+    one `block_m` columns, `block_k` elements of k a step. `bias`: the type of the vector."""
+    batch, m, n, k = T.dynamic("batch"), T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
+
+    @T.prim_func
+    def multiply_column(
+        A: _operand(m, k, transpose_a, dtype, "a"),
+        B: _operand(k, n, True, dtype, "b"),
+        added: T.Tensor((T.dynamic("added_n"),), bias),
+        C: _result(batch, m, n, out_dtype),
+        repeat: T.int32,
+        activation: T.int32,
+    ):
+        with T.Kernel(T.ceildiv(m, block_m), batch, threads=1) as (bm, z):
+            of_a, of_b = _matrix(A, batch_a, z, repeat), _matrix(B, batch_b, z, repeat)
+            T.assume((of_a >= 0) & (of_a < A.shape[0]) & (of_b >= 0) & (of_b < B.shape[0]) & (B.shape[1] == 1))
+            row = bm * block_m
+            total = T.alloc_fragment((1, block_m), "float32")
+            if transpose_a:
+                T.clear(total)
+                _add_columns(B, A, of_b, of_a, total, 0, k, row, block_k)
+            else:
+                sums = T.alloc_fragment((1, block_m, lanes), "float32")
+                _sum_rows(B, A, of_b, of_a, sums, row, block_k, 0)
+                T.reduce_sum(sums, total, dim=2)
+            if added.shape[0] > 0:
+                for r, i in T.Parallel(1, block_m):
+                    total[r, i] += T.cast(added[0], "float32")
+            _activate(total, activation)
+            for i in T.Parallel(block_m):
+                C[z, row + i, 0] = total[0, i]
+
+    return multiply_column
