@@ -168,6 +168,8 @@ def test_tiles_of_a_cpu_fit_what_there_is_and_are_all_shipped():
     assert sizes == {128: (128, 128), 256: (256, 256), 512: (256, 256), 1024: (256, 128)}
     assert [tiles(1, n, causal=True, **registers) for n in (256, 512, 1024)] == [(128, 128), (128, 128), (256, 128)]
     assert tiles(1, 20, **registers) == (32, 32)
+    many = [tiles(1, n, threads=threads, **registers)[0] for n in (65, 130, 500) for threads in (32, 128)]
+    assert min(many) < 32, "few rows of wide tiles, for as many threads"
 
 
 @pytest.mark.cpu("its threads")

@@ -40,6 +40,18 @@ def test_packed_sequences_stay_apart(ran, close):
     assert torch.equal(tile_ops.mla_prefill(*tensors, **options), out)
 
 
+@pytest.mark.cpu("its threads")
+@pytest.mark.parametrize("threads", [1, 32])
+def test_explain_names_the_kernel_that_runs_with_so_many_threads(monkeypatch, threads):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    q_nope, q_rope, k_nope, k_rope, v = operands(1, 130, 130)
+    query = torch.cat([q_nope, q_rope], -1)
+    key = torch.cat([k_nope, k_rope[:, :, None].expand(-1, -1, k_nope.shape[2], -1)], -1)
+    found = tile_ops.explain(tile_ops.mla_prefill, q_nope, q_rope, k_nope, k_rope, v)
+    ran = tile_ops.explain(tile_ops.flash_attention, query, key, v, causal=True)
+    assert [kernel.spec for kernel in found.kernels] == [kernel.spec for kernel in ran.kernels]
+
+
 def test_gradients_reach_every_part(close):
     tensors = [x.requires_grad_() for x in operands(1, 20, 30)]
     found = torch.autograd.grad(tile_ops.mla_prefill(*tensors).square().sum(), tensors)

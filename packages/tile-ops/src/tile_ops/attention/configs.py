@@ -335,5 +335,4 @@ def _all_of_a_cpu(call: AttentionProblem, tiles: Tiles, target: Target, function
         else (64, tiles.block_N)
     )
     for rows, some in product(COST_IN_REGISTERS if registers else COST, dict.fromkeys(keys)):
-        if some <= KEYS_IN_REGISTERS or rows > FEW_IN_REGISTERS // 4:
-            yield replace(tiles, block_M=rows, block_N=some)
+        yield replace(tiles, block_M=rows, block_N=some)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ from tile_ops.attention.problem import (
 )
 from tile_ops.autocast import converted, enabled, floats
 from tile_ops.errors import WrongDtype, WrongShape
-from tile_ops.kernel import Target, target_of
+from tile_ops.kernel import Target, target_of, threads_of
 from tile_ops.operands import refuse_other_types
 from tile_ops.operator import Operator, Plan
 
@@ -76,7 +76,7 @@ class PrefillProblem:
         shape = (batch, tokens, keys, heads, heads, nope + rope, v.shape[3])
         call = AttentionProblem(*shape, dtype, left, right, scale, None, False)
         if cu_seqlens is None:
-            return cls(call)
+            return cls(replace(call, threads=threads_of(q_nope)))
         if batch != 1 or keys != tokens or cu_seqlens.ndim != 1 or not len(cu_seqlens):
             raise WrongShape(
                 f"{NAME}: {shapes}, cu_seqlens {tuple(cu_seqlens.shape)}; packed sequences lie in a batch of 1, with as "
