@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from operators import _keep_freed_memory, host_time
+from operators import host_time, keep_freed_memory
 
 import tile_ops
 
@@ -166,7 +166,7 @@ def main() -> None:
     given = parser.parse_args()
     os.environ["TILELANG_NUM_THREADS"] = "1"  # before the first launch
     torch.set_num_threads(1)
-    _keep_freed_memory()
+    keep_freed_memory()
     shapes, end = Shapes(given.seed), time.monotonic() + given.seconds
     ratios: dict[str, list[float]] = {}
     slow: dict[str, list[float]] = {}

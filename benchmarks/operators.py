@@ -432,7 +432,7 @@ def cpu_time(only: list[str] | None, rounds: int = 30) -> None:
 
     os.environ["TILELANG_NUM_THREADS"] = "1"  # before the first launch
     torch.set_num_threads(1)
-    _keep_freed_memory()
+    keep_freed_memory()
     for case in chain(*(family("cpu") for family in (*FAMILIES, cases))):
         if only and case.operator not in only:
             continue
@@ -445,7 +445,7 @@ def cpu_time(only: list[str] | None, rounds: int = 30) -> None:
         print(f"{case.label}: {ours:.3f} ms, torch {peer:.3f} ms ({peer / ours:.2f})", flush=True)
 
 
-def _keep_freed_memory() -> None:
+def keep_freed_memory() -> None:
     """No pages go back to the system between calls: whether those of a large result did, and were faulted in again at eight
     times the cost of a norm, depended on what lay behind them in the heap, for ours and torch's alike."""
     if sys.platform == "linux":

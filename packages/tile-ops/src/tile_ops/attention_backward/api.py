@@ -49,9 +49,9 @@ def flash_attention_backward(
     q, k, v and sinks (None without sinks), contiguous.
 
     Sums in float32; weights and their slopes are rounded to the operands' type before they are multiplied, each result
-    is rounded once. float32 is multiplied as in `flash_attention`. Bit for bit the same from run to run: no atomics, scores are
-    computed twice instead. Raises
-    WrongShape, WrongDtype, WrongValue, WrongDevice.
+    is rounded once. float32 is multiplied as in `flash_attention`. Bit for bit the same from run to run, on a CPU with equally
+    many threads: no atomics, scores are computed twice instead, or by one walk for a head. Raises WrongShape, WrongDtype,
+    WrongValue, WrongDevice.
 
     Source: Dao, FlashAttention-2, 2023, algorithm 2.
     """
