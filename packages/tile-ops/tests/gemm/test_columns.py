@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
 import tile_ops
 from tile_ops.again import Again
-from tile_ops.gemm import reference
+from tile_ops.gemm import few_rows, reference
 from tile_ops.gemm.configs import plan, shipped
 from tile_ops.gemm.problem import GemmProblem
 from tile_ops.kernel import Target
+from tile_ops.kernel.kernels import build
 
 pytestmark = pytest.mark.cpu("its own kernels")
 
@@ -70,12 +73,14 @@ def test_a_column_that_lies_across_and_a_result_with_a_pitch(agrees, close):
 
 
 def test_infinite_numbers_stay_in_their_rows(ran):
-    """What lies in a row before the last lanes is read twice, and counts once."""
+    """What lies in a row before the last lanes is read twice, and counts once, of either operand."""
     a, b = normal(9, 21), normal(21, 1, seed=1).abs() + 1
-    a[4, 3] = torch.inf
+    a[4, 14] = torch.inf
     found = ran(tile_ops.matmul, a, b)
     assert found[4, 0] == torch.inf
     assert found.isfinite().sum() == 8
+    a[4, 14], b[14] = 1.0, torch.inf
+    assert torch.equal(ran(tile_ops.matmul, a, b)[:, 0], torch.inf * a[:, 14].sign())
 
 
 def test_layers_of_one_number_learn(close):
@@ -117,13 +122,33 @@ def test_one_row_by_columns_that_fill_no_block(agrees):
         agrees(normal(m, k), normal(k, n, seed=1))
 
 
+def test_columns_that_are_not_there_are_not_looked_at():
+    """One by one, that is: what is beside a vector's lanes would be."""
+    spec = few_rows.kernels(problem(1, 520, 1232, transpose_b=False), Target("cpu", "x86-64-v3"))["parts"]
+    text = build(spec, "cpu", "x86-64-v3").source or ""
+    body = text[text.index("for step in") : text.index("rest: ")]
+    assert "vectorized" in body
+    assert "if_then_else" not in body
+    assert not re.search(r"for j in range\(1024 - ", body)
+
+
+def test_one_element_along_k_takes_no_rows_for_columns():
+    for m, function in ((1, "gemv_columns"), (2, "gemv_columns"), (30, "multiply")):
+        (kernel,) = tile_ops.explain(tile_ops.matmul, normal(m, 1), normal(1, 300)).kernels
+        assert kernel.spec.function == function
+        assert not dict(kernel.spec.arguments).get("transpose_a", False)
+
+
+def problem(m, n, k, dtype="float32", transpose_a=False, transpose_b=True):
+    turned = {"transpose_a": transpose_a, "transpose_b": transpose_b}
+    given = {"batch": 1, "batch_a": "each", "batch_b": "each", "bias": None, "activation": None, "tf32": False}
+    return GemmProblem(m=m, n=n, k=k, dtype=dtype, out_dtype=dtype, **given | turned)
+
+
 def test_plans_of_columns_are_shipped():
-    def kernels(m, n, k, dtype="float32", transpose_a=False, transpose_b=True, arch="x86-64-v3", **others):
-        turned = {"transpose_a": transpose_a, "transpose_b": transpose_b}
-        given = {"batch": 1, "batch_a": "each", "batch_b": "each", "bias": None, "activation": None, "tf32": False}
-        problem = GemmProblem(m=m, n=n, k=k, dtype=dtype, out_dtype=dtype, **given | turned | others)
+    def kernels(*sizes, arch="x86-64-v3", **others):
         kind = "cuda" if arch.startswith("sm") else "cpu"
-        specs = dict(plan(problem, Target(kind, arch)).kernels)
+        specs = dict(plan(problem(*sizes, **others), Target(kind, arch)).kernels)
         if kind == "cpu":
             assert there[arch].issuperset(specs.values())
         return {spec.function: dict(spec.arguments) for spec in specs.values()}
@@ -135,7 +160,7 @@ def test_plans_of_columns_are_shipped():
                 found = kernels(100, 1, k, dtype, arch=arch)["multiply_column"]
                 assert (found["block_m"], found["lanes"]) == (rows, lanes)
             assert kernels(100, 1, 9, dtype, transpose_a=True, arch=arch)["multiply_column"]["block_m"] == 512
-    for others in ({"m": 1}, {"n": 2}, {"transpose_b": False}, {"arch": "sm_90a"}):
-        assert "multiply_column" not in kernels(**{"m": 100, "n": 1, "k": 50} | others)
+    for m, n, others in ((1, 1, {}), (100, 2, {}), (100, 1, {"transpose_b": False}), (100, 1, {"arch": "sm_90a"})):
+        assert "multiply_column" not in kernels(m, n, 50, **others)
     halves = [kernels(m, 90, k, "bfloat16") for m, k in ((2, 8), (3, 8), (8, 16))]
     assert ["gemv_rows" in found for found in halves] == [True, False, True]
