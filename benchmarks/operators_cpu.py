@@ -39,6 +39,21 @@ def small_products(device: str) -> Iterator[Case]:
         yield product_case("small_products", torch.float32, shape, turned)
 
 
+def narrow_products(device: str) -> Iterator[Case]:
+    """By one column, of one row by columns that fill no block, and of one element along k: m, k, n."""
+    shapes = [
+        (1000, 1000, 1),
+        (4096, 768, 1),
+        (4096, 4096, 1),
+        (1, 1232, 520),
+        (1, 992, 1032),
+        (1, 1, 1568),
+        (2000, 1, 1500),
+    ]
+    for dtype, shape in product(DTYPES, shapes):
+        yield product_case("narrow_products", dtype, shape, False)
+
+
 def halves(device: str) -> Iterator[Case]:
     """Products of bfloat16: m, k, n, by matrices as layers store them (transposed) or row-major."""
     shapes = [(16, 512, 512, False), (32, 4096, 4096, False), (64, 4096, 4096, False)]
@@ -93,7 +108,7 @@ def layers(device: str) -> Iterator[Case]:
     functional = torch.nn.functional
     activations = {None: lambda x: x, "relu": functional.relu, "gelu": functional.gelu, "silu": functional.silu}
     for dtype, (m, k, n), activation in product(
-        DTYPES, ((1, 1024, 4096), (32, 768, 3072), (512, 1024, 4096)), activations
+        DTYPES, ((1, 1024, 4096), (11, 27, 1488), (32, 768, 3072), (512, 1024, 4096)), activations
     ):
         x, w, bias = torch.randn(m, k).to(dtype), torch.randn(n, k).to(dtype) / 32, torch.randn(n).to(dtype)
         after = activations[activation]
@@ -468,6 +483,7 @@ def name(dtype: torch.dtype) -> str:
 FAMILIES: tuple[Callable[[str], Iterator[Case]], ...] = (
     few_rows,
     small_products,
+    narrow_products,
     halves,
     batches,
     layers,
