@@ -75,9 +75,11 @@ def kernel_of(path: Path) -> Any:
     return device.load(Artifact.load(path))
 
 
-def times_ms(calls: dict[str, Call], flush: torch.Tensor, rounds: int = ROUNDS) -> dict[str, float]:
-    """The median time of each call, all of them in turn in every round. The GPU is busy while the host launches: after the
-    synchronization behind a long peer a call takes the host 0.1 ms, which is no property of its kernels."""
+def times_ms(
+    calls: dict[str, Call], flush: torch.Tensor, rounds: int = ROUNDS, busy: int = BUSY_CYCLES
+) -> dict[str, float]:
+    """The median time of each call, all of them in turn in every round. The GPU is `busy` (clocks) while the host launches: after
+    the synchronization behind a long peer a call takes the host 0.1 ms, which is no property of its kernels."""
     taken: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
         for _ in range(2):
@@ -85,7 +87,7 @@ def times_ms(calls: dict[str, Call], flush: torch.Tensor, rounds: int = ROUNDS) 
     for _ in range(rounds):
         for name, call in calls.items():
             flush.zero_()
-            torch.cuda._sleep(BUSY_CYCLES)
+            torch.cuda._sleep(busy)
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             start.record()
             call()

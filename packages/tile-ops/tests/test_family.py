@@ -21,6 +21,7 @@ SERVED_BY_PRODUCTS = {
     "gemm_in_place": {"cuda", "hip"},
     "gemm_pairs": {"cuda", "hip", "x86-64-v3", "x86-64-v4", "x86-64-v4+bf16+vnni"},
     "gemm_panels": {"cuda", "hip"},
+    "gemm_thin": {"cpu"},
     "grouped_gemm_backward": {"cpu"},
 }
 

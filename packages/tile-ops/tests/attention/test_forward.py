@@ -52,6 +52,40 @@ def test_causal(way, agrees):
 
 
 @pytest.mark.parametrize(
+    ("keys", "heads", "heads_kv", "dim", "options"),
+    [
+        (700, 6, 2, 64, {}),
+        (257, 1, 1, 72, {"causal": True}),
+        (600, 40, 2, 64, {"window": (300, 5)}),
+        pytest.param(1111, 4, 4, 128, {"causal": True, "window": (20, 0), "softcap": 5.0}, marks=pytest.mark.full),
+        pytest.param(20000, 2, 1, 64, {"softcap": 3.0}, marks=pytest.mark.full),
+    ],
+)
+@pytest.mark.parametrize("sinks", [False, True])
+def test_one_query(way, agrees, keys, heads, heads_kv, dim, options, sinks):
+    if sinks:
+        options = {**options, "sinks": torch.randn(heads)}
+    agrees(*operands(2, 1, keys, heads, heads_kv, dim), **options)
+
+
+def test_one_query_on_a_gpu_takes_many_keys_in_runs():
+    roles = {}
+    for batch, tokens, keys in [(1, 1, 256), (1, 1, 257), (3, 1, 4096), (300, 1, 4096), (1, 2, 4096), (1, 1, 10**6)]:
+        q, k, v = (torch.empty(batch, n, 4, 64, dtype=torch.float16, device="meta") for n in (tokens, keys, keys))
+        problem = AttentionProblem.of(q, k, v, causal=True)
+        found = plan(problem, Target("cuda", "sm_90a"))
+        roles[batch, tokens, keys] = (*dict(found.kernels), *dict(found.numbers).values())
+    assert roles == {
+        (1, 1, 256): ("forward",),
+        (1, 1, 257): ("split", "combine", 2, 1),
+        (3, 1, 4096): ("split", "combine", 16, 1),
+        (300, 1, 4096): ("split", "combine", 16, 1),
+        (1, 2, 4096): ("forward",),
+        (1, 1, 10**6): ("split", "combine", 64, 1),
+    }
+
+
+@pytest.mark.parametrize(
     "options",
     [
         {},

@@ -252,7 +252,8 @@ def test_each_size_of_a_product_has_tiles_that_suit_it(arch):
 
 @pytest.mark.parametrize(("m", "n", "k"), [(70, 40, 33), pytest.param(66, 43, 40, marks=pytest.mark.full)])
 def test_rows_that_begin_anywhere_are_copied_for_large_products(monkeypatch, emulated, ran, close, m, n, k):
-    monkeypatch.setattr(padding, "WORTH", 0)
+    monkeypatch.setattr(padding, "STEP", 1000.0)
+    monkeypatch.setattr(configs, "TINY_STEP", 1000.0)
     launched = []
     of = padding.Padded.of.__func__
     monkeypatch.setattr(
@@ -261,7 +262,95 @@ def test_rows_that_begin_anywhere_are_copied_for_large_products(monkeypatch, emu
     generator = torch.Generator().manual_seed(0)
     a, w = (torch.randn(shape, generator=generator).half() for shape in ((m, k), (n, k)))
     bias = torch.linspace(-2, 2, n).half()
-    close(ran(tile_ops.matmul, a, w.T, bias=bias), reference.matmul(a, w.T, bias=bias), reference.TOLERANCES["float16"])
+    explained = tile_ops.explain(tile_ops.matmul, a, w.T, bias=bias)
+    assert padding.ROLE in [kernel.role for kernel in explained.kernels]
+    for factor in (1.0, 2.0, -3.0):  # the later ones are prepared
+        x = a * factor
+        found, expected = ran(tile_ops.matmul, x, w.T, bias=bias), reference.matmul(x, w.T, bias=bias)
+        close(found, expected, reference.TOLERANCES["float16"])
+    for rows in launched:
+        assert padding.has_whole_rows(rows.a, rows.b, rows.c)
+        assert rows.a.shape[2] % 8 == rows.b.shape[1] % 8 == 0
+    assert len(launched) == 2
+
+
+@pytest.mark.parametrize("turned", [(True, False), (False, False), (True, True)], ids=str)
+def test_only_what_lies_along_rows_is_copied(monkeypatch, emulated, ran, close, turned):
+    """k is no part of a row where a is transposed and b is not: then odd tokens make no copy of operands whose rows are whole."""
+    monkeypatch.setattr(padding, "STEP", 1000.0)
+    monkeypatch.setattr(configs, "TINY_STEP", 1000.0)
+    launched = []
+    of = padding.Padded.of.__func__
+    monkeypatch.setattr(
+        padding.Padded, "of", classmethod(lambda cls, *args: launched.append(of(cls, *args)) or launched[-1])
+    )
+    m, n, k = 72, 43, 37
+    generator = torch.Generator().manual_seed(0)
+    a = torch.randn((k, m) if turned[0] else (m, k), generator=generator).half()
+    b = torch.randn((n, k) if turned[1] else (k, n), generator=generator).half()
+    a, b = a.T if turned[0] else a, b.T if turned[1] else b
+    close(ran(tile_ops.matmul, a, b), reference.matmul(a, b), reference.TOLERANCES["float16"])
     (rows,) = launched
-    assert padding.has_whole_rows(rows.a, rows.b, rows.c)
-    assert rows.a.shape[2] % 8 == rows.b.shape[1] % 8 == 0
+    whole = {(True, False): (37, 72), (False, False): (72, 40), (True, True): (40, 72)}[turned]
+    assert tuple(rows.a.shape[1:]) == whole
+    assert rows.c.shape == (1, 72, 48)
+
+
+def test_copies_are_weighed_against_what_single_elements_take():
+    """bfloat16 of an H200, whose figures are in padding.py: rows of 705 elements are copied; few, or whole ones, are not, and
+    neither is what a matrix instruction does not multiply."""
+    roles = {
+        (m, n, k): padding.ROLE
+        in dict(configs.plan(problem(m, n, k, dtype="bfloat16", transpose_b=n == 1), H200).kernels)
+        for m, n, k in [
+            (1144, 144, 705),
+            (197, 452, 244),
+            (1144, 144, 704),
+            (64, 448, 12034),
+            (4, 1003, 4096),
+            (900, 1, 777),
+        ]
+    }
+    assert [shape for shape, copied in roles.items() if copied] == [(1144, 144, 705), (64, 448, 12034)]
+
+
+def test_tiny_tiles_are_for_small_products():
+    """Of halves on Hopper: few tiles and steps of whole rows, more where single elements fill them."""
+
+    def is_tiny(m, n, k, **others):
+        spec = dict(configs.plan(problem(m, n, k, **{"transpose_b": False, **others}), H200).kernels).get("product")
+        return spec is not None and (dict(spec.arguments)["block_m"], dict(spec.arguments)["block_n"]) == (16, 32)
+
+    assert all(
+        is_tiny(*shape) for shape in [(64, 448, 128), (16, 8, 8), (18, 454, 32), (197, 452, 244), (100, 7622, 1)]
+    )
+    assert not any(is_tiny(*shape) for shape in [(64, 448, 256), (1024, 1024, 64), (1144, 144, 705), (4000, 4001, 3)])
+    assert is_tiny(24, 36, 32, batch=14)
+    assert is_tiny(32, 36, 24, batch=14, transpose_a=True)
+    assert is_tiny(36, 8, 202, dtype="float32")
+    assert not is_tiny(157, 480, 715, dtype="float32")
+    assert not is_tiny(16, 8, 8, dtype="int8", out_dtype="int32")
+    assert not is_tiny(16, 8, 8, gradient=True)
+
+
+def test_tiny_tiles_agree(emulated, ran, close):
+    for m, n, k, turned in [(18, 45, 70, False), (33, 8, 130, True), (5, 40, 16, True)]:
+        generator = torch.Generator().manual_seed(m)
+        a = torch.randn(3, m, k, generator=generator)
+        b = torch.randn((3, n, k) if turned else (3, k, n), generator=generator)
+        for dtype in (torch.bfloat16, torch.float32):
+            x, y = a.to(dtype), b.to(dtype).mT if turned else b.to(dtype)
+            assert "tiny" in tile_ops.explain(tile_ops.matmul, x, y).why
+            tolerance = reference.TOLERANCES[str(dtype).removeprefix("torch.")]
+            close(ran(tile_ops.matmul, x, y), reference.matmul(x, y), tolerance)
+            found = ran(tile_ops.matmul, x[0].mT.contiguous().mT, y[0], activation="silu")
+            close(found, reference.matmul(x[0], y[0], activation="silu"), tolerance)
+
+
+def test_blocks_stay_for_short_sums():
+    """Where beginning and storing a tile is all that it takes; one wave of tiles has nothing to overlap."""
+    for m, n, k in ((8192, 4096, 16), (8192, 4096, 64), (2800, 11328, 144)):
+        ((role, spec),) = configs.plan(problem(m, n, k), H200).kernels
+        arguments = dict(spec.arguments)
+        assert (role, arguments["block_m"], arguments["block_n"], arguments["staged"]) == ("staying", 128, 256, True)
+    assert [role for role, _ in configs.plan(problem(1024, 4096, 16), H200).kernels] == ["product"]

@@ -299,3 +299,17 @@ def test_tiles_get_smaller_where_shared_memory_is_small(arch):
         "gfx942": {"bfloat16": (32, 64), "float32": (16, 32)},
     }
     assert tiles == expected[arch]
+
+
+def test_a_cpu_computes_few_tokens_that_are_not_there():
+    """16 tokens at a time by small states, 32 by others, whatever a sequence has of them; a GPU 64."""
+
+    def blocks(dim, target):
+        problem = AttentionProblem(Model("float32", 64, dim, dim, heads_per_group=1), "token", "float32", False, False)
+        kernels = dict(plan(problem, target).kernels)
+        return {dict(kernels[role].arguments)["block"] for role in ("values", "queries", "keys")}
+
+    cpu = Target("cpu", "x86-64-v4")
+    assert blocks(64, cpu) == {16}
+    assert blocks(72, cpu) == {32}
+    assert blocks(64, Target("cuda", "sm_90a")) == {64}

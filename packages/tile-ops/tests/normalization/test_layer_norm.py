@@ -10,7 +10,7 @@ import torch
 import tile_ops
 from tile_ops.errors import WrongDtype, WrongShape, WrongValue
 from tile_ops.kernel import Target
-from tile_ops.normalization import reference
+from tile_ops.normalization import configs, reference
 from tile_ops.normalization.configs import plan
 from tile_ops.normalization.problem import NormProblem
 
@@ -214,3 +214,37 @@ def test_a_row_alone_has_the_bits_that_it_has_among_others(columns, dtype):
         whole = operator(x, *more)
         for first, end in ((0, 1), (7, 10), (20, 36)):
             assert torch.equal(operator(x[first:end].contiguous(), *more), whole[first:end])
+
+
+@pytest.mark.parametrize("columns", [2, 3, 20, 64, 105, 300, 500])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_a_row_is_the_same_in_small_and_large_blocks_of_a_gpu(hopper, monkeypatch, columns, dtype):
+    """Few rows of a softmax have blocks of fewer elements, of the same threads for a row."""
+    x = normal(150, columns, dtype=dtype)
+    blocks = {}
+    for few, rows in ((True, 149), (False, 150)):
+        monkeypatch.setattr(configs, "BLOCKS", 1 << 30 if few else 0)
+        found = [tile_ops.softmax(x[:rows]), tile_ops.layer_norm(x[:rows])]
+        specs = [tile_ops.explain(f, x[:rows]).kernels[0].spec for f in (tile_ops.softmax, tile_ops.layer_norm)]
+        blocks[few] = [dict(spec.arguments)["block_rows"] for spec in specs]
+        if few:
+            alone = found
+    assert blocks[True][0] < blocks[False][0]
+    assert blocks[True][1] == blocks[False][1]
+    assert all(torch.equal(one, among[:149]) for one, among in zip(alone, found))
+
+
+def test_rows_of_a_gpu_have_as_many_columns_as_they_need():
+    """And a warp up to 1024 of them."""
+    for kind, least in (("softmax", 2), ("layer_norm", 8)):
+        tiles = {}
+        for columns in (1, 2, 3, 8, 9, 33, 100, 1024, 1025):
+            ((_, spec),) = plan(NormProblem(10**6, columns, "float16", None, kind), Target("cuda", "sm_90a")).kernels
+            arguments = dict(spec.arguments)
+            tiles[columns] = (arguments["block_columns"], arguments.get("threads", 128))
+        assert tiles[1] == (least, 32)
+        assert tiles[9] == (16, 32)
+        assert tiles[33] == (64, 32)
+        assert tiles[100] == (128, 32)
+        assert tiles[1024] == (1024, 32)
+        assert tiles[1025] == (2048, 128)

@@ -10,7 +10,7 @@ from tile_ops.again import offer
 from tile_ops.autocast import floats
 from tile_ops.kernel import still_shared_by, target_of, threads_of
 from tile_ops.operands import refuse_other_types
-from tile_ops.operator import Operator
+from tile_ops.operator import Call, Operator
 from tile_ops.registration import operation
 
 from .configs import plan, plan_packed
@@ -112,6 +112,9 @@ def forward_operation(
     if out.numel():
         numbers: tuple[float, ...] = (problem.scale, problem.softcap or 0.0, problem.left, problem.right)
         scores = None if sinks is None else sinks.float().contiguous()
+        if "split" in call:
+            _by_runs(call, q.contiguous(), k.contiguous(), v.contiguous(), scores, out, lse)
+            return out, lse
         role = "forward"
         if "staying" in call:
             role, numbers = "staying", (*numbers, call.numbers["launched"], call.numbers["section"])
@@ -119,6 +122,26 @@ def forward_operation(
         call.run(role, *tensors, numbers=numbers, views=_rows_of_lse)
         offer(out, lse, still=still_shared_by(q, problem.threads))
     return out, lse
+
+
+def _by_runs(
+    call: Call[AttentionProblem],
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    sinks: torch.Tensor | None,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+) -> None:
+    """One query: its keys in runs, which a second kernel joins."""
+    problem, splits = call.problem, call.numbers["splits"]
+    runs = (problem.batch, splits, problem.heads)
+    parts, sums = lse.new_empty((*runs, problem.dim)), lse.new_empty(runs)
+    group = problem.heads // problem.heads_kv
+    numbers = (problem.scale, problem.softcap or 0.0, problem.left, group, call.numbers["blocks"])
+    call.run("split", q, k, v, parts, sums, numbers=numbers, views=lambda q, *rest: (q[:, 0], *rest))
+    call.run("combine", parts, sums, sinks, out, lse, views=lambda *x: (*x[:3], x[3][:, 0], x[4][..., 0]))
+    offer(out, lse, temporary=(parts, sums))
 
 
 def _rows_of_lse(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:

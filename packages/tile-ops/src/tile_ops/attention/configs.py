@@ -8,6 +8,8 @@ from itertools import product
 
 import torch
 
+from tile_ops.attention_decode.configs import SHIPPED_SOFTCAP, plan_rows
+from tile_ops.attention_decode.problem import DecodeProblem
 from tile_ops.dtypes import SHIPPED_DTYPES
 from tile_ops.kernel import KernelSpec, Target
 from tile_ops.kernel.spec import Scalar
@@ -112,6 +114,10 @@ FEW_IN_REGISTERS = 64
 #: result has nothing to do with those of others.
 PACKED_QUERIES = (16, 32)
 
+#: Keys of one query that a GPU takes in one run, at most: of more several blocks have a part each, and all heads of q that share
+#: a head of k are one tile. On an H200, one head of 128 by 3520 keys: a tile of queries 46 us, torch 8.
+ONE_RUN = 256
+
 #: Elements between the rows of a tile of values that the product reads in place, a line of the cache: a panel of rows a power of
 #: two apart has too few places in the first cache. 2 to 4 % with AVX2 (cpu.md); not measured elsewhere.
 PAD = 16
@@ -136,7 +142,10 @@ FLOAT32: dict[str, tuple[Tiles, ...]] = {
 
 
 def plan(problem: AttentionProblem, target: Target) -> Plan:
-    """One kernel for all shapes of a head dimension, a type and a mask; on a CPU for few tokens another."""
+    """One kernel for all shapes of a head dimension, a type and a mask; on a CPU for few tokens another, on a GPU for one query
+    by many keys those that take the keys in runs."""
+    if target.kind != "cpu" and problem.tokens == 1 and problem.keys > ONE_RUN and problem.dim_v == problem.dim:
+        return plan_rows(one_query(problem), target)
     tiles, source = choose(problem.dim, problem.dim_v, problem.dtype, target)
     if target.kind == "cpu":
         tiles, source = _of_a_cpu(problem, tiles, target), "measured: COST in attention/configs.py"
@@ -145,6 +154,12 @@ def plan(problem: AttentionProblem, target: Target) -> Plan:
     spec = forward(problem, tiles, target)
     why = f"{problem.mask} mask, {tiles.block_M} queries by {tiles.block_N} keys"
     return Plan.of({"forward": spec}, why, source)
+
+
+def one_query(problem: AttentionProblem) -> DecodeProblem:
+    """Of one token, which sees no key behind it, as there is none: a cache of one page for each sequence."""
+    sizes = (problem.batch, problem.heads, problem.heads_kv, problem.dim, problem.keys, 1)
+    return DecodeProblem(*sizes, problem.dtype, problem.left, problem.scale, problem.softcap, problem.sinks, splits=0)
 
 
 def _of_a_cpu(problem: AttentionProblem, tiles: Tiles, target: Target) -> Tiles:
@@ -292,8 +307,8 @@ def _spec(function: str, call: AttentionProblem, tiles: Tiles, kind: str, **more
 SHIPPED = ((64, 64, ("full", "causal", "window")), (128, 128, ("full", "causal", "window")), (192, 128, ("causal",)))
 #: On GPUs also: vision and smaller language models, and Gemma.
 SHIPPED_GPU = ((80, 80, ("full", "causal")), (96, 96, ("full", "causal")), (256, 256, ("full", "causal", "window")))
-#: With sinks on GPUs (gpt-oss), and with a cap of scores (Gemma 2): causal, and with a window.
-SHIPPED_SINKS, SHIPPED_SOFTCAP = (64,), (128, 256)
+#: With sinks on GPUs (gpt-oss), as with a cap of scores: causal, and with a window.
+SHIPPED_SINKS = (64,)
 
 
 def shipped(target: Target) -> Iterator[KernelSpec]:
@@ -302,6 +317,9 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
     for dtype in SHIPPED_DTYPES[kind]:
         for call, function in product(shipped_calls(dtype, kind), ("forward", "forward_packed")):
             tiles, _ = choose(call.dim, call.dim_v, dtype, target)
+            if kind != "cpu" and call.dim == call.dim_v:
+                one = plan_rows(one_query(replace(call, keys=ONE_RUN + 1)), target)
+                yield from (spec for _, spec in one.kernels)
             for some in _all_of_a_cpu(call, tiles, target, function) if kind == "cpu" else (tiles,):
                 yield forward(call, some, target, function)
             if function == "forward" and (row := _staying(call, target)):

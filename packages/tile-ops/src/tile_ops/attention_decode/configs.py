@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
-from tile_ops.attention.configs import SHIPPED_SOFTCAP
 from tile_ops.dtypes import SHIPPED_DTYPES
 from tile_ops.kernel import KernelSpec, Target
+from tile_ops.kernel.spec import Scalar
 from tile_ops.operator import Plan
 
 from .problem import TILE, DecodeProblem
@@ -16,6 +16,9 @@ from .problem import TILE, DecodeProblem
 #: Blocks that fill a device: two on each multiprocessor of an H200 (132), or of an MI300X (304); a CPU's runs would only
 #: be joined again, as its cores take whole sequences.
 BLOCKS = {"cuda": 264, "hip": 608, "cpu": 1}
+
+#: Dimensions of heads for which wheels for GPUs hold kernels with a cap of scores (Gemma 2).
+SHIPPED_SOFTCAP = (128, 256)
 
 #: Tokens of a page that wheels hold kernels for, those of servers of language models.
 PAGES = (16, 32, 64, 128, 256)
@@ -25,6 +28,9 @@ REDUCTIONS = 4096
 
 #: The fewest tiles of a run: shorter ones cost more to join than they save. Rule.
 SHORTEST_RUN = 4
+
+#: Runs of keys that lie where they are, at most. Keys alone decide how many there are: a result has nothing to do with its batch.
+MOST_RUNS = 64
 
 
 @dataclass(frozen=True)
@@ -44,11 +50,10 @@ def plan(problem: DecodeProblem, target: Target) -> Plan:
     alone = problem.batch * problem.heads_kv * blocks
     longest = -(-problem.columns * problem.page_size // TILE)
     splits = problem.splits or max(1, min(BLOCKS[target.kind] // max(alone, 1), longest // SHORTEST_RUN, 256))
+    ahead: dict[str, Scalar] = {"ahead": True} if target.kind == "cpu" else {}
     kernels = {
-        "split": split(problem, tiles, target),
-        "combine": KernelSpec.of(
-            "attention_decode", "combine", dtype=problem.dtype, dim=problem.dim, sinks=problem.sinks, threads=128
-        ),
+        "split": _split("split", problem, tiles, target, page_size=problem.page_size, **ahead),
+        "combine": combine(problem),
     }
     why = f"{splits} runs of keys, {tiles.block_H} heads to a block"
     return Plan.of(
@@ -56,12 +61,24 @@ def plan(problem: DecodeProblem, target: Target) -> Plan:
     )
 
 
+def plan_rows(problem: DecodeProblem, target: Target) -> Plan:
+    """Of keys that lie where they are, as pages of a sequence's own: runs of SHORTEST_RUN tiles, or longer ones."""
+    tiles = choose(problem, target)
+    splits = min(-(-problem.page_size // (SHORTEST_RUN * TILE)), MOST_RUNS)
+    kernels = {"split": _split("split_rows", problem, tiles, target), "combine": combine(problem)}
+    why = f"one query: {splits} runs of keys, {tiles.block_H} heads to a block"
+    blocks = -(-problem.group // tiles.block_H)
+    source = "rule: SHORTEST_RUN and MOST_RUNS in attention_decode/configs.py"
+    return Plan.of(kernels, why, source, splits=splits, blocks=blocks)
+
+
 def choose(problem: DecodeProblem, target: Target) -> Tiles:
     """On a GPU the 16 rows that a matrix instruction has anyway, and as many tokens as its shared memory holds; the CPU
-    computes no row that nobody asked for."""
+    computes no row that nobody asked for. With heads of 80 and 96 two stages spill."""
     if target.kind == "cpu":
         return Tiles(min(16, 1 << (problem.group - 1).bit_length()), TILE, 1, 128)
-    stages, threads, size = (2 if target.kind == "cuda" and problem.dim <= 128 else 1), 128, 2
+    two = target.kind == "cuda" and problem.dim <= 128 and problem.dim % 64 == 0
+    stages, threads, size = (2 if two else 1), 128, 2
     if problem.dtype == "float32":
         stages, size = 0, 4
     elif target.kind == "hip":
@@ -73,22 +90,26 @@ def choose(problem: DecodeProblem, target: Target) -> Tiles:
     return Tiles(16, tokens, stages, threads)
 
 
-def split(problem: DecodeProblem, tiles: Tiles, target: Target) -> KernelSpec:
-    """The kernel's name."""
+def _split(function: str, problem: DecodeProblem, tiles: Tiles, target: Target, **more: Scalar) -> KernelSpec:
     return KernelSpec.of(
         "attention_decode",
-        "split",
+        function,
         {"tl.enable_fast_math": True} if target.kind != "cpu" else None,
         dtype=problem.dtype,
         dim=problem.dim,
-        page_size=problem.page_size,
         softcap=problem.softcap is not None,
         block_H=tiles.block_H,
         block_N=tiles.block_N,
         stages=tiles.stages,
         threads=tiles.threads,
-        **({"ahead": True} if target.kind == "cpu" else {}),
+        **more,
     )
+
+
+def combine(problem: DecodeProblem) -> KernelSpec:
+    """What joins runs."""
+    ends: dict[str, Scalar] = {"dtype": problem.dtype, "dim": problem.dim, "sinks": problem.sinks}
+    return KernelSpec.of("attention_decode", "combine", None, **ends, threads=128)
 
 
 def shipped(target: Target) -> Iterator[KernelSpec]:

@@ -20,7 +20,7 @@ from . import scaled, strips
 from .configs import plan
 from .gradients import backward_by, by_columns, rows_of, setup_context
 from .operands import Views, operands, result_shape
-from .padding import Padded, has_whole_rows, pays
+from .padding import Padded, PreparedPadded, is_needed
 from .prepared import Prepared, along_k
 from .problem import ACTIVATIONS, FLOAT8, GemmProblem, check, depends
 from .scaled import PreparedScaled
@@ -304,7 +304,7 @@ def _run(
         out = a.new_empty(kept["shape"], dtype=kept["dtype"])
     if not out.numel():
         return out
-    known: Prepared | PreparedStrips | PreparedScaled | None = kept.get("prepared")
+    known: Prepared | PreparedPadded | PreparedStrips | PreparedScaled | None = kept.get("prepared")
     if isinstance(known, PreparedScaled):
         if known.run(a, b, scale_a, scale_b, bias, out):
             return out
@@ -314,11 +314,14 @@ def _run(
     left, right, repeat = _operands(call, a, b)
     whole = out.view(problem.batch, problem.m, problem.n)
     added = None if bias is None else bias.contiguous()
-    if call.target.kind == "cuda" and pays(problem) and not has_whole_rows(left, right, whole):
-        rows = Padded.of(problem, left, right, added, whole)
+    if call.target.kind == "cuda" and is_needed(call, left, right, whole):
+        rows = Padded.of(call, left, right, added, whole)
         multiply(call, rows.a, rows.b, rows.bias, rows.c)
-        if rows.c is not whole:
-            whole.copy_(rows.c[:, : problem.m, : problem.n])
+        rows.unpack(call, whole)
+        if again:
+            no_bias = _added(call, None, rows.c)
+            known = PreparedPadded.of(call, (left, right, added, whole), rows, no_bias) if added is bias else None
+            kept["prepared"] = known
         return out
     of_a = _scales(scale_a, problem.scales, problem.m)
     of_b = _scales(scale_b, problem.scales, problem.n)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -11,12 +12,14 @@ from tile_ops.gemm_halves.tile import Tile as HalvesTile
 from tile_ops.gemm_in_place import configs as in_place
 from tile_ops.gemm_pairs import configs as pairs
 from tile_ops.gemm_panels import configs as panels
+from tile_ops.gemm_thin import configs as thin
 from tile_ops.kernel import KernelSpec, Target
 from tile_ops.kernel.spec import Scalar
 from tile_ops.operator import Plan
 
-from . import few_rows
-from .model import Division, Rates, best, least, whole
+from . import few_rows, padding
+from .chips import ALONE, RATES, TILES
+from .model import Division, Rates, best, least, staying, whole
 from .problem import BLOCK, FLOAT8, GemmProblem
 from .tiles import (
     ITEMSIZE,
@@ -26,101 +29,28 @@ from .tiles import (
     tiles_of_a_cpu,
 )
 
-
-def _hopper(block_m: int, block_n: int) -> Tiles:
-    """As many stages as fit into 227 KB of shared memory, up to 16: the loads of a chip with few blocks are on their way
-    together. One warpgroup for 64 rows, two for more."""
-    stages = min(16, (227 * 1024 - 1024) // ((block_m + block_n) * 128))
-    return Tiles(block_m, block_n, 128, stages, 128 if block_m == 64 else 256, 8)
-
-
-#: By architecture (or kind) and class; a CPU's others are in tiles.py. "large" was measured (docs/performance/cuda.md: the
-#: tile of sm_90a and that of mma.sync); "small" is a rule: the smallest tile with all warps at work. The others of
-#: sm_90a are the ones that were the best for a shape of a sweep (cuda.md, "Products of any shape").
-TILES = {
-    ("sm_90a", "large"): Tiles(128, 256, 128, 4, 256, 16),
-    ("sm_90a", "staying"): Tiles(128, 256, 128, 3, 256, 8),  # and a tile of the result beside them
-    ("sm_90a", "staying8"): Tiles(128, 256, 128, 4, 256, 16),  # of bytes
-    ("sm_90a", "256x192"): _hopper(256, 192),
-    ("sm_90a", "256x168"): _hopper(256, 168),
-    ("sm_90a", "256x160"): _hopper(256, 160),
-    ("sm_90a", "128x192"): _hopper(128, 192),
-    ("sm_90a", "128x160"): _hopper(128, 160),
-    ("sm_90a", "128x128"): _hopper(128, 128),
-    ("sm_90a", "128x80"): _hopper(128, 80),
-    ("sm_90a", "64x128"): _hopper(64, 128),
-    ("sm_90a", "64x80"): _hopper(64, 80),
-    ("sm_90a", "small"): _hopper(64, 64),
-    ("sm_90a", "64x32"): _hopper(64, 32),
-    # Where each thread multiplies alone: float32 that is not rounded to tf32.
-    ("sm_90a", "alone 128x256"): Tiles(128, 256, 128, 4, 256, 8),
-    ("sm_90a", "alone 64x256"): Tiles(64, 256, 128, 4, 256, 8),
-    ("sm_90a", "alone 128x128"): Tiles(128, 128, 128, 3, 128, 8),
-    ("sm_90a", "alone 128x64"): Tiles(128, 64, 128, 4, 128, 8),
-    ("sm_90a", "alone 64x64"): Tiles(64, 64, 128, 4, 128, 8),
-    ("sm_90a", "alone 32x128"): Tiles(32, 128, 128, 4, 128, 8),
-    ("cuda", "large"): Tiles(128, 128, 64, 3, 128, 8),
-    ("cuda", "small"): Tiles(64, 64, 64, 3, 128, 0),
-    ("hip", "large"): Tiles(128, 128, 64, 2, 256, 8),
-    ("hip", "small"): Tiles(64, 64, 64, 2, 256, 0),
-    ("cuda", "thin"): Tiles(16, 128, 128, 4, 128, 0),
-    ("hip", "thin"): Tiles(16, 128, 64, 2, 256, 0),
-    # One scale along n for each block, and two tiles of sums.
-    ("sm_90a", "blocks"): Tiles(128, 128, 128, 4, 256, 8),
-    ("cuda", "blocks"): Tiles(64, 128, 128, 2, 128, 8),
-    ("hip", "blocks"): Tiles(64, 128, 128, 2, 256, 8),
-    ("cpu", "blocks"): Tiles(64, 128, 128, 0, 128, 0),
-}
-#: What a tile takes on a chip: of sm_90a measured on an H200 in a sweep of 26 shapes, 16-bit elements (docs/performance/
-#: cuda.md, "Products of any shape"); of the others rules from data sheets (A100: 108 multiprocessors, 312 TFLOP/s, 5 TB/s
-#: of L2; MI300X: 304, 1307, 33): a step takes as long as its products, or its bytes.
-RATES = {
-    ("sm_90a", "large"): Rates(0.60, 8.0, 132, 3e6),
-    ("sm_90a", "256x192"): Rates(0.95, 8.5, 132, 3e6),
-    ("sm_90a", "256x168"): Rates(0.91, 8.5, 132, 3e6),
-    ("sm_90a", "256x160"): Rates(0.81, 8.5, 132, 3e6),
-    ("sm_90a", "128x192"): Rates(0.47, 8.0, 132, 3e6),
-    ("sm_90a", "128x160"): Rates(0.42, 7.5, 132, 3e6),
-    ("sm_90a", "128x128"): Rates(0.354, 7.0, 132, 3e6),
-    ("sm_90a", "128x80"): Rates(0.27, 5.5, 132, 3e6),
-    ("sm_90a", "64x128"): Rates(0.203, 5.2, 132, 3e6),
-    ("sm_90a", "64x80"): Rates(0.185, 5.3, 132, 3e6),
-    ("sm_90a", "small"): Rates(0.175, 5.0, 132, 3e6),
-    ("sm_90a", "64x32"): Rates(0.125, 4.5, 132, 1.3e6),
-    ("cuda", "large"): Rates(0.36, 5.0, 108),
-    ("cuda", "small"): Rates(0.18, 5.0, 108),
-    ("cuda", "thin"): Rates(0.40, 5.0, 108),
-    ("hip", "large"): Rates(0.25, 5.0, 304),
-    ("hip", "small"): Rates(0.08, 5.0, 304),
-    ("hip", "thin"): Rates(0.09, 5.0, 304),
-}
-#: Of sm_90a where each thread multiplies alone, by (a transposed, b transposed), measured on an H100 as kernels: eight shapes
-#: by eleven tiles (docs/performance/cuda.md, "Each thread alone"). Of small tiles two share a multiprocessor; a third brings
-#: little.
-ALONE: dict[tuple[bool, bool], dict[str, Rates]] = {
-    (False, False): {
-        "alone 128x256": Rates(5.30, 7.5, 132, 3e6),
-        "alone 128x128": Rates(2.94, 7.0, 132, 3e6),
-        "alone 64x64": Rates(1.63, 5.0, 264, 3e6),
-    },
-    (False, True): {
-        "alone 128x256": Rates(5.72, 8.0, 132, 3e6),
-        "alone 64x256": Rates(2.80, 5.0, 132, 3e6),
-        "alone 128x128": Rates(3.06, 5.0, 132, 3e6),
-        "alone 64x64": Rates(1.61, 5.0, 264, 3e6),
-    },
-    (True, False): {
-        "alone 128x256": Rates(5.48, 7.7, 132, 3e6),
-        "alone 128x64": Rates(2.85, 5.0, 264, 3e6),
-        "alone 32x128": Rates(1.53, 4.0, 264, 3e6),
-    },
-}
-ALONE[True, True] = ALONE[True, False]
+#: Of halves by "tiny" tiles, which no wgmma multiplies: products of whole rows with so many tiles and steps at most. Elsewhere
+#: microseconds of a beginning and end, of a step and a result by single elements, where so many blocks run at once: less than
+#: what else is done there takes (padding.py). An H200, us, two events around a call, so, by the best of the others, by cuBLAS:
+#: 64x448x128 6.2, 7.2, 6.7, 16x1024x1024 9.4, 9.7, 8.7; 14 of 24x36x32 6.7, 8.4, 7.0, 18x454x32 6.8, 9.2, 7.1, 197x452x244
+#: 10.4, 13.9, 9.5, 100x7622x1 10.5, 13.7, 8.0, 100x1000x100 8.4, 11.2, 8.6. Tiles of 32x32, 16x64, 64x32 are as good or up to
+#: a sixth slower, of 16x16 and 16x128 up to a half; 23 of 181x233x160 as a kernel 19.4, 14.9, 11.9 (30 November 2026).
+TINY_WHOLE_TILES, TINY_WHOLE_STEPS = 264, 2
+#: The same of float32 that is not rounded, whole rows or not: us, so, by the best of the others, by cuBLAS, 2 of 36x202x8 6.8,
+#: 8.7, 7.3, 36x8x202 13.4, 23.5, 12.8, 160x6x208 13.6, 23.8, 12.6, 8 of 32x32x88 7.1, 10.9, 9.4, 100x1000x100 8.3, 13.3, 10.3;
+#: but 157x715x480 28.1, 21.5, 16.7, 157x480x715 33.8, 20.9, 16.9.
+TINY_ALONE_TILES, TINY_ALONE_STEPS = 264, 8
+TINY_START, TINY_STEP, TINY_STORED, TINY_BLOCKS = 1.5, 1.25, 0.8, 528
 #: Waves from which on blocks stay: the loads of a tile begin under the stores of the one before. Measured, of the time of
 #: a block for each tile: 0.89 to 0.98 for large ones from 1.8 waves on, 0.95 to 0.985 for 256 x 160.
 STAYING = 1
 #: Tiles by which blocks stay, and the tiles that take the place of them there.
 STAYERS = {"large": "staying8", "256x160": "256x160"}
+#: Steps along k up to which the model counts what blocks that stay, with a tile of the result beside the stages, save: all that a
+#: tile of a short sum takes is its beginning and its end. Microseconds of such a turn. Measured on an H200, us, by blocks that
+#: stay, by the best of twelve tiles with a block each, by cuBLAS: 8192x4096x16 27.5, 45.5, 28.7, 8192x4096x64 25.3, 42.5, 27.7,
+#: 2800x11328x144 32.7, 53.6, 36.1 (30 November 2026).
+SHORT, TURN = 4, 1.65
 #: Of the time of whole tiles: what blocks that stay must come below with their last tiles in parts. Measured: where the model
 #: sees 0.96 or less, 0.95 to 0.96; where it sees 0.98, 1.00 to 1.01 (cuda.md, "Products of any shape").
 CLEAR = 0.96
@@ -178,6 +108,8 @@ def plan(problem: GemmProblem, target: Target) -> Plan:
         why = f"{problem.m} x {problem.n} by tiles of {half.block_m} x {half.block_n}, a and b where they lie"
         why += ", as the transpose of c" if half.transposed else ""
         return Plan.of(_kernels_of_halves(problem, half), why, "measured: gemm_halves/configs.py", **vars(half))
+    if (found := _thin(problem, target)) is not None:
+        return found
     if _is_turned(problem, target):
         b_is_smaller = problem.n < problem.m
         along_k = plan(replace(problem, transpose_a=b_is_smaller, transpose_b=b_is_smaller), target)
@@ -187,13 +119,52 @@ def plan(problem: GemmProblem, target: Target) -> Plan:
     if kernels := _few_rows(problem, target):
         why = f"{problem.m} rows: " + ("scalar products" if "product" in kernels else "B streams through registers")
         return Plan.of(kernels, why, "measured: FEW_ROWS in gemm/few_rows.py", **few_rows.numbers(problem))
-    return _on_cpu(problem, target) if target.kind == "cpu" else _by_model(problem, target)
+    if target.kind == "cpu":
+        return _on_cpu(problem, target)
+    if _is_tiny(problem, target):
+        tiles = _tiles(problem, target, "tiny")
+        why = f"{_count(problem, tiles)} tiny tiles"
+        return Plan.of({"product": _spec(problem, target, tiles)}, why, "measured: TINY_START in gemm/configs.py")
+    by_tiles, copies = _by_model(problem, target), padding.kernels(problem, target)
+    why = f"{by_tiles.why}; rows get places at multiples of {padding.ROW} bytes" if copies else by_tiles.why
+    return replace(by_tiles, kernels=(*by_tiles.kernels, *copies.items()), why=why)
 
 
 def _is_column(problem: GemmProblem, target: Target) -> bool:
     """Whether a CPU multiplies by one column, which lies along k."""
     floats = problem.dtype in ("float16", "bfloat16", "float32") and not (problem.scales or problem.gradient)
     return target.kind == "cpu" and floats and problem.n == 1 < problem.m * problem.batch and problem.transpose_b
+
+
+def _thin(problem: GemmProblem, target: Target) -> Plan | None:
+    """One column, or few rows, on a GPU."""
+    bias, source = few_rows.bias(problem) or problem.out_dtype, "measured: gemm_thin/configs.py"
+    if thin.is_column(problem, target):
+        return Plan.of({"direct": thin.column(problem, bias)}, "one column: sums of a's rows", source)
+    if thin.is_row(problem, target):
+        kernels, numbers = {"parts": thin.row(problem), "combine": few_rows.combine(problem)}, thin.parts(problem)
+        return Plan.of(kernels, f"{problem.m} rows: b is read down its columns", source, **numbers)
+    return None
+
+
+def _is_tiny(problem: GemmProblem, target: Target) -> bool:
+    """Whether the smallest tiles take least time."""
+    if not _has_tiny(problem, target):
+        return False
+    tiles = _tiles(problem, target, "tiny")
+    count, steps = _count(problem, tiles), _steps(problem, tiles)
+    if problem.dtype == "float32":
+        return count <= TINY_ALONE_TILES and steps <= TINY_ALONE_STEPS
+    if padding.is_whole(problem):
+        return count <= TINY_WHOLE_TILES and steps <= TINY_WHOLE_STEPS
+    time = TINY_START + max(1.0, count / TINY_BLOCKS) * (steps * TINY_STEP + TINY_STORED)
+    return time < min(padding.alone(problem), padding.copied(problem) if problem.batch == 1 else math.inf)
+
+
+def _has_tiny(problem: GemmProblem, target: Target) -> bool:
+    """Whether there are such tiles for it."""
+    plain = not (problem.scales or problem.gradient or problem.tf32)
+    return target.arch == "sm_90a" and problem.dtype in thin.FLOATS and plain
 
 
 def _scaled_sums(problem: GemmProblem, target: Target) -> Plan | None:
@@ -304,7 +275,14 @@ def _by_model(problem: GemmProblem, target: Target) -> Plan:
             continue
         count, steps, area = _count(problem, tiles), _steps(problem, tiles), tiles.block_m * tiles.block_n
         bytes_read = (problem.m + problem.n) * problem.k * problem.batch * ITEMSIZE[problem.dtype]
-        if _divisible(problem) and area <= CUT:
+        if (
+            steps <= SHORT
+            and count > STAYING * rates.slots
+            and _stays(problem, target, size)
+            and _staged(problem, size)
+        ):
+            found[size] = staying(count, steps, rates, TURN, bytes_read)
+        elif _divisible(problem) and area <= CUT:
             found[size] = best(count, steps, area, rates, bytes_read)
         else:
             found[size] = whole(count, steps, rates, bytes_read)
@@ -449,6 +427,10 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
         scaled = replace(layer, dtype=SHIPPED_FLOAT8[target.arch], out_dtype="bfloat16")
         yield from _shipped(replace(scaled, scales="rows"), target)
         yield _spec(replace(scaled, scales="blocks"), target, _tiles(problem, target, "blocks"))
+    for problem in thin.shipped_calls(target):
+        yield from (spec for _, spec in plan(problem, target).kernels)
+    if target.kind == "cuda":
+        yield from (padding.kernel(dtype) for dtype in ("float16", "bfloat16", "float32"))
     yield from panels.shipped(target)
     yield from in_place.shipped(target)
     yield from halves.shipped(target)
@@ -467,6 +449,8 @@ def _shipped(problem: GemmProblem, target: Target) -> Iterator[KernelSpec]:
             yield _spec(problem, target, tiles)
             if tiles.block_m * tiles.block_n <= CUT and _divisible(problem):
                 yield from _split_specs(problem, target, size).values()
+    if _has_tiny(problem, target):
+        yield _spec(problem, target, _tiles(problem, target, "tiny"))
     for size in STAYERS:
         if _stays(problem, target, size):
             yield _staying_spec(problem, target, size)

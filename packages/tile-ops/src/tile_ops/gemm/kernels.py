@@ -236,6 +236,27 @@ def transpose(dtype, edge=64):
     return transpose
 
 
+def whole_rows(dtype, block_m=32, block_n=128):
+    """B = A with zeros behind its rows and columns, or less of it where B is smaller: rows that begin anywhere get places at
+    multiples of 16 bytes, or come back from there."""
+
+    @T.prim_func
+    def whole_rows(
+        A: T.StridedTensor(
+            (1, *T.dynamic("rows_a, columns_a")), (T.dynamic("plane_a"), T.dynamic("pitch_a"), 1), dtype
+        ),
+        B: T.StridedTensor(
+            (1, *T.dynamic("rows_b, columns_b")), (T.dynamic("plane_b"), T.dynamic("pitch_b"), 1), dtype
+        ),
+    ):
+        with T.Kernel(T.ceildiv(B.shape[2], block_n), T.ceildiv(B.shape[1], block_m), threads=128) as (x, y):
+            tile = T.alloc_fragment((block_m, block_n), dtype)
+            T.copy(A[0, y * block_m, x * block_n], tile)
+            T.copy(tile, B[0, y * block_m, x * block_n])
+
+    return whole_rows
+
+
 def _tile_at(number, rows, columns, panel):
     """(row, column) of a tile of a grid: panels of `panel` rows of tiles, each walked column by column, so that neighbours
     in time share operands in the L2 cache."""

@@ -51,6 +51,13 @@ def whole(tiles: int, steps: int, rates: Rates, size: int = 0) -> Division:
     return Division(tiles, 1, steps, max(waves * (rates.start + steps * rates.step), rates.reading(size)))
 
 
+def staying(tiles: int, steps: int, rates: Rates, turn: float, size: int = 0) -> Division:
+    """Blocks that stay: a tile is stored, which takes `turn` microseconds of its turn, while the next one is loaded."""
+    waves = -(-tiles // rates.slots)
+    time = rates.start + waves * (turn + steps * rates.step)
+    return Division(tiles, 1, steps, max(time, rates.reading(size)))
+
+
 def divisions(tiles: int, steps: int, area: int, rates: Rates, size: int = 0) -> Iterator[Division]:
     """Ways to cut what whole waves leave, or that and one wave more, into parts; `area` elements in a tile, `size` bytes of
     the operands."""

@@ -91,12 +91,22 @@ class Prepared:
 
     def run(self, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, c: torch.Tensor) -> bool:
         """Whether it could: computes c for operands of the first call's shapes, strides and types at any such address."""
+        temporary = self.launch(a, b, bias, c)
+        if temporary is None:
+            return False
+        offer(c, temporary=temporary, still=self.still)
+        return True
+
+    def launch(
+        self, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, c: torch.Tensor
+    ) -> list[torch.Tensor] | None:
+        """The same; what it allocated, or None if it could not."""
         if bias is None:
             bias = self.no_bias
             if (a.data_ptr() | b.data_ptr() | c.data_ptr()) % ALIGNMENT:
-                return False
+                return None
         elif not aligned(a, b, c, bias):
-            return False
+            return None
         temporary = []
         if self.transpose is not None:
             given = (a, b)[self.which]
@@ -115,8 +125,7 @@ class Prepared:
             launched(self.kernel, *given)
             launched(self.adds, parts, bias, c)
             temporary = [parts]
-        offer(c, temporary=temporary, still=self.still)
-        return True
+        return temporary
 
 
 def _in_parts(

@@ -182,7 +182,7 @@ def rms_norm_cached(dtype, block_rows, block_columns, activation):
     return rms_norm
 
 
-def layer_norm(dtype, block_rows, block_columns):
+def layer_norm(dtype, block_rows, block_columns, threads=128):
     """Rows of up to `block_columns` elements: the mean first, then the squares of what is left of it.
 
     Relative to a row's first element, so that what all of a row have in common takes no digit of the sum.
@@ -198,7 +198,7 @@ def layer_norm(dtype, block_rows, block_columns):
         Rows: T.Tensor((kept, m, 1), "float32"),
         eps: T.float32,
     ):
-        with T.Kernel(T.ceildiv(m, block_rows), threads=128) as block:
+        with T.Kernel(T.ceildiv(m, block_rows), threads=threads) as block:
             x = T.alloc_fragment((block_rows, block_columns), "float32")
             squares = T.alloc_fragment((block_rows, block_columns), "float32")
             origin = T.alloc_fragment((block_rows,), "float32")
@@ -373,13 +373,13 @@ def layer_norm_cached(dtype, block_rows, block_columns, ahead=0):
     return layer_norm
 
 
-def softmax(dtype, block_rows, block_columns):
+def softmax(dtype, block_rows, block_columns, threads=128):
     """Rows of up to `block_columns` elements. A row without a finite maximum gives NaN, as its definition does."""
     m, n = T.dynamic("m"), T.dynamic("n")
 
     @T.prim_func
     def softmax(X: T.Tensor((m, n), dtype), Y: T.Tensor((m, n), dtype)):
-        with T.Kernel(T.ceildiv(m, block_rows), threads=128) as block:
+        with T.Kernel(T.ceildiv(m, block_rows), threads=threads) as block:
             x = T.alloc_fragment((block_rows, block_columns), "float32")
             largest = T.alloc_fragment((block_rows,), "float32")
             total = T.alloc_fragment((block_rows,), "float32")

@@ -30,12 +30,14 @@ COLUMNS = forward.COLUMNS["cuda"]
 #: rows 85, 193 (200, 48).
 LEAST, THREADS, CENTERED, EACH = 1024, 64, 32, 32
 STAGES, STAGED = 2, 64 << 10
+#: Rows of a tile at most, and threads where it has half of them or more: what each row has of its own fills registers, too.
+NARROW_ROWS, NARROW_THREADS = 64, 128
 #: Tiles of such a block where nothing is summed: 1, 2, 4, 8 of a LayerNorm's x in bfloat16 on an H100, us: 32768 rows of 1024
 #: 80.6, 73.2, 72.5, 75.4 (torch 78.7), 16384 of 4096 142.5, 137.4, 138.4, 142.9, 2048 of 8192 52.7, 45.2, 42.5, 41.1, 131072 of
 #: 256 89.7, 85.4, 84.4, 83.6; in float32 135.4, 137.0, 138.8, 140.5 (25 November 2026).
 TILES_ALONE = 2
-#: A block of softmax: elements of its tile at least, and those of each thread.
-SOFTMAX = (2048, 16)
+#: A block of softmax: elements of its tile at least, and those of each thread; of its tile where one warp takes rows, as forward.
+SOFTMAX, SOFTMAX_WARP = (2048, 16), 512
 #: On a CPU: elements of a piece, whose sums registers hold, for rows of up to NARROW elements and for longer ones (with AVX2 as
 #: for those). LayerNorm in float32 as kernels, one thread, us,
 #: with AVX2 (EPYC) by 16, 32, 64 elements 2048 rows of 160 168, 175, 315, 64 of 4096 142, 145, 180; with AVX-512 (Sapphire
@@ -81,12 +83,13 @@ AT_ONCE, AT_ONCE_ELEMENTS, ROW_BY_ROW_OF_AVX2 = 4, 1 << 20, 512
 #: nothing, of torch's: 2048x72 0.92, 1.00, 4096x20 0.72, 1.12, 512x256 0.95, 1.08, 1024x256 0.97, 0.99; 2048x160 0.94, 0.94;
 #: in bfloat16 4096x40 2.9, 3.6, 64x4096 1.37, 1.32, 2048x160 1.38, 1.34 (29 November 2026).
 FOLLOWED, NEAR = 2048, 1 << 18
-#: Columns of all parts that rows are summed in, at most, and tiles of a part, at least: 132 blocks of 8192 columns, 264 of 4096,
+#: Columns of all parts that rows are summed in, at most, and tiles of a part, at least, where there are more than BLOCKS of them:
+#: 132 blocks of 8192 columns, 264 of 4096,
 #: 1056 of 1024 or fewer are the fastest on an H200. Numbers of the call alone, so that sums are the same everywhere. A CPU's
 #: parts, at most, and their rows and elements, at least: what a part costs is for a row of sums, which lies in the first cache
 #: where they are few (a LayerNorm's 512x1024 by 5120, 20480, 81920 elements 0.98, 1.02, 1.05 of torch's speed as calls, 2048x160
 #: 0.97, 0.98, 0.96).
-SUMMED, TILES = 132 * 8192, 4
+SUMMED, TILES, BLOCKS = 132 * 8192, 4, 264
 CPU_PARTS, CPU_ROWS, CPU_ELEMENTS = 64, 8, 20480
 #: A tile of `column_sums`, and parts of its rows at most, as many blocks lie beside each other; a tile of `sum_parts`.
 LONG_ROWS, LONG_PARTS = 16, 16
@@ -144,7 +147,8 @@ def plan(problem: NormBackwardProblem, target: Target) -> Plan:
         )
     if not problem.sums and target.kind != "cpu":
         least, most = TILES_ALONE if tile.get("stages") else 1, tiles
-    parts = min(-(-tiles // least), most)
+    spread = min(tiles, BLOCKS) if target.kind != "cpu" else 0
+    parts = min(max(-(-tiles // least), spread), most)
     return Plan.of(kernels, why, SOURCE, parts=parts)
 
 
@@ -204,15 +208,22 @@ def _tile(norm: NormProblem, target: Target) -> tuple[int, dict[str, Scalar]]:
     if norm.columns > RESIDENT:
         return 1, {"block_rows": 1, "block_columns": 2048}
     width = next(width for width in COLUMNS if norm.columns <= width)
+    if norm.kind != "softmax":
+        width = max(width, forward.LEAST_OF_LAYER_NORM)
     if norm.kind == "softmax":
+        if width <= forward.WARP_COLUMNS:
+            of_warp = {"block_rows": max(1, SOFTMAX_WARP // width), "block_columns": width}
+            return int(of_warp["block_rows"]), {**of_warp, "threads": forward.WARP_SIZE[target.kind]}
         rows = max(1, SOFTMAX[0] // width)
         return rows, {"block_rows": rows, "block_columns": width, "threads": rows * width // SOFTMAX[1]}
-    rows = max(1, LEAST // width)
+    rows = min(NARROW_ROWS, max(1, LEAST // width))
     staged = STAGES * 2 * rows * width * ITEMSIZE[norm.dtype]
     return rows, {
         "block_rows": rows,
         "block_columns": width,
-        "threads": max(CENTERED if norm.kind == "layer_norm" else THREADS, width // EACH),
+        "threads": NARROW_THREADS
+        if rows >= NARROW_ROWS // 2
+        else max(CENTERED if norm.kind == "layer_norm" else THREADS, width // EACH),
         "stages": STAGES if target.kind == "cuda" and staged <= STAGED else 0,
     }
 

@@ -42,7 +42,9 @@ def plan(problem: ScanProblem, target: Target) -> Plan:
     )
     kernels["sum"] = sum_chunks()
     return Plan.of(
-        kernels, f"chunks of {model.chunk_size} tokens, tiles of 64", "rule: state_space_backward/configs.py"
+        kernels,
+        f"chunks of {model.chunk_size} tokens, tiles of {dict(kernels['inputs'].arguments)['block']}",
+        "rule: state_space_backward/configs.py",
     )
 
 
@@ -75,8 +77,8 @@ def sum_chunks() -> KernelSpec:
 
 
 def products(function: str, model: Model, target: Target, **flags: bool) -> KernelSpec:
-    """64 tokens to a block: a warpgroup of Hopper. Without wgmma a thread that has two results of `factors_backward`, all
-    columns of some rows, has no registers left: two warps share the columns; of float32 those of `inputs_backward`, too."""
+    """64 tokens to a block of a GPU: a warpgroup of Hopper. Without wgmma a thread that has two results of `factors_backward`,
+    all columns of some rows, has no registers left: two warps share the columns; of float32 those of `inputs_backward`, too."""
     paired = (function == "factors_backward" and not forward.hopper(target)) or model.dtype == "float32"
     threads = 256 if paired and target.kind == "cuda" else 128
     block, stages, part = _tiles(function, model, target, threads)
@@ -98,13 +100,17 @@ def products(function: str, model: Model, target: Target, **flags: bool) -> Kern
 
 def _tiles(function: str, model: Model, target: Target, threads: int) -> tuple[int, int, int]:
     """Tokens of a block, stages, and rows (`factors_backward`) or columns of a state that lie in shared memory at a time: all
-    of them, with 64 tokens, where they fit."""
+    of them, with 64 tokens, where they fit.
+
+    A CPU takes fewer: long sequences cost as much, and the last block of a short one is not computed for tokens that are not
+    there. 16 where the state is small beside what it is multiplied by.
+    """
     columns, depth = (-(-dim // 16) * 16 for dim in (model.headdim, model.dstate))
     along, across = (columns, depth) if function == "factors_backward" else (depth, columns)
     # Of float32 without: loads ahead take registers that 64 tokens by two tiles do not leave, and the compiler minutes.
     usual = 2 if forward.hopper(target) and (model.dtype != "float32" or function != "factors_backward") else 0
     if target.kind == "cpu":
-        return 64, usual, along
+        return 16 if model.chunk_size == 64 and columns <= 64 and depth <= 64 else 32, usual, along
     size = forward.itemsize(model.dtype)
     parts = [along, *(part for part in (128, 64, 32, 16) if part < along and along % part == 0)]
     for block, stages, part in product((64, 32, 16), sorted({usual, 0}, reverse=True), parts):
