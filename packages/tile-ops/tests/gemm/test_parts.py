@@ -296,6 +296,18 @@ def test_only_what_lies_along_rows_is_copied(monkeypatch, emulated, ran, close, 
     assert rows.c.shape == (1, 72, 48)
 
 
+@pytest.mark.parametrize(("m", "n", "k", "copied"), [(16, 16, 16, False), (256, 256, 4096, True)])
+def test_operands_that_begin_anywhere_are_copied_where_it_pays(emulated, m, n, k, copied):
+    """Where strides alone are to blame, of which no plan knows."""
+    storage = torch.zeros(m * (k + 1) + 1, dtype=torch.float16)
+    a, b = storage[1 : m * (k + 1) + 1].view(m, k + 1)[:, :k], torch.zeros(k, n, dtype=torch.float16)
+    call = MATMUL.call(a, b, bias=None, activation=None, out_dtype=None)
+    assert padding.ROLE not in call
+    whole = torch.zeros(1, m, n, dtype=torch.float16)
+    assert padding.is_needed(call, a[None], b[None], whole) == copied
+    assert not padding.is_needed(call, a.contiguous()[None], b[None], whole)
+
+
 def test_copies_are_weighed_against_what_single_elements_take():
     """bfloat16 of an H200, whose figures are in padding.py: rows of 705 elements are copied; few, or whole ones, are not, and
     neither is what a matrix instruction does not multiply."""

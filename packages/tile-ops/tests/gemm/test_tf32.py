@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import tile_ops
-from tile_ops.gemm import configs, reference
+from tile_ops.gemm import configs, padding, reference
 from tile_ops.gemm.api import MATMUL
 from tile_ops.gemm.problem import GemmProblem
 from tile_ops.kernel import Target
@@ -146,6 +146,22 @@ def test_which_operand_is_copied():
     )
     for m, n, k, arch in ((63, 8192, 8192, "sm_90a"), (512, 512, 512, "sm_90a"), (4096, 4096, 4096, "sm_80")):
         assert copy not in dict(kernels_of(m, n, k, (True, False), Target("cuda", arch))).values()
+
+
+def test_an_operand_that_is_copied_along_k_gets_whole_rows_there(on_hopper, ran, close, monkeypatch):
+    """k lies along no row that is given, but along those of the copy."""
+    for module, name, value in ((configs, "TURNED_PRODUCTS", 1), (padding, "WORTH", 1)):
+        monkeypatch.setattr(module, name, value)
+    launched = []
+    of = padding.Padded.of.__func__
+    monkeypatch.setattr(
+        padding.Padded, "of", classmethod(lambda cls, *args: launched.append(of(cls, *args)) or launched[-1])
+    )
+    a, b = operands(66, 70, 41, (True, False))
+    assert padding.ROLE in [kernel.role for kernel in tile_ops.explain(tile_ops.matmul, a, b).kernels]
+    close(ran(tile_ops.matmul, a, b), reference.matmul(a, b), TOLERANCE)
+    (rows,) = launched
+    assert (rows.a.shape, rows.b.shape) == ((1, 44, 68), (1, 44, 72))
 
 
 @pytest.mark.parametrize("turned", [False, pytest.param(True, marks=pytest.mark.full)])

@@ -77,13 +77,13 @@ def matmul(
     for blocks of 128 along k and 128 x 128. Then results are bfloat16, float16 or float32.
 
     Operands are read in place if their rows or their columns are contiguous (so a.mT costs nothing) and the leading
-    dimensions collapse; others are copied first, and on NVIDIA those of large products whose rows begin at no multiple of 16
-    bytes; and on Hopper, in tf32, the smaller operand of large products like a.mT @ b. Products are summed in float32 (int32
-    for int8), scales, bias and activation are applied there, and the result is rounded once. float32 operands are rounded to
-    the nearest tf32 on NVIDIA if torch.backends.cuda.matmul.allow_tf32 says so (cut on Hopper where rows begin anywhere and
-    are not copied). On a CPU whose tile registers multiply bfloat16 (AMX), a number of float16 is the exact sum of two of
-    these in products of many rows whose result has 16 bits, and of the four products of two such sums the least is left out:
-    at most 2^-18 of the product. Equal calls give equal bits. Tiles, parts along k and so the order of a sum depend on the
+    dimensions collapse; others are copied first, and on NVIDIA those whose rows begin at no multiple of 16 bytes, where a copy
+    costs less than it brings; and on Hopper, in tf32, the smaller operand of large products like a.mT @ b. Products are summed
+    in float32 (int32 for int8), scales, bias and activation are applied there, and the result is rounded once. float32 operands
+    are rounded to the nearest tf32 on NVIDIA if torch.backends.cuda.matmul.allow_tf32 says so (cut on Hopper where rows begin
+    anywhere and are not copied). On a CPU whose tile registers multiply bfloat16 (AMX), a number of float16 is the exact sum of
+    two of these in products of many rows whose result has 16 bits, and of the four products of two such sums the least is left
+    out: at most 2^-18 of the product. Equal calls give equal bits. Tiles, parts along k and so the order of a sum depend on the
     shapes of the call. Empty tensors give an empty result, k = 0 activation(bias).
 
     Differentiable in a, b and bias, once, without `out` and scales; with an activation the backward computes the product

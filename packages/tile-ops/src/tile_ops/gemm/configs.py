@@ -79,7 +79,7 @@ def plan(problem: GemmProblem, target: Target) -> Plan:
     go without matrix instructions."""
     if problem.scales == "blocks":
         product = _spec(problem, target, _tiles(problem, target, "blocks"))
-        return Plan.of({"product": product}, f"scales of {BLOCK} x {BLOCK} blocks", "table: TILES in gemm/configs.py")
+        return Plan.of({"product": product}, f"scales of {BLOCK} x {BLOCK} blocks", "table: TILES in gemm/chips.py")
     if (of_sums := _scaled_sums(problem, target)) is not None:
         return of_sums
     if (pair := _pairs(problem, target)) is not None:
@@ -294,7 +294,7 @@ def _by_model(problem: GemmProblem, target: Target) -> Plan:
     stays = division.microseconds < CLEAR * chosen.microseconds
     if stays:
         size, chosen = other, division
-    source = "model: RATES in gemm/configs.py"
+    source = "model: RATES in gemm/chips.py"
     tiles, rates = _tiles(problem, target, size), known[size]
     count, steps = _count(problem, tiles), _steps(problem, tiles)
     waves = f"{count} {size} tiles where {rates.slots} run at once"

@@ -10,7 +10,7 @@ from tile_ops.again import launched, offer
 from tile_ops.kernel import KernelSpec, Resolved, Target
 from tile_ops.operator import Call
 
-from .prepared import Prepared
+from .prepared import TURNS, Prepared
 from .problem import GemmProblem
 from .tiles import ITEMSIZE
 
@@ -52,8 +52,13 @@ def is_needed(call: Call[GemmProblem], *tensors: torch.Tensor) -> bool:
     if ROLE in call:
         return True
     problem = call.problem
-    tiles = not any(role in call for role in ("gemv", "direct", "combine"))
-    return tiles and (problem.dtype not in COPIED_TYPES or is_whole(problem)) and pays(problem)
+    if any(role in call for role in ("gemv", "direct", "combine")) or not pays(problem):
+        return False
+    if problem.dtype not in COPIED_TYPES:
+        return True
+    ragged = [x for x in tensors if not has_whole_rows(x)]
+    copies = sum(2 * COPY + 2 * x.numel() * x.element_size() / COPIED for x in ragged)
+    return is_whole(problem) and (ITEMSIZE[problem.dtype] != 2 or copied(problem) + copies < alone(problem))
 
 
 def is_whole(problem: GemmProblem) -> bool:
@@ -102,11 +107,12 @@ def has_whole_rows(*tensors: torch.Tensor) -> bool:
     )
 
 
-def _extents(problem: GemmProblem) -> tuple[int, int, int]:
-    """m, n and k of a product of whole rows: those that lie along rows of an operand, or of the result."""
+def _extents(problem: GemmProblem, along_k: bool = False) -> tuple[int, int, int]:
+    """m, n and k of a product of whole rows: those that lie along rows of an operand, or of the result. `along_k`: k does, even
+    where it does not in the operands that are given."""
     unit = ROW // ITEMSIZE[problem.dtype]
     whole_m, whole_n, whole_k = (-(-extent // unit) * unit for extent in (problem.m, problem.n, problem.k))
-    along_k = not problem.transpose_a or problem.transpose_b
+    along_k = along_k or not problem.transpose_a or problem.transpose_b
     return whole_m if problem.transpose_a else problem.m, whole_n, whole_k if along_k else problem.k
 
 
@@ -130,7 +136,7 @@ class Padded:
     ) -> Padded:
         """Copies of what has no whole rows; `c` itself where it has them, a tensor for the result elsewhere."""
         problem, copy = call.problem, call[ROLE] if ROLE in call else None
-        m, n, k = _extents(problem)
+        m, n, k = _extents(problem, any(turns in call for turns in TURNS))
         if bias is not None and n != problem.n:
             bias = _filled(bias.view(1, 1, -1), (1, 1, n), copy if bias.dtype == a.dtype else None).view(n)
         return cls(
