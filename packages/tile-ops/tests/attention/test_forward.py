@@ -75,6 +75,9 @@ def test_one_query_on_a_gpu_takes_many_keys_in_runs():
         problem = AttentionProblem.of(q, k, v, causal=True)
         found = plan(problem, Target("cuda", "sm_90a"))
         roles[batch, tokens, keys] = (*dict(found.kernels), *dict(found.numbers).values())
+        latent = AttentionProblem.of(q, k, v[..., :32], causal=True)  # narrower values
+        assert "split" not in dict(plan(latent, Target("cuda", "sm_90a")).kernels)
+        assert list(dict(plan(problem, Target("cpu", "x86-64-v4")).kernels)) == ["forward"]
     assert roles == {
         (1, 1, 256): ("forward",),
         (1, 1, 257): ("split", "combine", 2, 1),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -274,6 +276,20 @@ def test_rows_that_begin_anywhere_are_copied_for_large_products(monkeypatch, emu
     assert len(launched) == 2
 
 
+def test_results_and_biases_of_another_type_are_copied_by_torch(monkeypatch, emulated, ran, close):
+    """What is copied beside them, the operands, by kernels."""
+    for module, name in ((padding, "STEP"), (configs, "TINY_STEP")):
+        monkeypatch.setattr(module, name, 1000.0)
+    a, w, bias = torch.randn(71, 35).half(), torch.randn(41, 35).half(), torch.linspace(-2, 2, 41)
+    assert padding.ROLE in [k.role for k in tile_ops.explain(tile_ops.matmul, a, w.T, bias=bias).kernels]
+    for out_dtype in (torch.float16, torch.float32):
+        for factor in (1.0, 2.0, -3.0):
+            x = a * factor
+            found = ran(tile_ops.matmul, x, w.T, bias=bias, out_dtype=out_dtype)
+            assert found.dtype == out_dtype
+            close(found, reference.matmul(x, w.T, bias=bias), reference.TOLERANCES["float16"])
+
+
 @pytest.mark.parametrize("turned", [(True, False), (False, False), (True, True)], ids=str)
 def test_only_what_lies_along_rows_is_copied(monkeypatch, emulated, ran, close, turned):
     """k is no part of a row where a is transposed and b is not: then odd tokens make no copy of operands whose rows are whole."""
@@ -343,6 +359,8 @@ def test_tiny_tiles_are_for_small_products():
     assert not is_tiny(157, 480, 715, dtype="float32")
     assert not is_tiny(16, 8, 8, dtype="int8", out_dtype="int32")
     assert not is_tiny(16, 8, 8, gradient=True)
+    ((_, spec),) = configs.plan(replace(problem(16, 8, 8, dtype="float32"), tf32=True), H200).kernels
+    assert dict(spec.arguments)["block_m"] > 16
 
 
 def test_tiny_tiles_agree(emulated, ran, close):

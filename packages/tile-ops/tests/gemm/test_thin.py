@@ -96,7 +96,8 @@ def test_matrix_instructions_keep_what_they_do_well():
         problem(4, 67, 4096, dtype="int8"),
     ):
         assert not any(spec.family == configs.FAMILY for _, spec in plan(other, H200).kernels)
-    assert [role for role, _ in plan(problem(4, 64, 4096, dtype="float32"), H200).kernels] == ["parts", "combine"]
+    for few in (problem(4, 64, 4096, dtype="float32"), problem(2, 8904, 3271), problem(1, 2044, 1184)):
+        assert [spec.function for _, spec in plan(few, H200).kernels] == ["row_parts", "combine"]
 
 
 def test_long_sums_of_few_columns_have_parts_for_a_chip():

@@ -393,3 +393,12 @@ def test_statistics_are_those_of_rows(close):
     _, (mean, scale) = torch.ops.tile_ops.layer_norm_with_statistics(x, None, None, 1e-5)
     close(mean + x[:, 0].float(), x.double().mean(-1), 1e-6)
     close(scale, (x.double().var(-1, correction=0) + 1e-5).rsqrt(), 1e-6)
+
+
+def test_few_rows_have_blocks_for_a_whole_chip():
+    """A tile each on a GPU, as long as a chip has room for them, and four of many."""
+    parts = {}
+    for rows in (1, 40, 133, 4 * 264, 40000, 10**6):
+        problem = NormBackwardProblem(NormProblem(rows, 236, "float16", None, "layer_norm"), sums=True)
+        parts[rows] = dict(plan(problem, Target("cuda", "sm_90a")).numbers)["parts"]
+    assert parts == {1: 1, 40: 10, 133: 34, 4 * 264: 264, 40000: 1056, 10**6: 1056}
