@@ -81,10 +81,12 @@ def flash_attention(
     rounded to the operands' type before they meet v, the result is rounded once. Bit for bit the same from run to run
     and in any batch. A softcap a thousand times the scores costs four digits of float32, as its tanh is 1 less a quotient.
     On NVIDIA (sm_80 and newer) float32 operands are multiplied by three products of tf32 (within 2^-19 of theirs, 2^-22 in the
-    root mean square); an infinite one gives NaN. Differentiable in q, k, v and sinks. Raises WrongShape, WrongDtype, WrongValue,
-    WrongDevice.
+    root mean square), where an infinite one gives NaN, but for one query by more than 256 keys. There a GPU takes the keys in
+    runs, whose number depends on that of the keys alone. Differentiable in q, k, v and sinks. Raises WrongShape, WrongDtype,
+    WrongValue, WrongDevice.
 
-    Source: Dao, FlashAttention-2, 2023, algorithm 1; sinks: Xiao et al., Streaming Language Models, 2023.
+    Source: Dao, FlashAttention-2, 2023, algorithm 1; runs: Dao et al., Flash-Decoding, 2023; sinks: Xiao et al., Streaming
+    Language Models, 2023.
     """
     left, right = pair("flash_attention", window)
     out, lse = forward_operation(q, k, v, sinks, causal, left, right, scale, softcap)
