@@ -201,7 +201,6 @@ def microseconds(calls: tuple[Callable[[], Any], Callable[[], Any]], rounds: int
 
 def on_gpu(calls: tuple[Callable[[], Any], Callable[[], Any]], flush: torch.Tensor) -> tuple[float, float]:
     """The same of the GPU's time, which waits until the host has launched all, autograd's thread, too."""
-    sys.path.insert(0, str(Path(__file__).parent / "gpu"))
     from measure import times_ms
 
     taken = times_ms(dict(zip(("ours", "torch"), calls)), flush, busy=AHEAD)
@@ -229,8 +228,9 @@ def compiled(given: argparse.Namespace, number: int) -> str:
     return ""
 
 
-def numbers(given: argparse.Namespace) -> Iterator[int]:
-    """Of cases that are timed: on a CPU as long as there is time, on a GPU those that are compiled and right."""
+def numbers(given: argparse.Namespace, wrong: list[str]) -> Iterator[int]:
+    """Of cases that are timed: on a CPU as long as there is time, on a GPU those that are compiled and right; what others say is
+    added to `wrong`."""
     if given.device == "cpu":
         end, number = time.monotonic() + given.seconds, 0
         while time.monotonic() < end:
@@ -238,12 +238,13 @@ def numbers(given: argparse.Namespace) -> Iterator[int]:
             number += 1
         return
     with ProcessPoolExecutor(given.jobs, multiprocessing.get_context("spawn")) as pool:
-        wrong = list(pool.map(partial(compiled, given), range(given.cases)))
-    print(*filter(None, wrong), sep="\n", flush=True)
-    yield from (number for number, found in enumerate(wrong) if not found)
+        found = list(pool.map(partial(compiled, given), range(given.cases)))
+    wrong += filter(None, found)
+    yield from (number for number, error in enumerate(found) if not error)
 
 
-def main() -> None:
+def main() -> int:
+    """1 if a result is wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=sorted(LIMITS), default="cpu")
     parser.add_argument("--seconds", type=float, default=120, help="on a CPU")
@@ -258,10 +259,12 @@ def main() -> None:
         torch.set_num_threads(1)
         keep_freed_memory()
     else:
+        sys.path.insert(0, str(Path(__file__).parent / "gpu"))  # its `measure` before the one here
         timed = partial(on_gpu, flush=torch.empty(256 << 20, dtype=torch.uint8, device="cuda"))
     ratios: dict[str, list[float]] = {}
     slow: dict[str, list[float]] = {}
-    for number in numbers(given):
+    wrong: list[str] = []
+    for number in numbers(given, wrong):
         now = case(given, number)
         calls = now.calls()
         ours, theirs = timed(calls)
@@ -279,7 +282,9 @@ def main() -> None:
             f"{operator}: {len(found)} cases, {len(behind)} slower, {by_more} of them by 1 us and more; "
             f"median {statistics.median(found):.2f}"
         )
+    print(*(f"WRONG {said}" for said in wrong), sep="\n", end="\n" if wrong else "")
+    return int(bool(wrong))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

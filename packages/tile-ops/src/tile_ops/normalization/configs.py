@@ -23,13 +23,13 @@ COLUMNS = {
 #: Softmaxes and LayerNorms on a GPU: columns that a block of one warp takes, at most, a softmax's elements, and those where that
 #: makes fewer than BLOCKS: single elements of a row lie with neighbouring threads, and a warp finds the maximum of its rows among
 #: themselves. A softmax's row is with the same threads in both, and its sum the same; a LayerNorm's is not, where a block has as
-#: many rows as threads, so that it has tiles of one size. Kernels on an H200, us, by blocks of 128 threads, so,
-#: by torch: softmax in bfloat16 25140x254 18.8, 14.5, 13.2, 16x14 3.3, 2.1, 1.4, in float16 169616x527 233, 170, 191; calls of
-#: 443032x105 335 and of 68581x36 24, as kernels so 93, by torch 96, and 10, 11; LayerNorm 8x249 by tiles of 256 elements 12, 2.2,
-#: 3.9 (30 November 2026). Longer rows are with 128 threads.
-WARP_COLUMNS, WARP_TILE, WARP_SMALL_TILE, BLOCKS, WARP_LAYER_NORM_TILE = 1024, 1024, 256, 2112, 512
-#: Columns of a LayerNorm's kernel, which has statistics of each row, at least; a block's elements elsewhere; threads of a warp.
-LEAST_OF_LAYER_NORM, GPU_TILE, WARP_SIZE = 8, 4096, {"cuda": 32, "hip": 64}
+#: many rows as threads, so that it has tiles of one size. Kernels on an H200, us, by blocks of 128 threads, so, by torch: softmax
+#: in bfloat16 25140x254 18.8, 14.5, 13.2, 16x14 3.3, 2.1, 1.4, in float16 169616x527 233, 170, 191; calls of 443032x105 335 and
+#: of 68581x36 24, as kernels so 93, by torch 96, and 10, 11; LayerNorm 1x753 8.6, 4.4, 5.0 (30 November 2026). Longer rows are
+#: with 128 threads.
+WARP_COLUMNS, WARP_TILE, WARP_SMALL_TILE, BLOCKS = 1024, 1024, 256, 2112
+#: Columns of a norm's kernel, which has statistics of each row, at least; a block's elements elsewhere; threads of a warp.
+LEAST_OF_NORMS, GPU_TILE, WARP_SIZE = 8, 4096, {"cuda": 32, "hip": 64}
 #: Elements of a CPU's tile, of which narrow rows make one together; those of a softmax with AVX2: 8192 x 160 by 1, 2, 6 rows
 #: 1.94, 2.06, 2.46 ms (torch 2.07), 512 columns by 1, 2 0.60, 0.64, 64 by 1, 4, 16 0.67, 0.71, 0.67, 32 by 1, 32 0.33, 0.28;
 #: those of a LayerNorm in float32: 64 columns by 1, 16 0.79, 0.85; with AVX-512 32 by 1, 32 0.31, 0.39, 320 by 1, 3 0.21, 0.25.
@@ -100,13 +100,11 @@ def plan(problem: NormProblem, target: Target) -> Plan:
     resident = problem.columns <= RESIDENT
     columns = next((columns for columns in COLUMNS[target.kind] if problem.columns <= columns), RESIDENT)
     if problem.kind == "layer_norm":  # whose rows have statistics, too
-        columns = max(columns, LEAST_OF_LAYER_NORM)
+        columns = max(columns, LEAST_OF_NORMS)
     tile, flags = GPU_TILE, dict[str, Scalar]()
     if target.kind != "cpu" and problem.kind != "rms_norm" and columns <= WARP_COLUMNS:
-        flags["threads"], tile = WARP_SIZE[target.kind], WARP_LAYER_NORM_TILE
-        if problem.kind == "softmax":
-            many = problem.rows * columns >= BLOCKS * WARP_TILE
-            tile = WARP_TILE if many else WARP_SMALL_TILE
+        few = problem.kind == "softmax" and problem.rows * columns < BLOCKS * WARP_TILE
+        flags["threads"], tile = WARP_SIZE[target.kind], WARP_SMALL_TILE if few else WARP_TILE
     rows = max(1, tile // columns)
     if target.kind == "cpu":
         tile = TILE

@@ -209,7 +209,7 @@ def _tile(norm: NormProblem, target: Target) -> tuple[int, dict[str, Scalar]]:
         return 1, {"block_rows": 1, "block_columns": 2048}
     width = next(width for width in COLUMNS if norm.columns <= width)
     if norm.kind != "softmax":
-        width = max(width, forward.LEAST_OF_LAYER_NORM)
+        width = max(width, forward.LEAST_OF_NORMS)
     if norm.kind == "softmax":
         if width <= forward.WARP_COLUMNS:
             of_warp = {"block_rows": max(1, SOFTMAX_WARP // width), "block_columns": width}
