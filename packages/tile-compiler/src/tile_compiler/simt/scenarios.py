@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,13 @@ ENOUGH = (
 FIRST = 2  # iterations of a loop that are looked at where its variable has a part in a trip count or a condition
 
 
-def scenarios(func: tir.PrimFunc, kernel: tile_ir.Kernel) -> tuple[list[dict[Any, Any]], bool]:
+def scenarios(
+    func: tir.PrimFunc, kernel: tile_ir.Kernel, multiples: Mapping[Any, int]
+) -> tuple[list[dict[Any, Any]], bool]:
     """(values of dynamic sizes and block coordinates, whether they are all that matter).
+
+    `multiples`: sizes that every call has in multiples of a number. For others the kernel has no predicates: a row that ended
+    inside a tile would seem to reach into the next one, and the rest of the tile would not be looked at.
 
     Sizes and coordinates decide how often loops run and which branches are taken. Of all their values (small ones,
     those around multiples of the constants that the kernel computes with, a large one) one is kept for each
@@ -43,12 +49,16 @@ def scenarios(func: tir.PrimFunc, kernel: tile_ir.Kernel) -> tuple[list[dict[Any
     needed = _needed(deciding, [*host, *(n for n in tile_ir.walk(kernel.body, tir.Bind))])
     sizes = [v for v in free if v in needed and v not in unknown]
     blocks = [(v, e) for v, e in kernel.grid if v in needed]
-    fixed: dict[Any, Any] = {v: np.asarray([MANY_TRIPS]) for v in free if v not in sizes} | unknown
+    fixed: dict[Any, Any] = {
+        v: np.asarray([_next_multiple(MANY_TRIPS, multiples.get(v, 1))]) for v in free if v not in sizes
+    }
+    fixed |= unknown
     fixed |= {v: np.asarray([0]) for v, _ in kernel.grid if v not in needed}
     if not sizes and not blocks:
         return [fixed], True
     trips = 2 * _versions(kernel) + 2
-    choices = [_sizes(kernel, trips)] * len(sizes) + [_coordinates(e, trips) for _, e in blocks]
+    choices = [_sizes(kernel, trips, multiples.get(v, 1)) for v in sizes]
+    choices += [_coordinates(e, trips) for _, e in blocks]
     table = _combinations(choices)
     drawn = len(table) < math.prod(map(len, choices))
     values = ThreadValues(len(table))
@@ -191,10 +201,16 @@ def _versions(kernel: tile_ir.Kernel) -> int:
     return max((int(n.b.value) for n in found if 0 < n.b.value <= 8 and depends(n.a, turns)), default=1)
 
 
-def _sizes(kernel: tile_ir.Kernel, trips: int) -> list[int]:
+def _sizes(kernel: tile_ir.Kernel, trips: int, multiple: int) -> list[int]:
+    """Multiples of `multiple`: those next to whole numbers of the kernel's constants, and the first ones."""
     constants = {int(n.value) for n in tile_ir.walk(kernel.body, tir.IntImm) if 1 < n.value <= 512}
     widest = sorted(c for c in constants if c & (c - 1) == 0)[-4:] or [1]
-    return sorted({0, 1, MANY_TRIPS, *(c * t + e for c in widest for t in range(trips + 1) for e in (0, 1))})
+    found = {0, 1, MANY_TRIPS, *(c * t + e for c in widest for t in range(trips + 1) for e in (0, 1))}
+    return sorted({_next_multiple(size, multiple) for size in found} | {t * multiple for t in range(trips + 1)})
+
+
+def _next_multiple(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
 
 
 def _coordinates(extent: Any, trips: int) -> list[int]:

@@ -1,0 +1,114 @@
+"""The sizes that the checker looks at: only those that calls have, and among them one for each decision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tilelang.language as T
+from tile_compiler.simt.errors import SharedMemoryRace
+from tile_compiler.simt.scenarios import scenarios
+from tile_compiler.variants import WHOLE_TILES, assumptions
+from tilelang.ir import tile_ir
+
+m = T.dynamic("m")
+
+
+def two_rows(size: int, promised: bool = False) -> Any:
+    """A block writes its part of two rows, one behind the other."""
+
+    @T.prim_func
+    def main(A: T.Tensor((m,), "float32"), Rows: T.Tensor((2, m, 1), "float32")):
+        with T.Kernel(T.ceildiv(m, size), threads=size) as block:
+            if promised:
+                T.assume(m % size == 0)
+            at = block * size + T.get_thread_binding()
+            Rows[0, at, 0] = A[at]
+            Rows[1, at, 0] = A[at]
+
+    return main
+
+
+def two_rows_in_turns(size: int) -> Any:
+    """A block writes two rows, a part of both in each turn."""
+
+    @T.prim_func
+    def main(A: T.Tensor((m,), "float32"), Rows: T.Tensor((2, m, 1), "float32")):
+        with T.Kernel(1, threads=size):
+            for k in T.serial(T.ceildiv(m, size)):
+                at = k * size + T.get_thread_binding()
+                Rows[0, at, 0] = A[at]
+                Rows[1, at, 0] = A[at]
+
+    return main
+
+
+def one_element(size: int, promised: bool = False) -> Any:
+    """Threads meet near the end of a block's part."""
+
+    @T.prim_func
+    def main(A: T.Tensor((m,), "float32"), Row: T.Tensor((m,), "float32")):
+        with T.Kernel(T.ceildiv(m, size), threads=size) as block:
+            if promised:
+                T.assume(m % size == 0)
+            tx = T.get_thread_binding()
+            Row[block * size + T.max(tx, size - 6)] = A[block * size + tx]
+
+    return main
+
+
+def whole_tiles(func: Any) -> Any:
+    return assumptions(func, WHOLE_TILES).apply(func)
+
+
+@pytest.mark.parametrize(
+    "func",
+    [two_rows(256, promised=True), whole_tiles(two_rows(256)), whole_tiles(two_rows_in_turns(256))],
+    ids=["promised", "variant", "turns"],
+)
+def test_rows_of_whole_tiles_lie_apart(lower: Callable[..., Any], func: Any) -> None:
+    """No predicate says where a row ends: one that ended inside a tile would reach into the next row."""
+    text = str(lower(func)[0].after("check_synchronization"))
+    assert " < m" not in text
+    assert "sync_threads" not in text
+
+
+@pytest.mark.parametrize(
+    "func", [one_element(256, promised=True), whole_tiles(one_element(256))], ids=["promised", "variant"]
+)
+def test_threads_that_meet_at_the_end_of_a_whole_tile_are_a_race(lower: Callable[..., Any], func: Any) -> None:
+    """A row that ended inside the tile would not show it."""
+    with pytest.raises(SharedMemoryRace, match="race on Row"):
+        lower(func)
+
+
+@T.prim_func
+def parts(A: T.Tensor((m,), "float32"), B: T.Tensor((2, 64), "float32")):
+    with T.Kernel(1, threads=64):
+        for k in T.serial(T.ceildiv(m, 64)):
+            B[k % 2, T.get_thread_binding()] = A[k * 64 + T.get_thread_binding()]
+
+
+@pytest.mark.parametrize("multiple", [1, 7, 16, 96, 1024])
+def test_multiples_lead_to_every_number_of_turns_that_a_call_has(lower: Callable[..., Any], multiple: int) -> None:
+    func = lower(parts)[0].after("check_synchronization")
+    (kernel,) = tile_ir.kernels(func)
+    size = func.params[0].ty.shape[0]
+    chosen, complete = scenarios(func, kernel, {size: multiple})
+    sizes = [int(values[size][0]) for values in chosen]
+    assert complete
+    assert all(one % multiple == 0 for one in sizes)
+    many = 6  # from here on, numbers count as equal
+    assert {min(-(-n // 64), many) for n in sizes} == {min(-(-n // 64), many) for n in range(0, 8192, multiple)}
+
+
+@pytest.mark.parametrize("multiple", [1, 7, 64, 1024])
+def test_a_size_that_decides_nothing_is_a_multiple(lower: Callable[..., Any], multiple: int) -> None:
+    func = lower(two_rows(64))[0].after("check_synchronization")
+    (kernel,) = tile_ir.kernels(func)
+    size = func.params[0].ty.shape[0]
+    ((values,), _) = scenarios(func, kernel, {size: multiple})
+    assert int(values[size][0]) > 64
+    assert int(values[size][0]) % multiple == 0
