@@ -56,7 +56,7 @@ def test_sizes_that_are_drawn_lead_to_few_turns() -> None:
     """Where the loops inside vary from turn to turn, all of them may have to be walked."""
     func = next(s.after for s in lowered(turned_tiles())[0].steps if s.name == "check_synchronization")
     (kernel,) = tile_ir.kernels(func)
-    chosen, _ = scenarios(func, kernel, {})
+    chosen, _ = scenarios(func, kernel, set(), {})
     turns = []
     for one in chosen:
         m, n, times, blocks, block = ({str(v.name): int(s[0]) for v, s in one.items()}[name] for name in NAMES)

@@ -96,7 +96,7 @@ def test_multiples_lead_to_every_number_of_turns_that_a_call_has(lower: Callable
     func = lower(parts)[0].after("check_synchronization")
     (kernel,) = tile_ir.kernels(func)
     size = func.params[0].ty.shape[0]
-    chosen, complete = scenarios(func, kernel, {size: multiple})
+    chosen, complete = scenarios(func, kernel, {func.params[1]}, {size: multiple})
     sizes = [int(values[size][0]) for values in chosen]
     assert complete
     assert all(one % multiple == 0 for one in sizes)
@@ -109,6 +109,76 @@ def test_a_size_that_decides_nothing_is_a_multiple(lower: Callable[..., Any], mu
     func = lower(two_rows(64))[0].after("check_synchronization")
     (kernel,) = tile_ir.kernels(func)
     size = func.params[0].ty.shape[0]
-    ((values,), _) = scenarios(func, kernel, {size: multiple})
+    ((values,), _) = scenarios(func, kernel, set(), {size: multiple})
     assert int(values[size][0]) > 64
     assert int(values[size][0]) % multiple == 0
+
+
+def only_where(*conditions: Callable[[Any], Any]) -> Any:
+    """All threads write one element, of a tensor for each condition on the size."""
+
+    @T.prim_func
+    def main(A: T.Tensor((m,), "float32"), B: T.Tensor((2, 1), "float32"), C: T.Tensor((2, 1), "float32")):
+        with T.Kernel(1, threads=256):
+            tx = T.get_thread_binding()
+            if conditions[0](m):
+                B[tx // 128, 0] = A[tx]
+            if conditions[-1](m):
+                C[tx // 128, 0] = A[tx]
+
+    return main
+
+
+@pytest.mark.parametrize(
+    "conditions",
+    [[lambda m: m < 100], [lambda m: m == 6], [lambda m: m < 0, lambda m: m < 3]],
+    ids=["few", "one", "second"],
+)
+def test_a_size_that_decides_about_stores_to_tensors_is_looked_at_where_they_are_made(
+    lower: Callable[..., Any], conditions: Any
+) -> None:
+    with pytest.raises(SharedMemoryRace, match="race on [BC]"):
+        lower(only_where(*conditions))
+
+
+def test_a_size_that_decides_where_a_thread_writes_is_looked_at(lower: Callable[..., Any]) -> None:
+    @T.prim_func
+    def main(A: T.Tensor((m,), "float32"), B: T.Tensor((256,), "float32")):
+        with T.Kernel(1, threads=256):
+            S = T.alloc_shared((256,), "float32")
+            at = T.alloc_local((1,), "int32")
+            at[0] = T.get_thread_binding()
+            if m < 100:
+                at[0] = 0
+            S[at[0]] = A[T.get_thread_binding()]
+            T.sync_threads()
+            B[T.get_thread_binding()] = S[T.get_thread_binding()]
+
+    with pytest.raises(SharedMemoryRace, match="race on S"):
+        lower(main)
+
+
+def test_walks_are_those_in_which_most_is_done(lower: Callable[..., Any]) -> None:
+    """A condition under which there are more accesses needs no walk in which it does not hold."""
+
+    @T.prim_func
+    def main(A: T.Tensor((m,), "float32"), B: T.Tensor((256,), "float32"), C: T.Tensor((256,), "float32")):
+        with T.Kernel(1, threads=256):
+            S = T.alloc_shared((256,), "float32")
+            tx = T.get_thread_binding()
+            if m > 1:
+                S[tx] = A[tx]
+            T.sync_threads()
+            if m > 3:
+                B[tx] = S[tx]
+            if m < 3:
+                C[tx] = S[tx]
+
+    func = lower(main)[0].after("check_synchronization")
+    (kernel,) = tile_ir.kernels(func)
+    size = func.params[0].ty.shape[0]
+    chosen, complete = scenarios(func, kernel, set(func.params[1:]), {})
+    assert complete
+    first, second = sorted(int(values[size][0]) for values in chosen)
+    assert first == 2
+    assert second > 3

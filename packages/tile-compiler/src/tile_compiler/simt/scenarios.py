@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,8 @@ from tvm import ir
 from tvm import tirx as tir
 
 from tile_compiler.loops.affine import depends
-from tile_compiler.ranges import conjuncts, is_integer, shape_variables
-from tile_compiler.rewrite import is_call, substitute
-from tile_compiler.simt.block_memory import orders
+from tile_compiler.ranges import is_integer, shape_variables
+from tile_compiler.simt.deciding import deciding
 from tile_compiler.simt.thread_values import ThreadValues, Unknown
 from tilelang.ir import tile_ir
 
@@ -24,11 +23,10 @@ COMBINATIONS = 20_000  # of sizes and coordinates that are looked at for what th
 ENOUGH = (
     16  # iterations of all loops, inner ones anew each time, that sizes and coordinates which are drawn should lead to
 )
-FIRST = 2  # iterations of a loop that are looked at where its variable has a part in a trip count or a condition
 
 
 def scenarios(
-    func: tir.PrimFunc, kernel: tile_ir.Kernel, multiples: Mapping[Any, int]
+    func: tir.PrimFunc, kernel: tile_ir.Kernel, tracked: Collection[Any], multiples: Mapping[Any, int]
 ) -> tuple[list[dict[Any, Any]], bool]:
     """(values of dynamic sizes and block coordinates, whether they are all that matter).
 
@@ -38,15 +36,16 @@ def scenarios(
     Sizes and coordinates decide how often loops run and which branches are taken. Of all their values (small ones,
     those around multiples of the constants that the kernel computes with, a large one) one is kept for each
     combination of decisions that they lead to, where all trip counts from 0 to twice the number of versions count as
-    different, and all larger ones as equal: more iterations repeat what was seen (`repetition.py`). Of loops around such
+    different, and all larger ones as equal: more iterations repeat what was seen (`repetition.py`). Where a condition only adds
+    accesses, those are kept in which it holds. Of loops around such
     ones, as that of blocks that stay, those up to one more than the number of versions: their turns are all walked, and
     many turns begin as few do. Where combinations of values are drawn, it is one with few iterations.
     """
     free = _free(func)
     unknown = {v: Unknown(False) for v in free if not is_integer(v)}
-    deciding = _deciding(kernel)
+    decisive = deciding(kernel, tracked)
     host = [s for s in tile_ir.statements(func.body) if isinstance(s, tir.Bind)]
-    needed = _needed(deciding, [*host, *(n for n in tile_ir.walk(kernel.body, tir.Bind))])
+    needed = _needed([*decisive.ways, *decisive.guards], [*host, *(n for n in tile_ir.walk(kernel.body, tir.Bind))])
     sizes = [v for v in free if v in needed and v not in unknown]
     blocks = [(v, e) for v, e in kernel.grid if v in needed]
     fixed: dict[Any, Any] = {
@@ -70,17 +69,15 @@ def scenarios(
         valid &= np.broadcast_to(values.values[var] < _or(values, extent, MANY_TRIPS), valid.shape)
     _bind(values, list(tile_ir.walk(kernel.body, tir.Bind)))
     around = _extents_of_outer_loops(kernel)
-    most = [trips // 2 if d in around else trips for d in deciding]
-    decisions = [np.clip(np.broadcast_to(_or(values, d, 0), valid.shape), -1, m) for d, m in zip(deciding, most)]
+    most = [trips // 2 if d in around else trips for d in decisive.ways]
+    ways = _table([np.clip(_or(values, d, 0), -1, m) for d, m in zip(decisive.ways, most)], len(table))
+    holds = _table([_or(values, d, 1) != 0 for d in decisive.guards], len(table))
     work = np.broadcast_to(_iterations(kernel.body, values), valid.shape)
     rows = np.flatnonzero(valid)
     if drawn:
         asked = work[rows]
         rows = rows[np.argsort(np.where(asked <= ENOUGH, ENOUGH - asked, asked), kind="stable")]
-    first: dict[tuple[int, ...], int] = {}
-    ways = np.stack([d[rows] for d in decisions], axis=1) if decisions else np.zeros((len(rows), 0), np.int64)
-    for row, way in zip(rows.tolist(), map(tuple, ways.tolist())):
-        first.setdefault(way, row)
+    first = _first(rows, ways, holds)
     chosen = sorted(first.values()) if len(first) <= LIMIT else _most_different(first, work)
     fixings = [{v: np.asarray([table[row, n]]) for n, v in enumerate(names)} for row in chosen]
     return [fixed | fixing for fixing in fixings], len(first) <= LIMIT
@@ -93,6 +90,30 @@ def _combinations(choices: list[list[int]]) -> np.ndarray[Any, Any]:
         return np.stack(np.meshgrid(*choices, indexing="ij"), axis=-1).reshape(count, len(choices))
     drawn = np.random.default_rng(0)  # always the same ones
     return np.stack([drawn.choice(np.asarray(c, np.int64), COMBINATIONS) for c in choices], axis=1)
+
+
+def _table(columns: list[Any], rows: int) -> np.ndarray[Any, Any]:
+    """Columns side by side, of which some have one value for all rows."""
+    if not columns:
+        return np.zeros((rows, 0), np.int64)
+    return np.stack([np.broadcast_to(column, (rows,)) for column in columns], axis=1).astype(np.int64)
+
+
+def _first(
+    rows: np.ndarray[Any, Any], ways: np.ndarray[Any, Any], holds: np.ndarray[Any, Any]
+) -> dict[tuple[int, ...], int]:
+    """The first row for each combination of ways; several where none has all guards hold that hold in any of them."""
+    found: dict[tuple[int, ...], dict[tuple[int, ...], int]] = {}
+    for row, way, held in zip(rows.tolist(), map(tuple, ways[rows].tolist()), map(tuple, holds[rows].tolist())):
+        found.setdefault(way, {}).setdefault(held, row)
+    first: dict[tuple[int, ...], int] = {}
+    for way, each in found.items():
+        kept: list[tuple[int, ...]] = []
+        for held in sorted(each, key=sum, reverse=True):
+            if not any(all(a <= b for a, b in zip(held, more)) for more in kept):
+                kept.append(held)
+                first[(*way, *held)] = each[held]
+    return first
 
 
 def _most_different(first: dict[tuple[int, ...], int], work: Any) -> list[int]:
@@ -120,34 +141,6 @@ def _free(func: tir.PrimFunc) -> list[Any]:
     return found
 
 
-def _deciding(kernel: tile_ir.Kernel) -> list[Any]:
-    """The trip counts and conditions of statements around shared memory and synchronization.
-
-    What depends on a loop's variable is followed by the walk itself; here it counts for the loop's first iterations, in
-    which sizes and coordinates that have a part in it show.
-    """
-    loops = {n.loop_var for n in tile_ir.walk(kernel.body, tir.For)}
-    bound = {n.var: n.value for n in tile_ir.walk(kernel.body, tir.Bind)}
-    threads = {v for v, _ in kernel.threads}
-    found: list[Any] = []
-    for node in tile_ir.walk(kernel.body, tir.For, tir.IfThenElse, tir.While):
-        parts: list[Any] = []
-        if isinstance(node, tir.For):
-            parts = [node.extent, node.min]
-        elif _matters(node):
-            parts = conjuncts(node.condition)
-        for part in parts:
-            names = _names(part, bound)
-            if not names or names & threads:
-                continue
-            if not names & loops:
-                found.append(part)
-            elif names - loops:
-                whole = _inlined(part, bound)
-                found += [substitute(whole, dict.fromkeys(loops, tir.const(n, "int32"))) for n in range(FIRST)]
-    return found
-
-
 def _extents_of_outer_loops(kernel: tile_ir.Kernel) -> set[Any]:
     """The trip counts of loops around loops whose trip counts are not known."""
 
@@ -155,28 +148,6 @@ def _extents_of_outer_loops(kernel: tile_ir.Kernel) -> set[Any]:
         return (n for n in tile_ir.walk(node, tir.For) if tile_ir.static(n.extent) is None)
 
     return {n.extent for n in counted(kernel.body) if any(True for _ in counted(n.body))}
-
-
-def _names(node: Any, bound: dict[Any, Any]) -> set[Any]:
-    """The variables that an expression depends on, through Binds."""
-    found: set[Any] = set()
-    for n in tile_ir.walk(node, ir.Var):
-        found |= _names(bound[n], bound) if n in bound else {n}
-    return found
-
-
-def _inlined(node: Any, bound: dict[Any, Any]) -> Any:
-    while any(n in bound for n in tile_ir.walk(node, ir.Var)):
-        node = substitute(node, bound)
-    return node
-
-
-def _matters(node: Any) -> bool:
-    return any(
-        (isinstance(n, ir.Var) and tile_ir.is_buffer(n) and str(n.scope()) in tile_ir.SHARED)
-        or (is_call(n, "tirx.call_extern") and orders(str(n.args[0].value)))
-        for n in tile_ir.walk(node, ir.Var, ir.Call)
-    )
 
 
 def _needed(expressions: list[Any], binds: list[Any]) -> set[Any]:
