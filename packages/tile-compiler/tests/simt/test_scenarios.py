@@ -182,3 +182,35 @@ def test_walks_are_those_in_which_most_is_done(lower: Callable[..., Any]) -> Non
     first, second = sorted(int(values[size][0]) for values in chosen)
     assert first == 2
     assert second > 3
+
+
+@pytest.mark.parametrize("least", [300, 5000, 1_000_000])
+def test_a_size_is_looked_at_where_a_condition_changes(lower: Callable[..., Any], least: int) -> None:
+    with pytest.raises(SharedMemoryRace, match="race on B"):
+        lower(only_where(lambda m: m > least))
+
+
+@pytest.mark.parametrize("width", [48, 80, 96, 1000])
+def test_every_number_of_turns_is_looked_at_whatever_their_width(lower: Callable[..., Any], width: int) -> None:
+    @T.prim_func
+    def main(A: T.Tensor((m,), "float32"), B: T.Tensor((2, 64), "float32")):
+        with T.Kernel(1, threads=64):
+            for k in T.serial(T.ceildiv(m, width)):
+                B[k % 2, T.get_thread_binding()] = A[k * width + T.get_thread_binding()]
+
+    func = lower(main)[0].after("check_synchronization")
+    (kernel,) = tile_ir.kernels(func)
+    size = func.params[0].ty.shape[0]
+    chosen, _ = scenarios(func, kernel, {func.params[1]}, {})
+    assert {min(-(-int(values[size][0]) // width), 6) for values in chosen} == set(range(7))
+
+
+def test_blocks_of_a_grid_that_only_large_sizes_have_are_looked_at(lower: Callable[..., Any]) -> None:
+    @T.prim_func
+    def main(A: T.Tensor((m,), "float32"), B: T.Tensor((1, 1), "float32")):
+        with T.Kernel(m // 5000, threads=64) as block:
+            if block == 1:
+                B[0, 0] = A[T.get_thread_binding()]
+
+    with pytest.raises(SharedMemoryRace, match="race on B"):
+        lower(main)

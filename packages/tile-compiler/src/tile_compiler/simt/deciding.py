@@ -9,7 +9,7 @@ from typing import Any
 from tvm import ir
 from tvm import tirx as tir
 
-from tile_compiler.ranges import conjuncts
+from tile_compiler.ranges import conjunction, conjuncts, reads_memory
 from tile_compiler.rewrite import is_call, substitute
 from tile_compiler.simt.block_memory import ADDRESS, buffer_at, orders
 from tile_compiler.simt.thread_values import can_be_followed
@@ -52,15 +52,18 @@ class _Search:
 
     def _visit(self, node: Any) -> None:
         parts = [node.extent, node.min] if isinstance(node, tir.For) else conjuncts(node.condition)
-        named = [(part, names) for part in parts if (names := self._names(part)) and not names & self.threads]
-        if not any(names - self.loops for _, names in named) or not self._matters(node):
+        parts = [part for part in parts if (names := self._names(part)) and not names & self.threads]
+        if not any(self._names(part) - self.loops for part in parts) or not self._matters(node):
             return
         into = self.found.guards if self._only_adds(node) else self.found.ways
-        for part, names in named:
+        if not isinstance(node, tir.For) and not any(reads_memory(self._inlined(part)) for part in parts):
+            parts = [conjunction(parts)]  # what memory says would hide what sizes say
+        for whole in parts:
+            names = self._names(whole)
             if not names & self.loops:
-                into.append(part)
+                into.append(whole)
             elif names - self.loops:
-                whole = self._inlined(part)
+                whole = self._inlined(whole)
                 into += [substitute(whole, dict.fromkeys(self.loops, tir.const(n, "int32"))) for n in range(FIRST)]
 
     def _matters(self, node: Any) -> bool:
@@ -78,11 +81,11 @@ class _Search:
             return False
         return not any(
             (isinstance(n, tir.BufferStore) and can_be_followed(n.buffer))
-            or isinstance(n, (tir.AllocBuffer, tir.While))
+            or isinstance(n, tir.While)
             or is_call(n, "tirx.break_loop", "tirx.continue_loop")
             or (is_call(n, *ADDRESS) and can_be_followed(buffer_at(n)))
             or (is_call(n, "tirx.call_extern") and _is_awaited(str(n.args[0].value)))
-            for n in tile_ir.walk(node.then_case, tir.BufferStore, tir.AllocBuffer, tir.While, ir.Call)
+            for n in tile_ir.walk(node.then_case, tir.BufferStore, tir.While, ir.Call)
         )
 
     def _names(self, node: Any) -> frozenset[Any]:
