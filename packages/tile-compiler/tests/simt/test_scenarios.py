@@ -214,3 +214,103 @@ def test_blocks_of_a_grid_that_only_large_sizes_have_are_looked_at(lower: Callab
 
     with pytest.raises(SharedMemoryRace, match="race on B"):
         lower(main)
+
+
+def stores(place: Callable[[Any], Any], condition: Callable[[Any], Any] | None = None, threads: int = 256) -> Any:
+    """Each thread stores at a place that a size may have a part in."""
+
+    @T.prim_func
+    def main(A: T.Tensor((threads,), "float32"), B: T.Tensor((m,), "float32")):
+        with T.Kernel(1, threads=threads):
+            tx = T.get_thread_binding()
+            if condition is None:
+                B[place(tx)] = A[tx]
+            elif condition(tx):
+                B[place(tx)] = A[tx]
+
+    return main
+
+
+@pytest.mark.parametrize(
+    "func",
+    [
+        stores(lambda tx: T.max(tx, 250)),
+        stores(lambda tx: T.max(tx, 250) + 5000),
+        stores(lambda tx: T.min(tx, m - 1)),
+        stores(lambda tx: T.min(tx, m - 1), threads=64),
+        stores(lambda tx: tx % m, threads=64),
+        stores(lambda tx: T.if_then_else(tx < m - 3, tx, 0), threads=64),
+        stores(lambda tx: tx // 2, lambda tx: tx >= m, threads=64),
+        stores(lambda tx: tx // 2, lambda tx: tx + 600 < m, threads=64),
+    ],
+    ids=["whole", "far", "cut", "little cut", "divided", "chosen", "behind", "before"],
+)
+def test_stores_are_looked_at_in_whole_tiles_and_in_those_that_a_size_cuts(
+    lower: Callable[..., Any], func: Any
+) -> None:
+    """The predicate that keeps them in bounds holds for all threads, unless the size says more."""
+    with pytest.raises(SharedMemoryRace, match="race on B"):
+        lower(func)
+
+
+def test_sizes_that_lie_between_the_places_of_threads_are_also_small(lower: Callable[..., Any]) -> None:
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def main(A: T.Tensor((m,), "float32"), B: T.Tensor((n,), "float32")):
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            B[tx] = A[tx]
+            B[tx + m] = A[tx]
+
+    func = lower(main)[0].after("check_synchronization")
+    (kernel,) = tile_ir.kernels(func)
+    size, room = (param.ty.shape[0] for param in func.params[:2])
+    chosen, complete = scenarios(func, kernel, {func.params[1]}, {})
+    assert complete
+    assert {int(values[size][0]) < 64 for values in chosen} == {False, True}
+    assert all(values[room][0] >= values[size][0] + 64 for values in chosen)
+
+
+def test_a_tile_at_the_end_is_looked_at_as_a_whole(lower: Callable[..., Any]) -> None:
+    @T.prim_func
+    def main(A: T.Tensor((m,), "float32"), B: T.Tensor((m,), "float32")):
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            for k in T.serial(T.ceildiv(m, 64)):
+                if k == T.ceildiv(m, 64) - 1:
+                    B[k * 64 + T.max(tx, 60)] = A[k * 64 + tx]
+
+    with pytest.raises(SharedMemoryRace, match="race on B"):
+        lower(main)
+
+
+def test_a_condition_on_threads_with_two_ways_is_looked_at_where_each_is_taken(lower: Callable[..., Any]) -> None:
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32"), B: T.Tensor((64,), "float32"), C: T.Tensor((m,), "float32")):
+        with T.Kernel(1, threads=64):
+            S = T.alloc_shared((64,), "float32")
+            tx = T.get_thread_binding()
+            if tx < m:
+                S[tx] = A[tx]
+            else:
+                S[tx // 2] = A[tx]
+            T.sync_threads()
+            B[tx] = S[tx]
+
+    with pytest.raises(SharedMemoryRace, match="race on S"):
+        lower(main)
+
+
+@pytest.mark.parametrize("threads", [64, 256])
+def test_a_barrier_that_a_size_keeps_threads_from_is_an_error(lower: Callable[..., Any], threads: int) -> None:
+    @T.prim_func
+    def main(A: T.Tensor((m,), "float32"), B: T.Tensor((m,), "float32")):
+        with T.Kernel(1, threads=threads):
+            tx = T.get_thread_binding()
+            if tx < m:
+                T.sync_threads()
+            B[tx] = A[tx]
+
+    with pytest.raises(SharedMemoryRace, match="a barrier that not every thread reaches"):
+        lower(main)

@@ -14,7 +14,8 @@ from tilelang.ir import tile_ir
 
 MANY_TRIPS = 200
 COMBINATIONS = 20_000  # of sizes and coordinates that are looked at for what they decide
-LARGEST = 1 << 30
+LARGE = 1 << 17  # where nothing says how large a size is; blocks have tiles of 8192 elements, rarely of more
+LARGEST = 1 << 30  # at which it may change what a size decides
 
 Integers = npt.NDArray[np.int64]
 

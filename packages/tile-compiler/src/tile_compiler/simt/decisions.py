@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from tvm import tirx as tir
 
 from tile_compiler.loops.affine import depends
 from tile_compiler.ranges import is_integer, shape_variables
-from tile_compiler.simt.candidates import MANY_TRIPS, next_multiple
+from tile_compiler.simt.candidates import LARGE, MANY_TRIPS, next_multiple
 from tile_compiler.simt.deciding import deciding
 from tile_compiler.simt.thread_values import ThreadValues, Unknown
 from tilelang.ir import tile_ir
@@ -46,24 +47,30 @@ class Decisions:
         self, func: tir.PrimFunc, kernel: tile_ir.Kernel, tracked: Collection[Any], multiples: Mapping[Any, int]
     ) -> None:
         self.kernel, self.multiples = kernel, multiples
-        self.decisive = deciding(kernel, tracked)
+        free = _free(func)
+        large = _large(func)
+        host = [s for s in tile_ir.statements(func.body) if isinstance(s, tir.Bind)]
+        known: dict[Any, Any] = {
+            v: np.asarray([next_multiple(large, self.multiple(v))]) if is_integer(v) else Unknown(False) for v in free
+        }
+        first = {v: np.asarray([0]) for v, _ in kernel.grid}
+        self.decisive = deciding(kernel, tracked, known | first, host)
+        self.largest = {v: MANY_TRIPS if v in self.decisive.counting else large for v in free}
+        binds = [*host, *tile_ir.walk(kernel.body, tir.Bind)]
+        threads = math.prod(int(extent) for _, extent in kernel.threads)
+        beside = [v for v in free if v in self.decisive.beside - _needed(self.decisive.ways, binds)]
+        self.decisive.ways += [v < tir.const(threads, str(v.ty)) for v in beside]
         self.trips = 2 * _versions(kernel) + 2
         around = _extents_of_outer_loops(kernel)
         self.most = [self.trips // 2 if d in around else self.trips for d in self.decisive.ways]
-        host = [s for s in tile_ir.statements(func.body) if isinstance(s, tir.Bind)]
-        self.binds = [*host, *tile_ir.walk(kernel.body, tir.Bind)]
-        needed = _needed([*self.decisive.ways, *self.decisive.guards], self.binds)
+        self.binds = binds
+        needed = _needed([*self.decisive.ways, *self.decisive.guards], self.binds) | self.decisive.counting
         self.blocks = {v: e for v, e in kernel.grid if v in needed}
         needed |= _needed(list(self.blocks.values()), host)
         self.needed_binds = [s for s in self.binds if s.var in needed]
-        free = _free(func)
         self.sizes = [v for v in free if v in needed and is_integer(v)]
-        self.fixed: dict[Any, Any] = {
-            v: np.asarray([next_multiple(MANY_TRIPS, self.multiple(v))]) if is_integer(v) else Unknown(False)
-            for v in free
-            if v not in self.sizes
-        }
-        self.fixed |= {v: np.asarray([0]) for v, _ in kernel.grid if v not in self.blocks}
+        self.fixed = {v: value for v, value in known.items() if v not in self.sizes}
+        self.fixed |= {v: value for v, value in first.items() if v not in self.blocks}
         self.values = ThreadValues(1)
 
     def multiple(self, size: Any) -> int:
@@ -72,7 +79,8 @@ class Decisions:
     def of(self, chosen: Mapping[Any, Table], probing: bool = False) -> Outcomes:
         """What columns of values lead to; of the trip counts of loops nothing where the question is a `probing` one."""
         rows = max(len(column) for column in chosen.values())
-        self.values.values = {**self.fixed, **chosen}
+        # Trip counts that threads disagree on are counted as those of the first one.
+        self.values.values = {**self.fixed, **chosen, **{v: np.zeros(1, np.int64) for v, _ in self.kernel.threads}}
         _bind(self.values, self.needed_binds if probing else self.binds)
         extents = [_or(self.values, extent, MANY_TRIPS) for extent in self.blocks.values()]
         valid = np.ones(rows, bool)
@@ -97,6 +105,17 @@ def _free(func: tir.PrimFunc) -> list[Any]:
     found = list(shape_variables(func))
     found += [p for p in func.params if isinstance(p, ir.Var) and not tile_ir.is_buffer(p) and p not in found]
     return found
+
+
+def _large(func: tir.PrimFunc) -> int:
+    """A size of which no tile reaches the end, if it may be: what each tensor has then can be counted in 62 bits."""
+    fits = [LARGE]
+    for param in func.params:
+        if tile_ir.is_buffer(param):
+            known = [tile_ir.static(size) for size in param.ty.shape]
+            bits = 62 - sum(size.bit_length() for size in known if size is not None)
+            fits.append(1 << max(0, bits // max(1, known.count(None))))
+    return max(MANY_TRIPS, min(fits))
 
 
 def _extents_of_outer_loops(kernel: tile_ir.Kernel) -> set[Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tvm import tirx as tir
 
-from tile_compiler.simt.candidates import MANY_TRIPS, combinations, coordinates, next_multiple, sizes_of, turning_points
+from tile_compiler.simt.candidates import combinations, coordinates, next_multiple, sizes_of, turning_points
 from tile_compiler.simt.decisions import Decisions, Table
 from tilelang.ir import tile_ir
 
@@ -34,7 +34,8 @@ def scenarios(
     different, and all larger ones as equal: more iterations repeat what was seen (`repetition.py`). Where a condition only adds
     accesses, those are kept in which it holds. Of loops around such
     ones, as that of blocks that stay, those up to one more than the number of versions: their turns are all walked, and
-    many turns begin as few do. Where combinations of values are drawn, it is one with few iterations.
+    many turns begin as few do. Where combinations of values are drawn, it is one with few iterations. Of those with equally
+    many it is that with the largest sizes, which cut no tile: what a tile that is cut touches, a whole one touches too.
     """
     decisions = Decisions(func, kernel, tracked, multiples)
     names = [*decisions.sizes, *decisions.blocks]
@@ -47,9 +48,9 @@ def scenarios(
     outcomes = decisions.of({v: table[:, n] for n, v in enumerate(names)})
     work, rows = outcomes.work, np.flatnonzero(outcomes.valid)
     rows = rows if len(rows) else np.arange(len(table))  # a grid that has blocks with other sizes
-    if drawn:
-        asked = work[rows]
-        rows = rows[np.argsort(np.where(asked <= ENOUGH, ENOUGH - asked, asked), kind="stable")]
+    asked = np.where(work <= ENOUGH, ENOUGH - work, work)[rows] if drawn else work[rows]
+    extent = -np.log1p(table[rows, : len(decisions.sizes)]).sum(axis=1)
+    rows = rows[np.lexsort((extent, asked))]
     first = _first(rows, outcomes.ways, outcomes.holds)
     chosen = sorted(first.values()) if len(first) <= LIMIT else _most_different(first, work)
     fixings = [{v: np.asarray([table[row, n]]) for n, v in enumerate(names)} for row in chosen]
@@ -60,7 +61,9 @@ def _candidates(decisions: Decisions, size: Any) -> list[int]:
     """Values of a size: the usual ones, and those next to which it decides otherwise, be the other sizes large or small."""
     multiple = decisions.multiple(size)
     others = {
-        v: (next_multiple(MANY_TRIPS, m), m) for v in decisions.sizes if (m := decisions.multiple(v)) and v is not size
+        v: (next_multiple(decisions.largest[v], m), m)
+        for v in decisions.sizes
+        if (m := decisions.multiple(v)) and v is not size
     }
     first = dict.fromkeys(decisions.blocks, np.zeros(1, np.int64))
 
@@ -69,8 +72,11 @@ def _candidates(decisions: Decisions, size: Any) -> list[int]:
         found = decisions.of({size: np.tile(values, 2), **both, **first}, probing=True).levels
         return np.concatenate([found[: len(values)], found[len(values) :]], axis=1)
 
-    usual = sizes_of(decisions.kernel, decisions.trips, multiple)
-    return sorted({*usual, *turning_points(levels, multiple)})
+    found = {*sizes_of(decisions.kernel, decisions.trips, multiple), *turning_points(levels, multiple)}
+    largest = next_multiple(decisions.largest[size], multiple)
+    if size in decisions.decisive.counting:
+        found = {value for value in found if value < largest}
+    return sorted({*found, largest})
 
 
 def _first(
