@@ -376,13 +376,39 @@ def assumed_multiples(func: tir.PrimFunc, kernel: tile_ir.Kernel) -> dict[Any, i
     """What `T.assume(n % c == 0)` says of dimensions, before the kernel or at its top: variable -> c."""
     found: dict[Any, int] = {}
     dims = set(shape_variables(func))
+    for part in _assumed(func, kernel):
+        said = _multiple_of(part)
+        if said is not None and said[0] in dims:
+            found[said[0]] = math.lcm(found.get(said[0], 1), said[1])
+    return found
+
+
+def assumed_bounds(func: tir.PrimFunc, kernel: tile_ir.Kernel) -> list[Any]:
+    """What `T.assume` says, before the kernel or at its top, that bounds one dimension or scalar, as `n >= 256` or `n == 64`, or
+    compares two of them, as `m <= n`."""
+    sizes = {v for v in (*shape_variables(func), *func.params) if not tile_ir.is_buffer(v) and is_integer(v)}
+    found: list[Any] = []
+    for part in _assumed(func, kernel):
+        names = set(tile_ir.walk(part, ir.Var))
+        if not isinstance(part, _BOUNDS) or not names <= sizes or tile_ir.holds(tir.Evaluate(part), *_TURNING):
+            continue
+        if isinstance(part, ir.prim.EQ):
+            if isinstance(part.a, ir.Var) and tile_ir.static(part.b) is not None:
+                found += [part.a <= part.b, part.a >= part.b]
+        elif len(names) == 1 or (isinstance(part.a, ir.Var) and isinstance(part.b, ir.Var)):
+            found.append(part)
+    return found
+
+
+_BOUNDS = (ir.prim.LT, ir.prim.LE, ir.prim.GT, ir.prim.GE, ir.prim.EQ)
+_TURNING = (ir.prim.FloorMod, ir.prim.Mod, ir.TensorLoad, ir.Call)  # what grows and shrinks as a size grows
+
+
+def _assumed(func: tir.PrimFunc, kernel: tile_ir.Kernel) -> Iterator[Any]:
+    """The conditions that stand in `T.assume` before the kernel or at its top."""
     for stmt in (*tile_ir.statements(func.body), *tile_ir.statements(kernel.body)):
         if isinstance(stmt, tir.Evaluate) and is_call(stmt.value, "tirx.assume"):
-            for part in conjuncts(stmt.value.args[0]):
-                said = _multiple_of(part)
-                if said is not None and said[0] in dims:
-                    found[said[0]] = math.lcm(found.get(said[0], 1), said[1])
-    return found
+            yield from conjuncts(stmt.value.args[0])
 
 
 def _multiple_of(condition: Any) -> tuple[Any, int] | None:

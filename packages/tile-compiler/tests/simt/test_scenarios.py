@@ -314,3 +314,77 @@ def test_a_barrier_that_a_size_keeps_threads_from_is_an_error(lower: Callable[..
 
     with pytest.raises(SharedMemoryRace, match="a barrier that not every thread reaches"):
         lower(main)
+
+
+def only_where_assumed(assume: Callable[[Any], Any], condition: Callable[[Any], Any]) -> Any:
+    """All threads write one element if a condition holds of a size of which another one is assumed."""
+
+    @T.prim_func
+    def main(A: T.Tensor((m,), "float32"), B: T.Tensor((1, 1), "float32")):
+        with T.Kernel(1, threads=64):
+            T.assume(assume(m))
+            if condition(m):
+                B[0, 0] = A[T.get_thread_binding()]
+
+    return main
+
+
+ASSUMED = {
+    "least": (lambda m: m >= 256, lambda m: m < 256),
+    "most": (lambda m: m < 100, lambda m: m >= 100),
+    "between": (lambda m: (m > 300) & (m <= 5000), lambda m: (m < 301) | (m > 5000)),
+    "one": (lambda m: m == 77, lambda m: (m < 77) | (m > 77)),
+    "scaled": (lambda m: m * 2 >= 500, lambda m: m < 250),
+}
+
+
+@pytest.mark.parametrize("name", ASSUMED)
+def test_sizes_that_no_call_has_are_not_looked_at(lower: Callable[..., Any], name: str) -> None:
+    assume, excluded = ASSUMED[name]
+    lower(only_where_assumed(assume, excluded))
+
+
+@pytest.mark.parametrize(
+    ("assume", "condition"),
+    [
+        (lambda m: m >= 256, lambda m: m == 256),
+        (lambda m: (m > 300) & (m <= 5000), lambda m: m > 4999),
+        (lambda m: m == 77, lambda m: m > 76),
+        (lambda m: m < 0, lambda m: m > 5),  # nothing is as assumed: then nothing is left out
+        (lambda m: m % 7 == 3, lambda m: m > 5000),  # of this it says nothing
+    ],
+    ids=["least", "most", "one", "none", "remainder"],
+)
+def test_sizes_that_calls_have_are_looked_at_where_others_are_excluded(
+    lower: Callable[..., Any], assume: Any, condition: Any
+) -> None:
+    with pytest.raises(SharedMemoryRace, match="race on B"):
+        lower(only_where_assumed(assume, condition))
+
+
+def test_sizes_are_compared_as_is_assumed(lower: Callable[..., Any]) -> None:
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def main(A: T.Tensor((m,), "float32"), B: T.Tensor((n,), "float32"), C: T.Tensor((1, 1), "float32")):
+        with T.Kernel(1, threads=64):
+            T.assume(m <= n)
+            if m > n:
+                C[0, 0] = A[T.get_thread_binding()]
+
+    lower(main)
+
+
+def test_a_size_that_decides_nothing_is_as_assumed(lower: Callable[..., Any]) -> None:
+    @T.prim_func
+    def main(A: T.Tensor((m,), "float32"), B: T.Tensor((2, 64), "float32")):
+        with T.Kernel(1, threads=64):
+            T.assume(m < 64)
+            B[0, T.get_thread_binding()] = A[T.get_thread_binding()]
+
+    trace, ctx = lower(main)
+    func = trace.after("check_synchronization")
+    (kernel,) = tile_ir.kernels(func)
+    ((values,), complete) = scenarios(func, kernel, {func.params[1]}, {}, ctx.bounds[kernel.index])
+    assert complete
+    assert values[func.params[0].ty.shape[0]] == 63

@@ -58,7 +58,8 @@ def check_synchronization(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
         tracked |= more
         if not tracked and not _shares(kernel):
             continue
-        chosen, complete = scenarios(func, kernel, tracked, ctx.multiples.get(kernel.index, {}))
+        multiples, bounds = ctx.multiples.get(kernel.index, {}), ctx.bounds.get(kernel.index, [])
+        chosen, complete = scenarios(func, kernel, tracked, multiples, bounds)
         if not complete:
             ctx.report.assume(
                 kernel.span, f"other sizes and blocks synchronize like the {len(chosen)} that were checked"

@@ -27,8 +27,8 @@ class SimtContext(CompileContext):
     that a kernel asks for. `clusters`: the groups of blocks in which kernels are launched. `fixed_registers`: the kernels
     whose warps shall keep the registers that they start with. `machine`: the chip that the architecture's kernels are planned
     for, where one is known. `multiples`: for each kernel index the sizes that every call has in multiples of a number, as its
-    predicates take for granted. `waited` are the tiles that waits name; `direct_loads` says
-    with how many loads to LDS each wave fills a tile.
+    predicates take for granted; `bounds`: what else is assumed of sizes. `waited` are the tiles that waits name;
+    `direct_loads` says with how many loads to LDS each wave fills a tile.
     """
 
     arch: Arch = field(default_factory=lambda: arch_of("sm_80"))
@@ -40,6 +40,7 @@ class SimtContext(CompileContext):
     clusters: dict[int, Cluster] = field(default_factory=dict)
     fixed_registers: set[int] = field(default_factory=set)
     multiples: dict[int, dict[Any, int]] = field(default_factory=dict)
+    bounds: dict[int, list[Any]] = field(default_factory=dict)
     waited: list[Any] = field(default_factory=list)
     direct_loads: dict[Any, int] = field(default_factory=dict)
 

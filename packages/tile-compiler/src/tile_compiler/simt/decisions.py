@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,18 +25,19 @@ Table = npt.NDArray[Any]
 @dataclass(frozen=True)
 class Outcomes:
     """Of each row of values: the `ways` that they lead to, which guards hold, the extents of the grid, whether the block lies in
-    it, and how many iterations a walk has."""
+    it, which assumed bounds they keep, and how many iterations a walk has."""
 
     ways: Table
     holds: Table
     grid: Table
     valid: Table
+    bounds: Table
     work: Table
 
     @property
     def levels(self) -> Table:
         """All that is decided, in small integers."""
-        return np.concatenate([self.ways, self.holds, self.grid], axis=1)
+        return np.concatenate([self.ways, self.holds, self.grid, self.bounds], axis=1)
 
 
 class Decisions:
@@ -44,7 +45,12 @@ class Decisions:
     `fixed`. All trip counts from `trips` on count as equal."""
 
     def __init__(
-        self, func: tir.PrimFunc, kernel: tile_ir.Kernel, tracked: Collection[Any], multiples: Mapping[Any, int]
+        self,
+        func: tir.PrimFunc,
+        kernel: tile_ir.Kernel,
+        tracked: Collection[Any],
+        multiples: Mapping[Any, int],
+        bounds: Sequence[Any],
     ) -> None:
         self.kernel, self.multiples = kernel, multiples
         free = _free(func)
@@ -65,16 +71,31 @@ class Decisions:
         self.most = [self.trips // 2 if d in around else self.trips for d in self.decisive.ways]
         self.binds = binds
         needed = _needed([*self.decisive.ways, *self.decisive.guards], self.binds) | self.decisive.counting
+        self.values = ThreadValues(1)
+        self.values.values = dict(known)
+        named = [(bound, _needed([bound], [])) for bound in bounds]
+        said = [(bound, of) for bound, of in named if of & needed or not np.all(_or(self.values, bound, 0))]
+        self.bounds = [bound for bound, _ in said]
+        self.single = [(of, bound) for bound, of in said if len(of) == 1]
+        needed = needed.union(*(of for _, of in said))
         self.blocks = {v: e for v, e in kernel.grid if v in needed}
         needed |= _needed(list(self.blocks.values()), host)
         self.needed_binds = [s for s in self.binds if s.var in needed]
         self.sizes = [v for v in free if v in needed and is_integer(v)]
         self.fixed = {v: value for v, value in known.items() if v not in self.sizes}
         self.fixed |= {v: value for v, value in first.items() if v not in self.blocks}
-        self.values = ThreadValues(1)
 
     def multiple(self, size: Any) -> int:
         return self.multiples.get(size, 1)
+
+    def within_bounds(self, size: Any, values: Table) -> Table:
+        """Which values of a size keep what is assumed of it alone."""
+        self.values.values = {size: values}
+        kept = np.ones(len(values), bool)
+        for of, bound in self.single:
+            if size in of:
+                kept &= np.broadcast_to(_or(self.values, bound, 1) != 0, kept.shape)
+        return kept
 
     def of(self, chosen: Mapping[Any, Table], probing: bool = False) -> Outcomes:
         """What columns of values lead to; of the trip counts of loops nothing where the question is a `probing` one."""
@@ -89,8 +110,11 @@ class Decisions:
         ways = [np.clip(_or(self.values, d, 0), -1, m) for d, m in zip(self.decisive.ways, self.most)]
         holds = [_or(self.values, d, 1) != 0 for d in self.decisive.guards]
         grid = [np.clip(extent, 0, self.trips) for extent in extents]
+        bounds = [_or(self.values, bound, 1) != 0 for bound in self.bounds]
         work = np.zeros(rows) if probing else np.broadcast_to(_iterations(self.kernel.body, self.values), (rows,))
-        return Outcomes(_table(ways, rows), _table(holds, rows), _table(grid, rows), valid, work)
+        return Outcomes(
+            _table(ways, rows), _table(holds, rows), _table(grid, rows), valid, _table(bounds, rows) != 0, work
+        )
 
 
 def _table(columns: list[Any], rows: int) -> np.ndarray[Any, Any]:

@@ -11,7 +11,7 @@ from tvm import tirx as tir
 from tile_compiler.errors import UnsupportedOnTarget, where
 from tile_compiler.passes.bounds import UNSAFE, safe_values
 from tile_compiler.passes.lower_tile_ops import is_tile_operator
-from tile_compiler.ranges import Ranges, assumed_multiples
+from tile_compiler.ranges import Ranges, assumed_bounds, assumed_multiples
 from tile_compiler.rewrite import is_call, map_kernels, remake_loop, substitute
 from tile_compiler.simt.context import SimtContext
 from tile_compiler.simt.layout.equations import Rule
@@ -47,6 +47,7 @@ def lower_operators(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
         if ctx.options.get(UNSAFE):
             ctx.report.assume(kernel.span, f"all accesses are in bounds ({UNSAFE})")
         ctx.multiples[kernel.index] = assumed_multiples(func, kernel)  # for the checker: `T.assume` goes here
+        ctx.bounds[kernel.index] = assumed_bounds(func, kernel)
         rewriter = _LowerOperators(func, kernel, ctx)
         body = rewriter.body(kernel.body)
         maps.extend(facts.bound(var, kernel.span) for var, facts in rewriter.low.maps)

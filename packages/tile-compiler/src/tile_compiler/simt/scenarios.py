@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,23 +21,29 @@ ENOUGH = (
 
 
 def scenarios(
-    func: tir.PrimFunc, kernel: tile_ir.Kernel, tracked: Collection[Any], multiples: Mapping[Any, int]
+    func: tir.PrimFunc,
+    kernel: tile_ir.Kernel,
+    tracked: Collection[Any],
+    multiples: Mapping[Any, int],
+    bounds: Sequence[Any] = (),
 ) -> tuple[list[dict[Any, Any]], bool]:
     """(values of dynamic sizes and block coordinates, whether they are all that matter).
 
     `multiples`: sizes that every call has in multiples of a number. For others the kernel has no predicates: a row that ended
-    inside a tile would seem to reach into the next one, and the rest of the tile would not be looked at.
+    inside a tile would seem to reach into the next one, and the rest of the tile would not be looked at. `bounds`: conditions
+    on sizes that hold in every call.
 
-    Sizes and coordinates decide how often loops run and which branches are taken. Of all their values (small ones,
-    those around multiples of the constants that the kernel computes with, a large one) one is kept for each
-    combination of decisions that they lead to, where all trip counts from 0 to twice the number of versions count as
-    different, and all larger ones as equal: more iterations repeat what was seen (`repetition.py`). Where a condition only adds
-    accesses, those are kept in which it holds. Of loops around such
-    ones, as that of blocks that stay, those up to one more than the number of versions: their turns are all walked, and
-    many turns begin as few do. Where combinations of values are drawn, it is one with few iterations. Of those with equally
-    many it is that with the largest sizes, which cut no tile: what a tile that is cut touches, a whole one touches too.
+    Sizes and coordinates decide how often loops run and which branches are taken. Of all their values (small ones, those
+    around multiples of the constants that the kernel computes with, those next to which a decision changes, a large one) one
+    is kept for each combination of decisions that they lead to, where all trip counts from 0 to twice the number of versions
+    count as different, and all larger ones as equal: more iterations repeat what was seen (`repetition.py`). Of loops around
+    such ones, as that of blocks that stay, those up to one more than the number of versions: their turns are all walked, and
+    many turns begin as few do. Where a condition only adds accesses, those are kept in which it holds.
+
+    Of those with equal decisions it is one with few iterations; and of these that with the largest sizes, which cut no tile:
+    what a tile that is cut touches, a whole one touches too.
     """
-    decisions = Decisions(func, kernel, tracked, multiples)
+    decisions = Decisions(func, kernel, tracked, multiples, bounds)
     names = [*decisions.sizes, *decisions.blocks]
     if not names:
         return [decisions.fixed], True
@@ -46,7 +52,9 @@ def scenarios(
     table = combinations(choices)
     drawn = len(table) < math.prod(map(len, choices))
     outcomes = decisions.of({v: table[:, n] for n, v in enumerate(names)})
-    work, rows = outcomes.work, np.flatnonzero(outcomes.valid)
+    work, rows = outcomes.work, np.flatnonzero(outcomes.valid & outcomes.bounds.all(axis=1))
+    met = len(rows) > 0  # some values are as assumed; if not, none is left out
+    rows = rows if met else np.flatnonzero(outcomes.valid)
     rows = rows if len(rows) else np.arange(len(table))  # a grid that has blocks with other sizes
     asked = np.where(work <= ENOUGH, ENOUGH - work, work)[rows] if drawn else work[rows]
     extent = -np.log1p(table[rows, : len(decisions.sizes)]).sum(axis=1)
@@ -54,7 +62,7 @@ def scenarios(
     first = _first(rows, outcomes.ways, outcomes.holds)
     chosen = sorted(first.values()) if len(first) <= LIMIT else _most_different(first, work)
     fixings = [{v: np.asarray([table[row, n]]) for n, v in enumerate(names)} for row in chosen]
-    return [decisions.fixed | fixing for fixing in fixings], len(first) <= LIMIT
+    return [decisions.fixed | fixing for fixing in fixings], met and len(first) <= LIMIT
 
 
 def _candidates(decisions: Decisions, size: Any) -> list[int]:
@@ -76,7 +84,9 @@ def _candidates(decisions: Decisions, size: Any) -> list[int]:
     largest = next_multiple(decisions.largest[size], multiple)
     if size in decisions.decisive.counting:
         found = {value for value in found if value < largest}
-    return sorted({*found, largest})
+    values = np.asarray(sorted({*found, largest}))
+    kept = values[decisions.within_bounds(size, values)]
+    return (kept if len(kept) else values).tolist()
 
 
 def _first(
