@@ -27,11 +27,13 @@ COUNTED = "tl::load_to_lds"  # what waits count one by one: with fewer of them, 
 class Deciding:
     """`ways`: trip counts and conditions each value of which makes a walk of its own. `guards`: conditions under which accesses
     are added and nothing else happens: a walk in which one holds meets all that is met where it does not. `counting`: sizes that
-    say when a `while` ends; `beside`: those that lie between the places of threads."""
+    say when a `while` ends; `repeating`: those that a trip count depends on; `beside`: those that lie between the places of
+    threads."""
 
     ways: list[Any] = field(default_factory=list)
     guards: list[Any] = field(default_factory=list)
     counting: set[Any] = field(default_factory=set)
+    repeating: set[Any] = field(default_factory=set)
     beside: set[Any] = field(default_factory=set)
 
 
@@ -95,6 +97,8 @@ class _Search:
                 apart = []
         if (not any(self._names(part) - self.loops for part in alike) and not apart) or not self._matters(node):
             return
+        if isinstance(node, tir.For):
+            self.found.repeating |= (self._names(node.extent) | self._names(node.min)) & self.sizes
         into = self.found.guards if (self._only_adds(node) if adds is None else adds) else self.found.ways
         if alike and not isinstance(node, tir.For) and not any(reads_memory(self._inlined(part)) for part in alike):
             alike = [conjunction(alike)]  # what memory says would hide what sizes say

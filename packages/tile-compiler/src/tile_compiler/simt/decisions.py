@@ -54,14 +54,15 @@ class Decisions:
     ) -> None:
         self.kernel, self.multiples = kernel, multiples
         free = _free(func)
-        large = _large(func)
+        # Only tensors have ends that cut tiles; what the caller passes beside them may be how often something is done.
+        large = dict.fromkeys(free, MANY_TRIPS) | dict.fromkeys(shape_variables(func), _large(func))
         host = [s for s in tile_ir.statements(func.body) if isinstance(s, tir.Bind)]
         known: dict[Any, Any] = {
-            v: np.asarray([next_multiple(large, self.multiple(v))]) if is_integer(v) else Unknown(False) for v in free
+            v: np.asarray([next_multiple(large[v], self.multiple(v))]) if is_integer(v) else Unknown(False)
+            for v in free
         }
         first = {v: np.asarray([0]) for v, _ in kernel.grid}
         self.decisive = deciding(kernel, tracked, known | first, host)
-        self.largest = {v: MANY_TRIPS if v in self.decisive.counting else large for v in free}
         binds = [*host, *tile_ir.walk(kernel.body, tir.Bind)]
         threads = math.prod(int(extent) for _, extent in kernel.threads)
         beside = [v for v in free if v in self.decisive.beside - _needed(self.decisive.ways, binds)]
@@ -79,7 +80,12 @@ class Decisions:
         self.single = [(of, bound) for bound, of in said if len(of) == 1]
         needed = needed.union(*(of for _, of in said))
         self.blocks = {v: e for v, e in kernel.grid if v in needed}
-        needed |= _needed(list(self.blocks.values()), host)
+        of_grid = _needed(list(self.blocks.values()), host)
+        needed |= of_grid
+        repeating = self.decisive.counting | self.decisive.repeating | of_grid
+        self.largest = {
+            v: MANY_TRIPS if v in repeating else large[v] for v in free
+        }  # loops shall not be longer than need be
         self.needed_binds = [s for s in self.binds if s.var in needed]
         self.sizes = [v for v in free if v in needed and is_integer(v)]
         self.fixed = {v: value for v, value in known.items() if v not in self.sizes}

@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 from tvm import tirx as tir
 
-from tile_compiler.simt.candidates import combinations, coordinates, next_multiple, sizes_of, turning_points
+from tile_compiler.simt.candidates import (
+    COMBINATIONS,
+    combinations,
+    coordinates,
+    next_multiple,
+    sizes_of,
+    turning_points,
+)
 from tile_compiler.simt.decisions import Decisions, Table
 from tilelang.ir import tile_ir
 
@@ -40,15 +47,17 @@ def scenarios(
     such ones, as that of blocks that stay, those up to one more than the number of versions: their turns are all walked, and
     many turns begin as few do. Where a condition only adds accesses, those are kept in which it holds.
 
-    Of those with equal decisions it is one with few iterations; and of these that with the largest sizes, which cut no tile:
-    what a tile that is cut touches, a whole one touches too.
+    Of those with equal decisions it is one with few iterations; and of these, unless they are drawn, that with the largest
+    sizes, which cut no tile: what a tile that is cut touches, a whole one touches too.
     """
     decisions = Decisions(func, kernel, tracked, multiples, bounds)
     names = [*decisions.sizes, *decisions.blocks]
     if not names:
         return [decisions.fixed], True
-    choices = [_candidates(decisions, size) for size in decisions.sizes]
-    choices += [coordinates(extent, decisions.trips) for extent in decisions.blocks.values()]
+    coordinate = [coordinates(extent, decisions.trips) for extent in decisions.blocks.values()]
+    usual = [sizes_of(kernel, decisions.trips, decisions.multiple(size)) for size in decisions.sizes]
+    many = math.prod(map(len, [*usual, *coordinate])) > COMBINATIONS
+    choices = [_candidates(decisions, size, found, many) for size, found in zip(decisions.sizes, usual)] + coordinate
     table = combinations(choices)
     drawn = len(table) < math.prod(map(len, choices))
     outcomes = decisions.of({v: table[:, n] for n, v in enumerate(names)})
@@ -58,18 +67,20 @@ def scenarios(
     rows = rows if len(rows) else np.arange(len(table))  # a grid that has blocks with other sizes
     asked = np.where(work <= ENOUGH, ENOUGH - work, work)[rows] if drawn else work[rows]
     extent = -np.log1p(table[rows, : len(decisions.sizes)]).sum(axis=1)
-    rows = rows[np.lexsort((extent, asked))]
+    # Where values are drawn, work that is not counted, as of loops that a local array bounds, would be as large as can be.
+    rows = rows[np.argsort(asked, kind="stable") if drawn else np.lexsort((extent, asked))]
     first = _first(rows, outcomes.ways, outcomes.holds)
     chosen = sorted(first.values()) if len(first) <= LIMIT else _most_different(first, work)
     fixings = [{v: np.asarray([table[row, n]]) for n, v in enumerate(names)} for row in chosen]
     return [decisions.fixed | fixing for fixing in fixings], met and len(first) <= LIMIT
 
 
-def _candidates(decisions: Decisions, size: Any) -> list[int]:
-    """Values of a size: the usual ones, and those next to which it decides otherwise, be the other sizes large or small."""
+def _candidates(decisions: Decisions, size: Any, usual: list[int], many: bool) -> list[int]:
+    """Values of a size: the `usual` ones, and those next to which it decides otherwise, be the other sizes large or small. Of
+    `many` combinations some are drawn, and nothing is added that is larger than the usual ones: loops would be long."""
     multiple = decisions.multiple(size)
     others = {
-        v: (next_multiple(decisions.largest[v], m), m)
+        v: (m if many else next_multiple(decisions.largest[v], m), m)
         for v in decisions.sizes
         if (m := decisions.multiple(v)) and v is not size
     }
@@ -80,11 +91,12 @@ def _candidates(decisions: Decisions, size: Any) -> list[int]:
         found = decisions.of({size: np.tile(values, 2), **both, **first}, probing=True).levels
         return np.concatenate([found[: len(values)], found[len(values) :]], axis=1)
 
-    found = {*sizes_of(decisions.kernel, decisions.trips, multiple), *turning_points(levels, multiple)}
+    found = {*usual, *turning_points(levels, multiple)}
     largest = next_multiple(decisions.largest[size], multiple)
     if size in decisions.decisive.counting:
         found = {value for value in found if value < largest}
-    values = np.asarray(sorted({*found, largest}))
+    found = {value for value in found if value <= max(usual)} if many else {*found, largest}
+    values = np.asarray(sorted(found))
     kept = values[decisions.within_bounds(size, values)]
     return (kept if len(kept) else values).tolist()
 
