@@ -279,3 +279,36 @@ def test_variables_begin_anew_with_each_tile() -> None:
     assert "blocks stay: 3" in said(kernel)
     close(c, a.double() @ b.double())
     assert (steps == k // 64).all()
+
+
+def test_a_wait_for_earlier_launches_comes_once_before_all_tiles() -> None:
+    """In front of all else; elsewhere the user decides what it stands between, and blocks leave."""
+    a, b = normal(200, 256), normal(256, 320)
+    first = emulated(product(200, 320, 256, hint=T.pdl_sync), out_idx=[2])
+    assert "blocks stay: 3" in said(first)
+    (launch,) = first.artifact.manifest.variants[0].launches
+    assert launch.pdl
+    for part in first.get_kernel_source().split("for (int turn")[1:]:
+        assert "grid_dependency_wait" not in part.partition("} else")[0]
+    close(first(a, b), a.double() @ b.double())
+
+    def squares(waits: bool) -> Any:
+        @T.prim_func
+        def squares(A: T.Tensor((384, 256), "float16"), C: T.Tensor((384, 64), "float32")):
+            with T.Kernel(6, threads=128) as bx:
+                tile = T.alloc_shared((64, 64), "float16")
+                other = T.alloc_shared((64, 64), "float16")
+                c = T.alloc_fragment((64, 64), "float32")
+                T.clear(c)
+                if waits:
+                    T.pdl_sync()
+                for i in T.Pipelined(4, num_stages=8):
+                    T.copy(A[bx * 64, i * 64], tile)
+                    T.copy(A[bx * 64, i * 64], other)
+                    T.gemm(tile, other, c, transpose_B=True)
+                T.copy(c, C[bx * 64, 0])
+
+        return squares
+
+    assert "blocks stay: 3" in said(emulated(squares(False)))
+    assert "blocks stay" not in said(emulated(squares(True)))

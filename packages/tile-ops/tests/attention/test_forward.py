@@ -83,9 +83,59 @@ def test_one_query_on_a_gpu_takes_many_keys_in_runs():
         (1, 1, 257): ("split", "combine", 2, 1),
         (3, 1, 4096): ("split", "combine", 16, 1),
         (300, 1, 4096): ("split", "combine", 16, 1),
-        (1, 2, 4096): ("forward",),
+        (1, 2, 4096): ("forward", "join", 8),
         (1, 1, 10**6): ("split", "combine", 64, 1),
     }
+
+
+def test_few_queries_on_a_gpu_take_many_keys_in_runs():
+    """As many as fill the chip, of 512 keys or more, and of 6 for each query of a tile; the batch has no part in it."""
+    for tokens, keys, heads, options, runs in [
+        (8, 7200, 6, {}, 14),
+        (8, 7200, 12, {}, 11),
+        (8, 1023, 1, {}, 1),
+        (8, 1024, 1, {"causal": True}, 2),
+        (128, 1535, 1, {}, 1),
+        (128, 1536, 1, {}, 2),
+        (1000, 40960, 2, {}, 8),
+        (1000, 40960, 9, {}, 1),
+        (8, 7200, 1, {"window": (1100, 20)}, 2),
+        (8, 7200, 1, {"window": (100, 20)}, 1),
+    ]:
+        for batch in (1, 100_000):
+            sizes = ((batch, tokens, heads, 64), *[(batch, keys, 1, 64)] * 2)
+            q, k, v = (torch.empty(size, dtype=torch.float16, device="meta") for size in sizes)
+            problem = AttentionProblem.of(q, k, v, **options)
+            found = plan(problem, Target("cuda", "sm_90a"))
+            assert dict(found.numbers).get("runs", 1) == runs
+            joined = dict(found.kernels).get("join")
+            assert (joined and joined.function) == (None if runs == 1 else "join" if runs <= 8 else "join_many")
+            assert not dict(plan(problem, Target("cpu", "x86-64-v4")).numbers)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "keys", "heads", "heads_kv", "dim", "options"),
+    [
+        (5, 1100, 1, 1, 64, {"causal": True}),
+        (3, 4700, 1, 1, 80, {}),
+        (40, 1700, 2, 1, 32, {"window": (1100, 40)}),
+        pytest.param(130, 5000, 1, 1, 64, {}, marks=pytest.mark.full),
+        pytest.param(9, 2500, 4, 2, 128, {"window": (-1, 3), "softcap": 3.0}, marks=pytest.mark.full),
+        pytest.param(70, 1100, 2, 2, 80, {"softcap": 2.0, "causal": True}, marks=pytest.mark.full),
+    ],
+)
+@pytest.mark.parametrize("sinks", [False, True])
+def test_few_queries_by_many_keys(way, agrees, tokens, keys, heads, heads_kv, dim, options, sinks):
+    if sinks:
+        options = {**options, "sinks": torch.randn(heads)}
+    agrees(*operands(1, tokens, keys, heads, heads_kv, dim), **options)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("sinks", [False, True])
+def test_queries_that_see_no_key_of_any_run(hopper, agrees, sinks):
+    options = {"sinks": torch.tensor([0.5])} if sinks else {}
+    agrees(*operands(1, 1600, 1540, 1, 1, 32), causal=True, **options)
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,42 @@ def test_half_precision(way, agrees):
     agrees(*operands(1, 40, 70, 2, 2, 32, torch.float16))
 
 
+def test_walks_on_a_gpu_go_in_runs_where_blocks_are_few():
+    for batch, tokens, keys, heads, heads_kv, options, runs in [
+        (1, 10, 8128, 1, 1, {}, (63, 1)),
+        (1, 10, 8128, 6, 6, {}, (22, 1)),
+        (7, 10, 8128, 6, 6, {}, (3, 1)),
+        (40, 143, 2016, 1, 1, {}, (1, 1)),
+        (2, 4096, 77, 8, 8, {}, (1, 8)),
+        (2, 4096, 77, 8, 1, {}, (1, 66)),
+        (1, 6888, 6888, 1, 1, {"causal": True}, (2, 2)),
+        (2, 512, 512, 4, 4, {}, (1, 1)),
+        (1, 700, 700, 1, 1, {}, (5, 5)),
+        (1, 4000, 4000, 1, 1, {"window": (100, 0)}, (1, 1)),
+    ]:
+        q, k = (torch.empty(batch, *n, 64, dtype=torch.float16) for n in ((tokens, heads), (keys, heads_kv)))
+        problem = AttentionBackwardProblem(AttentionProblem.of(q, k, k, **options))
+        found = configs.plan(problem, Target("cuda", "sm_90a"))
+        assert tuple(dict(found.numbers).values()) == runs
+        added = {"add_queries": runs[0] > 1, "add_keys": runs[1] > 1}
+        assert {role: role in dict(found.kernels) for role in added} == added
+        assert not configs.plan(problem, Target("cpu", "x86-64-v4")).numbers
+
+
+@pytest.mark.parametrize(
+    ("tokens", "keys", "heads", "heads_kv", "dim", "options"),
+    [
+        (9, 700, 2, 1, 64, {"causal": True}),
+        (600, 20, 2, 1, 32, {}),
+        pytest.param(600, 600, 2, 2, 64, {"causal": True}, marks=pytest.mark.full),
+        pytest.param(40, 1200, 4, 2, 128, {"window": (700, 30), "softcap": 3.0}, marks=pytest.mark.full),
+        pytest.param(1200, 40, 4, 2, 192, {"window": (-1, -30)}, marks=pytest.mark.full),
+    ],
+)
+def test_few_queries_or_few_keys(way, agrees, tokens, keys, heads, heads_kv, dim, options):
+    agrees(*operands(1, tokens, keys, heads, heads_kv, dim, torch.float16), **options)
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("dim", [64, 80, 96, 128, 192, 256])
 @pytest.mark.parametrize(

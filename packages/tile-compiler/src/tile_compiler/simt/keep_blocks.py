@@ -91,8 +91,8 @@ def keep_blocks(func: tir.PrimFunc, ctx: SimtContext) -> tir.PrimFunc:
 
 
 def by_hand(kernel: tile_ir.Kernel) -> bool:
-    """Whether the user gives threads roles, lets them wait or leave by means of his own, or asks for a block's number in a way
-    that is not the grid's variable."""
+    """Whether the user gives threads roles, lets them wait or leave by means of his own, but for a `leading_wait`, or asks for a
+    block's number in a way that is not the grid's variable."""
     if any(tile_ir.as_thread_group(n) is not None for n in tile_ir.walk(kernel.body, tir.AttrStmt)):
         return True
     if any(str(n.buffer.scope()) == tile_ir.BARRIER for n in tile_ir.walk(kernel.body, tir.AllocBuffer)):
@@ -102,7 +102,21 @@ def by_hand(kernel: tile_ir.Kernel) -> bool:
     outside = (n for n in tile_ir.walk(kernel.body, ir.Call) if is_call(n, "tirx.call_extern"))
     if any(not str(n.args[0].value).startswith("tl::") for n in outside):
         return True  # text that may read blockIdx
-    return any(isinstance(ops.operator_of(n), BY_HAND) for n in tile_ir.walk(kernel.body, tir.Evaluate))
+    wait = leading_wait(kernel)
+    calls = (n for n in tile_ir.walk(kernel.body, tir.Evaluate) if wait is None or not n.same_as(wait))
+    return any(isinstance(ops.operator_of(n), BY_HAND) for n in calls)
+
+
+def leading_wait(kernel: tile_ir.Kernel) -> Any | None:
+    """The `T.pdl_sync` in front of all else that a kernel does, which stays there whatever becomes of the rest; None without."""
+    for stmt in tile_ir.statements(kernel.body):
+        op = ops.operator_of(stmt)
+        if isinstance(op, ops.DependentLaunch) and not op.trigger:
+            return stmt
+        declares = isinstance(stmt, (tir.AllocBuffer, tir.Bind)) or isinstance(op, DECLARATIONS)
+        if not declares and not (isinstance(stmt, tir.Evaluate) and is_call(stmt.value, "tirx.assume")):
+            return None
+    return None
 
 
 def _without_producer(func: tir.PrimFunc, kernel: tile_ir.Kernel, ctx: SimtContext) -> str:
@@ -191,11 +205,17 @@ def _stay(kernel: tile_ir.Kernel, work: LaunchWork, machine: Machine, ctx: SimtC
     binds: list[Any] = [tir.Bind(var, place, span=kernel.span) for (var, _), place in zip(kernel.grid, places)]
     declared: list[Any] = []
     rest: list[Any] = []
+    wait = leading_wait(kernel)
     for stmt in tile_ir.statements(kernel.body):
         op = ops.operator_of(stmt)
         if isinstance(op, ops.Hint) and op.kind == "use_swizzle":
             continue
-        (declared if isinstance(stmt, tir.AllocBuffer) or isinstance(op, DECLARATIONS) else rest).append(stmt)
+        once = (
+            isinstance(stmt, tir.AllocBuffer)
+            or isinstance(op, DECLARATIONS)
+            or (wait is not None and stmt.same_as(wait))
+        )
+        (declared if once else rest).append(stmt)
     if tiles is None:
         total = math.prod(extents[1:], start=extents[0])
         launched, turns = tir.min(total, int32(count)), tir.floordiv(total - 1 - block, int32(count)) + 1

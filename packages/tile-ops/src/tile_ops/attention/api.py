@@ -81,9 +81,9 @@ def flash_attention(
     rounded to the operands' type before they meet v, the result is rounded once. Bit for bit the same from run to run
     and in any batch. A softcap a thousand times the scores costs four digits of float32, as its tanh is 1 less a quotient.
     On NVIDIA (sm_80 and newer) float32 operands are multiplied by three products of tf32 (within 2^-19 of theirs, 2^-22 in the
-    root mean square), where an infinite one gives NaN, but for one query by more than 256 keys. There a GPU takes the keys in
-    runs, whose number depends on that of the keys alone. Differentiable in q, k, v and sinks. Raises WrongShape, WrongDtype,
-    WrongValue, WrongDevice.
+    root mean square), where an infinite one gives NaN, but for one query by more than 256 keys. These, and the keys of few
+    queries, a GPU takes in runs, whose number depends on a sequence's sizes and the heads. Differentiable in q, k, v and sinks.
+    Raises WrongShape, WrongDtype, WrongValue, WrongDevice.
 
     Source: Dao, FlashAttention-2, 2023, algorithm 1; runs: Dao et al., Flash-Decoding, 2023; sinks: Xiao et al., Streaming
     Language Models, 2023.
@@ -117,6 +117,9 @@ def forward_operation(
         if "split" in call:
             _by_runs(call, q.contiguous(), k.contiguous(), v.contiguous(), scores, out, lse)
             return out, lse
+        if "join" in call:
+            _in_runs(call, q.contiguous(), k.contiguous(), v.contiguous(), scores, out, lse, numbers)
+            return out, lse
         role = "forward"
         if "staying" in call:
             role, numbers = "staying", (*numbers, call.numbers["launched"], call.numbers["section"])
@@ -144,6 +147,29 @@ def _by_runs(
     call.run("split", q, k, v, parts, sums, numbers=numbers, views=lambda q, *rest: (q[:, 0], *rest))
     call.run("combine", parts, sums, sinks, out, lse, views=lambda *x: (*x[:3], x[3][:, 0], x[4][..., 0]))
     offer(out, lse, temporary=(parts, sums))
+
+
+def _in_runs(
+    call: Call[AttentionProblem],
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    sinks: torch.Tensor | None,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    numbers: tuple[float, ...],
+) -> None:
+    """Few queries: their keys in runs by the tiles of many, which another kernel joins."""
+    runs = call.numbers["runs"]
+    parts, sums = lse.new_empty((runs, *out.shape)), lse.new_empty((runs, *lse.shape))
+    call.run("forward", q, k, v, None, parts, sums, numbers=numbers, views=_runs_as_sequences)
+    call.run("join", parts, sums, sinks, out, lse)
+    offer(out, lse, temporary=(parts, sums))
+
+
+def _runs_as_sequences(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The last two tensors, (runs, batch, ...), as the kernel that computes runs takes them."""
+    return *tensors[:-2], tensors[-2].flatten(0, 1), tensors[-1].view(-1)
 
 
 def _rows_of_lse(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -118,6 +118,18 @@ PACKED_QUERIES = (16, 32)
 #: a head of k are one tile. On an H200, one head of 128 by 3520 keys: a tile of queries 46 us, torch 8.
 ONE_RUN = 256
 
+#: Blocks that a GPU has room for at once: where the tiles of queries are less than half as many in a sequence, each one's keys go
+#: in runs of so many at least, by other blocks; and of so many for each query of a tile, as what each run leaves of it is written
+#: and read again. Kernels of an H200, us, in one walk, in runs, torch: one head of 128, 10 by 8128 98.7, 27.1, 107.7; 8 heads,
+#: 64 by 32768 385, 49, 373; 32 heads of 8, 128 by 4096 51, 23, 52. A batch has no part in it, whose tiles alone may fill the
+#: chip: runs of 256 keys took 8 of 8 heads, 8 by 4096, from 54 to 78, hence 512; float32, whose steps take longer, 2 heads of
+#: 128, 8 by 2048 153, 26 in runs of 256, 43 of 512, 201 (30 November 2026).
+BLOCKS = 132
+SHORTEST_RUN, KEYS_OF_A_ROW = {"float32": 256, "halves": 512}, {"float32": 4, "halves": 6}
+#: Runs up to which one kernel joins those of several queries, one after the other; another one has a block for each query.
+ONE_AFTER_THE_OTHER = 8
+JOINED, JOINED_AT_ONCE = {"rows": 4, "threads": 128}, {"most": 256, "together": 8, "threads": 128}
+
 #: Elements between the rows of a tile of values that the product reads in place, a line of the cache: a panel of rows a power of
 #: two apart has too few places in the first cache. 2 to 4 % with AVX2 (cpu.md); not measured elsewhere.
 PAD = 16
@@ -153,7 +165,35 @@ def plan(problem: AttentionProblem, target: Target) -> Plan:
         return _by_blocks_that_stay(problem, tiles, row)
     spec = forward(problem, tiles, target)
     why = f"{problem.mask} mask, {tiles.block_M} queries by {tiles.block_N} keys"
+    if (runs := _runs(problem, tiles, target)) > 1:
+        kernels = {"forward": in_runs(spec), "join": _join(problem, runs)}
+        return Plan.of(kernels, f"{why} in {runs} runs", source, runs=runs)
     return Plan.of({"forward": spec}, why, source)
+
+
+def _runs(problem: AttentionProblem, tiles: Tiles, target: Target) -> int:
+    """In how many runs a GPU takes the keys. The other sequences have no part in that, as a result is the same in any batch."""
+    if target.kind == "cpu":
+        return 1
+    rows = min(problem.tokens, tiles.block_M)
+    keys = min(problem.keys, problem.left + problem.right + rows)
+    blocks = -(-problem.tokens // tiles.block_M) * problem.heads
+    kind = "float32" if problem.dtype == "float32" else "halves"
+    return max(min(BLOCKS // max(blocks, 1), keys // max(SHORTEST_RUN[kind], KEYS_OF_A_ROW[kind] * rows)), 1)
+
+
+def in_runs(spec: KernelSpec) -> KernelSpec:
+    """The kernel of parts of the keys."""
+    changed = dict(spec.arguments) | {"in_runs": True, "sinks": False}
+    return replace(spec, arguments=tuple(sorted(changed.items())))
+
+
+def _join(problem: AttentionProblem, runs: int) -> KernelSpec:
+    function, tile = ("join", JOINED) if runs <= ONE_AFTER_THE_OTHER else ("join_many", JOINED_AT_ONCE)
+    sizes: dict[str, Scalar] = {**tile}
+    return KernelSpec.of(
+        "attention", function, None, dtype=problem.dtype, dim_v=problem.dim_v, sinks=problem.sinks, **sizes
+    )
 
 
 def one_query(problem: AttentionProblem) -> DecodeProblem:
@@ -321,7 +361,10 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
                 one = plan_rows(one_query(replace(call, keys=ONE_RUN + 1)), target)
                 yield from (spec for _, spec in one.kernels)
             for some in _all_of_a_cpu(call, tiles, target, function) if kind == "cpu" else (tiles,):
-                yield forward(call, some, target, function)
+                spec = forward(call, some, target, function)
+                yield spec
+                if kind != "cpu" and function == "forward":
+                    yield from (in_runs(spec), *(_join(call, runs) for runs in (1, BLOCKS)))
             if function == "forward" and (row := _staying(call, target)):
                 yield staying(call, tiles, row)
 

@@ -26,12 +26,28 @@ def grid(tiles, heads, heads_first):
     return (heads, tiles) if heads_first else (tiles, heads)
 
 
-def forward(dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, stages, threads, heads_first=False, **more):
+def forward(
+    dtype,
+    dim,
+    dim_v,
+    mask,
+    softcap,
+    sinks,
+    block_M,
+    block_N,
+    stages,
+    threads,
+    heads_first=False,
+    in_runs=False,
+    **more,
+):
     """Sequences of one length: a block computes `block_M` queries of one head. `mask` and the others, `more` of them too, as in
-    `attend`."""
+    `attend`. `in_runs`: a block walks over one run of the keys; O, float32, and Lse are (parts, ...), runs by sequences, which
+    `join` joins."""
     batch, tokens, keys = T.dynamic("batch"), T.dynamic("tokens"), T.dynamic("keys")
     heads, heads_kv = T.dynamic("heads"), T.dynamic("heads_kv")
     rows = T.dynamic("rows")
+    parts = T.dynamic("parts") if in_runs else batch
     block = attend(dtype, dim, dim_v, mask, softcap, sinks, False, block_M, block_N, stages, **more)
 
     @T.prim_func
@@ -40,7 +56,7 @@ def forward(dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, stages, t
         K: T.Tensor((batch, keys, heads_kv, dim), dtype),
         V: T.Tensor((batch, keys, heads_kv, dim_v), dtype),
         Sinks: T.Tensor((heads if sinks else 1,), "float32"),
-        O: T.Tensor((batch, tokens, heads, dim_v), dtype),
+        O: T.Tensor((parts, tokens, heads, dim_v), "float32" if in_runs else dtype),
         Lse: T.Tensor((rows,), "float32"),
         scale: T.float32,
         cap: T.float32,
@@ -48,16 +64,110 @@ def forward(dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, stages, t
         right: T.int32,
     ):
         tiles = T.ceildiv(tokens, block_M)
-        with T.Kernel(*grid(tiles, heads, heads_first), batch, threads=threads) as (x, y, b):
-            head, tile = (x, y) if heads_first else (y, x)
+        # The last extent of a grid is at most 65535.
+        blocks = (parts, heads, tiles) if in_runs else (*grid(tiles, heads, heads_first), batch)
+        with T.Kernel(*blocks, threads=threads) as (x, y, z):
+            part, head, tile = (x, y, z) if in_runs else (z, x, y) if heads_first else (z, y, x)
             # The blocks with the most work begin first: with a causal mask those of the last queries.
             row = (tiles - 1 - tile if mask == "causal" else tile) * block_M
             head_kv = serving(head, heads, heads_kv)
-            lse = (b * heads + head) * tokens
+            lse = (part * heads + head) * tokens
+            b = T.truncmod(part, batch) if in_runs else part
+            run = (T.truncdiv(part, batch), T.max(T.truncdiv(parts, batch), 1)) if in_runs else None
             where = (b, 0, 0, head, head_kv, row, tokens, keys, lse)
-            block(Q, K, V, Sinks, O, Lse, where, (scale, cap, left, right))
+            block(Q, K, V, Sinks, O, Lse, where, (scale, cap, left, right), (part, run))
 
     return attention
+
+
+def join(dtype, dim_v, sinks, rows, threads):
+    """The runs of `rows` queries of one head joined, one after the other: each counts as much as its sum of weights."""
+    runs, batch, tokens, heads = T.dynamic("runs"), T.dynamic("batch"), T.dynamic("tokens"), T.dynamic("heads")
+
+    @T.prim_func
+    def attention_join(
+        Parts: T.Tensor((runs, batch, tokens, heads, dim_v), "float32"),
+        Lses: T.Tensor((runs, batch, heads, tokens), "float32"),
+        Sinks: T.Tensor((heads if sinks else 1,), "float32"),
+        O: T.Tensor((batch, tokens, heads, dim_v), dtype),
+        Lse: T.Tensor((batch, heads, tokens), "float32"),
+    ):
+        with T.Kernel(T.ceildiv(tokens, rows), heads, batch, threads=threads) as (bx, head, b):
+            T.pdl_sync()
+            out = T.alloc_fragment((rows, dim_v), "float32")
+            largest = T.alloc_fragment((rows,), "float32")
+            weight = T.alloc_fragment((rows,), "float32")
+            total = T.alloc_fragment((rows,), "float32")
+            row = bx * rows
+
+            T.clear(out)
+            T.fill(largest, T.max(Sinks[head], LOWEST) if sinks else LOWEST)
+            for run in T.serial(runs):
+                for i in T.Parallel(rows):
+                    largest[i] = T.max(largest[i], Lses[run, b, head, row + i])
+            for i in T.Parallel(rows):
+                total[i] = T.exp2((Sinks[head] - largest[i]) * LOG2_E) if sinks else 0.0
+            for run in T.serial(runs):  # without branches, so that the parts of several runs are on their way at once
+                for i in T.Parallel(rows):
+                    weight[i] = T.exp2((Lses[run, b, head, row + i] - largest[i]) * LOG2_E)
+                    total[i] += weight[i]
+                for i, d in T.Parallel(rows, dim_v):
+                    out[i, d] += weight[i] * Parts[run, b, row + i, head, d]
+            for i, d in T.Parallel(rows, dim_v):
+                O[b, row + i, head, d] = T.if_then_else(total[i] == 0, 0, out[i, d] / total[i])
+            for i in T.Parallel(rows):
+                Lse[b, head, row + i] = T.if_then_else(
+                    total[i] == 0, -T.infinity("float32"), largest[i] + T.log2(total[i]) / LOG2_E
+                )
+
+    return attention_join
+
+
+def join_many(dtype, dim_v, sinks, most, together, threads):
+    """`join` of up to `most` runs, of one query of one head, the parts of `together` runs at once."""
+    runs, batch, tokens, heads = T.dynamic("runs"), T.dynamic("batch"), T.dynamic("tokens"), T.dynamic("heads")
+    width = 1 << (dim_v - 1).bit_length()  # that threads share evenly
+
+    @T.prim_func
+    def attention_join_many(
+        Parts: T.Tensor((runs, batch, tokens, heads, dim_v), "float32"),
+        Lses: T.Tensor((runs, batch, heads, tokens), "float32"),
+        Sinks: T.Tensor((heads if sinks else 1,), "float32"),
+        O: T.Tensor((batch, tokens, heads, dim_v), dtype),
+        Lse: T.Tensor((batch, heads, tokens), "float32"),
+    ):
+        with T.Kernel(tokens, heads, batch, threads=threads) as (row, head, b):
+            T.pdl_sync()
+            lses = T.alloc_fragment((most,), "float32")
+            weights = T.alloc_shared((most,), "float32")
+            largest = T.alloc_fragment((1,), "float32")
+            total = T.alloc_fragment((1,), "float32")
+            sums = T.alloc_fragment((together, width), "float32")
+            out = T.alloc_fragment((width,), "float32")
+
+            for r in T.Parallel(most):
+                lses[r] = T.if_then_else(r < runs, Lses[T.min(r, runs - 1), b, head, row], -T.infinity("float32"))
+            T.fill(largest, T.max(Sinks[head], LOWEST) if sinks else LOWEST)
+            T.reduce_max(lses, largest, dim=0, clear=False)
+            for r in T.Parallel(most):
+                lses[r] = T.exp2((lses[r] - largest[0]) * LOG2_E)
+            T.copy(lses, weights)
+            T.fill(total, T.exp2((Sinks[head] - largest[0]) * LOG2_E) if sinks else 0.0)
+            T.reduce_sum(lses, total, dim=0, clear=False)
+            T.clear(sums)
+            for group in T.serial(T.ceildiv(runs, together)):
+                for r, d in T.Parallel(together, width):
+                    run = group * together + r
+                    sums[r, d] += T.if_then_else(run < runs, weights[run] * Parts[run, b, row, head, d], 0.0)
+            T.reduce_sum(sums, out, dim=0)
+            for d in T.Parallel(width):
+                O[b, row, head, d] = T.if_then_else(total[0] == 0, 0, out[d] / total[0])
+            for i in T.Parallel(1):
+                Lse[b, head, row + i] = T.if_then_else(
+                    total[0] == 0, -T.infinity("float32"), largest[0] + T.log2(total[0]) / LOG2_E
+                )
+
+    return attention_join_many
 
 
 def forward_staying(dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, stages, threads, lag, blocks):
@@ -104,7 +214,7 @@ def forward_staying(dtype, dim, dim_v, mask, softcap, sinks, block_M, block_N, s
                 row = T.if_then_else((sections - part) % 2 == 0, place, tiles - 1 - place) * block_M
                 lse = (b * heads + head) * tokens
                 where = (b, 0, 0, head, serving(head, heads, heads_kv), row, tokens, tokens, lse)
-                work(Q, K, V, Sinks, O, Lse, where, (scale, cap, left, right))
+                work(Q, K, V, Sinks, O, Lse, where, (scale, cap, left, right), (b, None))
 
     return attention_staying
 
@@ -143,7 +253,7 @@ def forward_packed(
             start, key_start = Starts[b], Key_starts[b]
             own, own_keys = Starts[b + 1] - start, Key_starts[b + 1] - key_start
             where = (0, start, key_start, head, head_kv, row, own, own_keys, head * tokens + start)
-            block(Q, K, V, Sinks, O, Lse, where, (scale, cap, left, right))
+            block(Q, K, V, Sinks, O, Lse, where, (scale, cap, left, right), (0, None))
 
     return attention_packed
 
@@ -174,13 +284,14 @@ def attend(
     when it is `lag` powers of 2 behind, so that hardly a step scales the output (weights up to 2^8 are as exact as those
     up to 1); 0: at once. `block_N` then divides `block_M`. `pad` elements lie between the rows of the tile of values.
     `steady`: rows whose maximum stays are left alone, where a row is a loop. `in_memory`: weights go to the second product
-    through shared memory.
+    through shared memory. `result`: the sequence of O, and which run of the walk that is of how many, or None.
     """
     square = lag is not None
 
     @T.macro
-    def block(Q, K, V, Sinks, O, Lse, where, numbers):
+    def block(Q, K, V, Sinks, O, Lse, where, numbers, result):
         b, q0, k0, head, head_kv, row, tokens, keys, lse = where
+        to, run = result
         scale, cap, left, right = numbers
         Q_tile = T.alloc_shared((block_M, dim), dtype)
         K_tile = T.alloc_shared((block_N, dim), dtype)
@@ -220,8 +331,14 @@ def attend(
         if packed:
             end = T.if_then_else(row < tokens, end, 0)  # blocks past a short sequence's end have nothing to do
         tiles = T.ceildiv(end, block_N)
+        if run is not None:
+            which, runs = run
+            count = T.ceildiv(T.max(tiles - first, 0), runs)
+            first, tiles = first + which * count, T.min(first + (which + 1) * count, tiles)
         # From 0, so that a stage's turn is known where memory says which key is the first.
-        for step in T.Pipelined(T.max(tiles - first, 0) if mask == "window" else tiles, num_stages=stages):
+        for step in T.Pipelined(
+            tiles if mask != "window" and run is None else T.max(tiles - first, 0), num_stages=stages
+        ):
             k = tiles - 1 - step if square else first + step
             T.copy(K[b, k0 + k * block_N : k0 + (k + 1) * block_N, head_kv, :], K_tile)
             T.gemm(Q_tile, K_tile, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
@@ -268,7 +385,7 @@ def attend(
                 if row + i < tokens:
                     O[b, q0 + row + i, head, j] = out[i, j]
         else:
-            T.copy(out, O[b, row : row + block_M, head, :])
+            T.copy(out, O[to, row : row + block_M, head, :])
         for i in T.Parallel(block_M):
             if row + i < tokens:
                 Lse[lse + row + i] = T.if_then_else(

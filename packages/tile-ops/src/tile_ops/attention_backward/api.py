@@ -50,7 +50,8 @@ def flash_attention_backward(
 
     Sums in float32; weights and their slopes are rounded to the operands' type before they are multiplied, each result
     is rounded once. float32 is multiplied as in `flash_attention`. Bit for bit the same from run to run, on a CPU with equally
-    many threads: no atomics, scores are computed twice instead, or by one walk for a head. Raises WrongShape, WrongDtype,
+    many threads: no atomics, scores are computed twice instead, or by one walk for a head. Where queries or keys, heads and
+    batch leave most of a GPU idle, sums are those of runs of the others, added in order. Raises WrongShape, WrongDtype,
     WrongValue, WrongDevice.
 
     Source: Dao, FlashAttention-2, 2023, algorithm 2.
@@ -113,7 +114,7 @@ def _launch(
     """Fills the results. `rows` is the shape of what is computed for them first; `packed` is (), or where sequences begin in q
     and in k and the lengths of their longest ones."""
     dq, dk, dv, dsinks = results
-    base, delta = lse.new_empty(rows), lse.new_empty(rows)
+    base, delta = temporary = [lse.new_empty(rows), lse.new_empty(rows)]
     none = zeros(lse.numel(), lse.device) if dlse is None else None
     slope = none if none is not None else torch.zeros_like(lse) if dlse is None else dlse.contiguous()
     wide_dv = dv
@@ -138,19 +139,39 @@ def _launch(
     if "together" in call:
         call.run("together", *read, dq, dk, wide_dv, numbers=numbers)
     else:
-        call.run("queries", *read, dq, numbers=(*longest, *numbers), views=in_batch)
+        (in_dq,), in_dkv = _parts(call, "query_runs", dq), _parts(call, "key_runs", dk, wide_dv)
+        call.run("queries", *read, in_dq, numbers=(*longest, *numbers), views=in_batch)
         for role in _keys_and_values(call):
-            call.run(role, *read, dk, wide_dv, numbers=(*longest_keys, *numbers), views=in_batch)
+            call.run(role, *read, *in_dkv, numbers=(*longest_keys, *numbers), views=in_batch)
+        for role, of_runs, whole in (
+            ("add_queries", in_dq, dq),
+            *(("add_keys", *x) for x in zip(in_dkv, (dk, wide_dv))),
+        ):
+            if of_runs is not whole:
+                call.run(role, of_runs, whole, views=_by_runs)
+                temporary.append(of_runs)
     found = dsinks if dsinks.dtype == torch.float32 else dsinks.float()
     if sinks is not None:
         call.run("sinks", sinks.float().contiguous(), base, delta, found)
     if wide_dv is dv and (found is dsinks or sinks is None):
         still = None if packed else still_shared_by(q, problem.threads)
-        offer(*results, temporary=(base, delta), still=still, constants=() if none is None else (none,))
+        offer(*results, temporary=temporary, still=still, constants=() if none is None else (none,))
     if wide_dv is not dv:
         dv.copy_(wide_dv[..., : problem.dim_v])
     if sinks is not None and found is not dsinks:
         dsinks.copy_(found)
+
+
+def _parts(call: Call[Any], runs: str, *results: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Where the kernel writes: the results, or the parts of each that it computes in so many runs."""
+    count = call.numbers.get(runs, 1)
+    if count == 1:
+        return results
+    return tuple(x.new_empty((count * len(x), *x.shape[1:]), dtype=torch.float32) for x in results)
+
+
+def _by_runs(parts: torch.Tensor, whole: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return parts.view(len(parts) // len(whole), -1), whole.view(-1)
 
 
 def _keys_and_values(call: Call[Any]) -> tuple[str, ...]:

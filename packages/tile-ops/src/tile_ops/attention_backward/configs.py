@@ -87,9 +87,24 @@ LOOKED_AT = 1 << 12
 #: threads than this would wait, in rounds of heads; and where there are no more weights than of a short sequence's tile.
 ROUNDS, SHORT = 1.4, 64 * 64
 
+#: Blocks that a GPU has room for at once. Where there are less than half as many, each one's walk is cut into runs of LEAST steps
+#: or more, which other blocks walk, and a kernel adds them up, if that leaves out of a walk so many steps by elements of a head,
+#: of which one of float32 counts for four.
+#: Kernels of an H200, us, in one walk, in runs, torch: one head of 128, 10 by 8128 129, 22, 12.5; 8 heads, 64 by 32768 551, 131,
+#: 113; 2x8 heads of 64, 4096 by 77 91, 43, 123; one head, 6888 by 6888, causal, 194, 137, 174; 600 by 600 37, 24 (runs of 4 steps
+#: 31), 32; but 2x4 heads of 64, 512 by 512, 22.0, 24.2 (30 November 2026).
+BLOCKS, LEAST, WORTH = 132, 2, 512
+#: The kernels whose walks can be cut.
+CUT = ("queries", "keys", "values")
+#: The largest head with a window and a cap whose dK and dV can be: others spill 28 bytes.
+MOST_CUT_WITH_CAP = 192
+#: Columns and runs of a block of the kernel that adds them up, and its threads.
+ADDED = {"columns": 128, "rows": 8, "threads": 128}
+
 
 def plan(problem: AttentionBackwardProblem, target: Target) -> Plan:
-    """A kernel for rows, one for dQ, one for dK and dV, or one for all three, one for the sinks if there are any."""
+    """A kernel for rows, one for dQ, one for dK and dV, or one for all three, one for the sinks if there are any; and those that
+    add up runs."""
     call = problem.attention
     tiles, source = choose(call.dim, call.dtype, target)
     if target.kind == "cpu":
@@ -103,7 +118,47 @@ def plan(problem: AttentionBackwardProblem, target: Target) -> Plan:
         why = f"{call.mask} mask, dQ, dK and dV of a head together by {tiles.keys[0]}x{tiles.keys[1]}"
         return Plan.of(kernels, why, source)
     why = f"{call.mask} mask, dQ by {tiles.queries[0]}x{tiles.queries[1]}, dK and dV by {tiles.keys[0]}x{tiles.keys[1]}"
-    return Plan.of(kernels, why, source)
+    if target.kind == "cpu":
+        return Plan.of(kernels, why, source)
+    of_queries, of_keys = _in_runs(call, tiles, kernels)
+    why += f", walks over keys in runs: {of_queries}, over queries: {of_keys}"
+    return Plan.of(kernels, why, source, query_runs=of_queries, key_runs=of_keys)
+
+
+def _in_runs(call: AttentionProblem, tiles: Tiles, kernels: dict[str, KernelSpec]) -> tuple[int, int]:
+    """In how many runs a GPU's walks over keys, for dQ, and over queries, for dK and dV, go; and in `kernels` those for more than
+    one."""
+    (rows, step), (row_step, columns) = tiles.queries, tiles.keys
+    reach, width = call.left + call.right, call.dim * (4 if call.dtype == "float32" else 1)
+    blocks = -(-call.tokens // rows) * call.heads * call.batch
+    of_queries = _runs(blocks, -(-min(call.keys, reach + rows) // step), width)
+    steps = -(-min(call.tokens, reach + columns) // row_step) * (call.heads // max(call.heads_kv, 1))
+    of_keys = _runs(-(-call.keys // columns) * call.heads_kv * call.batch, steps, width)
+    if not _keys_are_cut(call):
+        of_keys = 1
+    for role in CUT:
+        runs, add = (of_queries, "add_queries") if role == "queries" else (of_keys, "add_keys")
+        if runs > 1 and role in kernels:
+            kernels[role], kernels[add] = cut(kernels[role]), _add(call.dtype)
+    return of_queries, of_keys
+
+
+def _keys_are_cut(call: AttentionProblem) -> bool:
+    return call.dim <= MOST_CUT_WITH_CAP or call.mask != "window" or call.softcap is None
+
+
+def _runs(blocks: int, steps: int, width: int) -> int:
+    runs = max(min(BLOCKS // max(blocks, 1), steps // LEAST), 1)
+    return runs if (steps - -(-steps // runs)) * width >= WORTH else 1
+
+
+def cut(spec: KernelSpec) -> KernelSpec:
+    """The kernel whose walks go in runs."""
+    return replace(spec, arguments=tuple(sorted((*spec.arguments, ("in_runs", True)))))
+
+
+def _add(dtype: str) -> KernelSpec:
+    return KernelSpec.of("attention_backward", "add", None, dtype=dtype, **ADDED)
 
 
 def plan_packed(problem: PackedBackwardProblem, target: Target) -> Plan:
@@ -210,6 +265,8 @@ def _together(call: AttentionProblem, tiles: Tiles) -> KernelSpec:
 
 def shipped(target: Target) -> Iterator[KernelSpec]:
     """What a wheel of prebuilt kernels holds: the gradients of every attention that is shipped."""
+    if target.kind != "cpu":
+        yield from (_add(dtype) for dtype in SHIPPED_DTYPES[target.kind])
     for dtype, packed in product(SHIPPED_DTYPES[target.kind], ("", "_packed")):
         for call in shipped_calls(dtype, target.kind):
             chosen, _ = choose(call.dim, dtype, target)
@@ -217,5 +274,12 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
                 for role, spec in specs(call, tiles, target.kind, packed).items():
                     if role != "sinks" or call.sinks:
                         yield spec
+                    if (
+                        role in CUT
+                        and target.kind != "cpu"
+                        and not packed
+                        and (role == "queries" or _keys_are_cut(call))
+                    ):
+                        yield cut(spec)
                 if target.kind == "cpu" and dtype == "float32" and not packed:
                     yield _together(call, tiles)

@@ -124,10 +124,48 @@ def keep(tile, X, where, rows, packed):
         T.copy(tile, X[b, row : row + tile.shape[0], head, :])
 
 
-def queries(dtype, dim, mask, softcap, block_M, block_N, stages, threads, in_memory=False):
-    """dQ of sequences of one length: a block computes `block_M` queries of one head."""
+def part_of(part, parts, batch, in_runs):
+    """The sequence of a part of the results, and which run of its walk that is of how many, if it is cut: `in_runs`, results are
+    (parts, ...), runs by sequences, float32, and `add` adds up those of a sequence."""
+    if not in_runs:
+        return part, None
+    return T.truncmod(part, batch), (T.truncdiv(part, batch), T.max(T.truncdiv(parts, batch), 1))
+
+
+def steps_of(first, end, run):
+    """Those of a run of the steps from `first` up to `end`."""
+    if run is None:
+        return first, end
+    which, runs = run
+    count = T.ceildiv(T.max(end - first, 0), runs)
+    return first + which * count, T.min(first + (which + 1) * count, end)
+
+
+def add(dtype, columns, rows, threads):
+    """X = the sum over the runs of Parts, (runs, n), `rows` of them at a time."""
+    runs, n = T.dynamic("runs"), T.dynamic("n")
+
+    @T.prim_func
+    def attention_add(Parts: T.Tensor((runs, n), "float32"), X: T.Tensor((n,), dtype)):
+        with T.Kernel(T.ceildiv(n, columns), threads=threads) as bx:
+            T.pdl_sync()
+            sums = T.alloc_fragment((rows, columns), "float32")
+            total = T.alloc_fragment((columns,), "float32")
+            T.clear(sums)
+            for k in T.serial(T.ceildiv(runs, rows)):
+                for i, j in T.Parallel(rows, columns):
+                    sums[i, j] += Parts[k * rows + i, bx * columns + j]  # those past the last run read 0
+            T.reduce_sum(sums, total, dim=0)
+            T.copy(total, X[bx * columns])
+
+    return attention_add
+
+
+def queries(dtype, dim, mask, softcap, block_M, block_N, stages, threads, in_memory=False, in_runs=False):
+    """dQ of sequences of one length: a block computes `block_M` queries of one head; `in_runs` as in `part_of`."""
     batch, tokens, keys = T.dynamic("batch"), T.dynamic("tokens"), T.dynamic("keys")
     heads, heads_kv, padded = T.dynamic("heads"), T.dynamic("heads_kv"), T.dynamic("padded")
+    parts = T.dynamic("parts") if in_runs else batch
     block = of_queries(dtype, dim, mask, softcap, False, block_M, block_N, stages, in_memory)
 
     @T.prim_func
@@ -138,16 +176,18 @@ def queries(dtype, dim, mask, softcap, block_M, block_N, stages, threads, in_mem
         dO: T.Tensor((batch, tokens, heads, dim), dtype),
         Base: T.Tensor((batch, heads, padded), "float32"),
         Delta: T.Tensor((batch, heads, padded), "float32"),
-        dQ: T.Tensor((batch, tokens, heads, dim), dtype),
+        dQ: T.Tensor((parts, tokens, heads, dim), "float32" if in_runs else dtype),
         scale: T.float32,
         cap: T.float32,
         left: T.int32,
         right: T.int32,
     ):
-        with T.Kernel(T.ceildiv(tokens, block_M), heads, batch, threads=threads) as (bx, head, b):
+        with T.Kernel(T.ceildiv(tokens, block_M), heads, parts, threads=threads) as (bx, head, part):
+            T.pdl_sync()
             row = (T.ceildiv(tokens, block_M) - 1 - bx if mask == "causal" else bx) * block_M
+            b, run = part_of(part, parts, batch, in_runs)
             where = (b, 0, 0, head, serving(head, heads, heads_kv), row, tokens, keys, 0)
-            block(Q, K, V, dO, Base, Delta, dQ, where, (scale, cap, left, right))
+            block(Q, K, V, dO, Base, Delta, dQ, where, (scale, cap, left, right), (part, run))
 
     return attention_dq
 
@@ -176,23 +216,26 @@ def queries_packed(dtype, dim, mask, softcap, block_M, block_N, stages, threads,
         right: T.int32,
     ):
         with T.Kernel(T.ceildiv(longest, block_M), heads, ends - 1, threads=threads) as (bx, head, b):
+            T.pdl_sync()
             row = (T.ceildiv(longest, block_M) - 1 - bx if mask == "causal" else bx) * block_M
             start, key_start = Starts[b], Key_starts[b]
             own, own_keys = Starts[b + 1] - start, Key_starts[b + 1] - key_start
             head_kv = serving(head, heads, heads_kv)
             where = (0, start, key_start, head, head_kv, row, own, own_keys, place(start, b))
-            block(Q, K, V, dO, Base, Delta, dQ, where, (scale, cap, left, right))
+            block(Q, K, V, dO, Base, Delta, dQ, where, (scale, cap, left, right), (0, None))
 
     return attention_dq_packed
 
 
 def of_queries(dtype, dim, mask, softcap, packed, block_M, block_N, stages, in_memory=False):
     """The body of a block of dQ: `block_M` queries of one head, a walk over the keys in tiles of `block_N`. `packed`: other
-    sequences lie behind this one's last row. `in_memory`: gradients of scores go to the second product through shared memory."""
+    sequences lie behind this one's last row. `in_memory`: gradients of scores go to the second product through shared memory.
+    `result`: the sequence of dQ, and the run of the walk, as of `part_of`."""
 
     @T.macro
-    def block(Q, K, V, dO, Base, Delta, dQ, where, numbers):
+    def block(Q, K, V, dO, Base, Delta, dQ, where, numbers, result):
         b, q0, k0, head, head_kv, row, tokens, keys, padding = where
+        part, run = result
         scale, cap, left, right = numbers
         Q_tile = T.alloc_shared((block_M, dim), dtype)
         dO_tile = T.alloc_shared((block_M, dim), dtype)
@@ -224,7 +267,8 @@ def of_queries(dtype, dim, mask, softcap, packed, block_M, block_N, stages, in_m
             unmasked = T.min(row + past + right, keys)
         if packed:
             end = T.if_then_else(row < tokens, end, 0)  # blocks past a short sequence's end have nothing to do
-        for k in T.Pipelined(first, T.ceildiv(end, block_N), num_stages=stages):
+        begin, tiles = steps_of(first, T.ceildiv(end, block_N), run)
+        for k in T.Pipelined(begin, tiles, num_stages=stages):
             T.copy(K[b, k0 + k * block_N : k0 + (k + 1) * block_N, head_kv, :], K_tile)
             T.gemm(Q_tile, K_tile, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
             T.copy(V[b, k0 + k * block_N : k0 + (k + 1) * block_N, head_kv, :], V_tile)
@@ -258,18 +302,20 @@ def of_queries(dtype, dim, mask, softcap, packed, block_M, block_N, stages, in_m
 
         for i, d in T.Parallel(block_M, dim):
             gradient[i, d] *= scale
-        keep(gradient, dQ, (b, q0, row, head), tokens, packed)
+        keep(gradient, dQ, (part, q0, row, head), tokens, packed)
 
     return block
 
 
 def keys_and_values(
-    dtype, dim, mask, softcap, block_M, block_N, stages, threads, only=None, late=False, in_memory=False
+    dtype, dim, mask, softcap, block_M, block_N, stages, threads, only=None, late=False, in_memory=False, in_runs=False
 ):
     """dK and dV of sequences of one length: a block computes `block_N` keys of one head. `only` "keys" or "values": one of the
-    two, where registers do not hold the sums of both. `late` as in `of_keys_and_values`."""
+    two, where registers do not hold the sums of both. `late` as in `of_keys_and_values`, `in_runs` as in `part_of`."""
     batch, tokens, keys = T.dynamic("batch"), T.dynamic("tokens"), T.dynamic("keys")
     heads, heads_kv, padded = T.dynamic("heads"), T.dynamic("heads_kv"), T.dynamic("padded")
+    parts = T.dynamic("parts") if in_runs else batch
+    kept = "float32" if in_runs else dtype
     block = of_keys_and_values(dtype, dim, mask, softcap, False, block_M, block_N, stages, late, in_memory)
 
     @T.prim_func
@@ -280,17 +326,19 @@ def keys_and_values(
         dO: T.Tensor((batch, tokens, heads, dim), dtype),
         Base: T.Tensor((batch, heads, padded), "float32"),
         Delta: T.Tensor((batch, heads, padded), "float32"),
-        dK: T.Tensor((batch, keys, heads_kv, dim), dtype),
-        dV: T.Tensor((batch, keys, heads_kv, dim), dtype),
+        dK: T.Tensor((parts, keys, heads_kv, dim), kept),
+        dV: T.Tensor((parts, keys, heads_kv, dim), kept),
         scale: T.float32,
         cap: T.float32,
         left: T.int32,
         right: T.int32,
     ):
-        with T.Kernel(T.ceildiv(keys, block_N), heads_kv, batch, threads=threads) as (bx, head_kv, b):
+        with T.Kernel(T.ceildiv(keys, block_N), heads_kv, parts, threads=threads) as (bx, head_kv, part):
+            T.pdl_sync()
+            b, run = part_of(part, parts, batch, in_runs)
             where = (b, 0, 0, head_kv, T.truncdiv(heads, heads_kv), bx * block_N, tokens, keys, 0)
             results = (None, None if only == "values" else dK, None if only == "keys" else dV)
-            block(Q, K, V, dO, Base, Delta, results, where, (scale, cap, left, right))
+            block(Q, K, V, dO, Base, Delta, results, where, (scale, cap, left, right), (part, run))
 
     return attention_dkdv
 
@@ -326,7 +374,7 @@ def together(dtype, dim, mask, softcap, block_M, block_N, stages, threads):
                     dQ[b, T.truncmod(step, tiles) * block_M + i, head_kv * group + T.truncdiv(step, tiles), d] = 0
             for tile in T.serial(T.ceildiv(keys, block_N)):
                 where = (b, 0, 0, head_kv, group, tile * block_N, tokens, keys, 0)
-                block(Q, K, V, dO, Base, Delta, (dQ, dK, dV), where, (scale, cap, left, right))
+                block(Q, K, V, dO, Base, Delta, (dQ, dK, dV), where, (scale, cap, left, right), (b, None))
 
     return attention_gradients
 
@@ -358,12 +406,13 @@ def keys_and_values_packed(
         right: T.int32,
     ):
         with T.Kernel(T.ceildiv(longest, block_N), heads_kv, ends - 1, threads=threads) as (bx, head_kv, b):
+            T.pdl_sync()
             start, key_start = Starts[b], Key_starts[b]
             own, own_keys = Starts[b + 1] - start, Key_starts[b + 1] - key_start
             group = T.truncdiv(heads, heads_kv)
             where = (0, start, key_start, head_kv, group, bx * block_N, own, own_keys, place(start, b))
             results = (None, None if only == "values" else dK, None if only == "keys" else dV)
-            block(Q, K, V, dO, Base, Delta, results, where, (scale, cap, left, right))
+            block(Q, K, V, dO, Base, Delta, results, where, (scale, cap, left, right), (0, None))
 
     return attention_dkdv_packed
 
@@ -372,13 +421,14 @@ def of_keys_and_values(dtype, dim, mask, softcap, packed, block_M, block_N, stag
     """The body of a block of dK and dV: `block_N` keys, a walk over the queries of their heads in tiles of `block_M`. What
     these keys add to dQ, float32, is added there. Of the three `results` those that are None are left out. `late`: without a cap,
     dO V^T is computed after dV has been added to, so that a thread never holds both it and what that takes. `in_memory`: weights
-    go to the second products through shared memory."""
+    go to the second products through shared memory. `part`: as `result` in `of_queries`."""
     late = late and not softcap
     between = T.alloc_shared if in_memory else T.alloc_fragment
 
     @T.macro
-    def block(Q, K, V, dO, Base, Delta, results, where, numbers):
+    def block(Q, K, V, dO, Base, Delta, results, where, numbers, part):
         dQ, dK, dV = results
+        to, run = part
         b, q0, k0, head_kv, group, column, tokens, keys, padding = where
         scale, cap, left, right = numbers
         K_tile = T.alloc_shared((block_N, dim), dtype)
@@ -418,7 +468,8 @@ def of_keys_and_values(dtype, dim, mask, softcap, packed, block_M, block_N, stag
         if packed:
             end = T.if_then_else(column < keys, end, 0)  # blocks past a short sequence's end have nothing to do
         tiles = T.max(T.ceildiv(end, block_M) - first, 0)
-        for step in T.Pipelined(tiles * group, num_stages=stages):
+        begin, steps = steps_of(0, tiles * group, run)
+        for step in T.Pipelined(begin, steps, num_stages=stages):
             head = head_kv * group + T.truncdiv(step, tiles)
             row = (first + T.truncmod(step, tiles)) * block_M
             T.copy(Q[b, q0 + row : q0 + row + block_M, head, :], Q_tile)
@@ -472,9 +523,9 @@ def of_keys_and_values(dtype, dim, mask, softcap, packed, block_M, block_N, stag
         if dK is not None:
             for j, d in T.Parallel(block_N, dim):
                 of_keys[j, d] *= scale
-            keep(of_keys, dK, (b, k0, column, head_kv), keys, packed)
+            keep(of_keys, dK, (to, k0, column, head_kv), keys, packed)
         if dV is not None:
-            keep(of_values, dV, (b, k0, column, head_kv), keys, packed)
+            keep(of_values, dV, (to, k0, column, head_kv), keys, packed)
 
     return block
 
@@ -491,6 +542,7 @@ def sinks():
         dSinks: T.Tensor((heads,), "float32"),
     ):
         with T.Kernel(heads, threads=128) as head:
+            T.pdl_sync()
             sums = T.alloc_fragment((ROWS,), "float32")
             total = T.alloc_fragment((1,), "float32")
             T.clear(sums)

@@ -180,6 +180,7 @@ def combine(dtype, dim, sinks, threads):
         Result_lse: T.Tensor((batch, heads), "float32"),
     ):
         with T.Kernel(heads, batch, threads=threads) as (head, b):
+            T.pdl_sync()
             out = T.alloc_fragment((dim,), "float32")
             largest = T.alloc_var("float32", init=LOWEST)
             total = T.alloc_var("float32", init=0)

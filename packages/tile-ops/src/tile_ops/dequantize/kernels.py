@@ -420,6 +420,7 @@ def sum_splits(dtype, out_dtype, block=1024):
         out: T.Tensor((m, n), out_dtype),
     ):
         with T.Kernel(T.ceildiv(n, block), m, threads=128) as (bn, row):
+            T.pdl_sync()
             total = T.alloc_fragment((block,), "float32")
             T.clear(total)
             for s in T.serial(splits):

@@ -185,6 +185,8 @@ def matmul(
         activation: T.int32,
     ):
         with T.Kernel(T.ceildiv(n, block_n), T.ceildiv(m, block_m), batch, threads=threads) as (bn, bm, z):
+            if not gradient:
+                T.pdl_sync()
             A_tile = T.alloc_shared(_tile(block_m, block_k, transpose_a), dtype)
             B_tile = _padded(_tile(block_k, block_n, transpose_b), dtype, pad)
             acc = T.alloc_fragment((block_m, block_n), sums)
@@ -228,6 +230,7 @@ def transpose(dtype, edge=64):
         B: T.StridedTensor((batch, m, k), (T.dynamic("plane_b"), T.dynamic("pitch_b"), 1), dtype),
     ):
         with T.Kernel(T.ceildiv(k, edge), T.ceildiv(m, edge), batch, threads=256) as (x, y, z):
+            T.pdl_sync()
             tile = T.alloc_shared((edge, edge), dtype)
             T.copy(A[z, x * edge, y * edge], tile)
             for i, j in T.Parallel(edge, edge):
@@ -250,6 +253,7 @@ def whole_rows(dtype, block_m=32, block_n=128):
         ),
     ):
         with T.Kernel(T.ceildiv(B.shape[2], block_n), T.ceildiv(B.shape[1], block_m), threads=128) as (x, y):
+            T.pdl_sync()
             tile = T.alloc_fragment((block_m, block_n), dtype)
             T.copy(A[0, y * block_m, x * block_n], tile)
             T.copy(tile, B[0, y * block_m, x * block_n])
@@ -303,6 +307,7 @@ def split_matmul(
         activation: T.int32,
     ):
         with T.Kernel(blocks or whole + partial.shape[0], threads=threads) as block:
+            T.pdl_sync()
             A_tile = T.alloc_shared(_tile(block_m, block_k, transpose_a), dtype)
             B_tile = T.alloc_shared(_tile(block_k, block_n, transpose_b), dtype)
             if staged:
@@ -408,6 +413,7 @@ def staying_matmul(
         activation: T.int32,
     ):
         with T.Kernel(blocks, threads=threads) as block:
+            T.pdl_sync()
             A_tile = T.alloc_shared(_tile(block_m, block_k, transpose_a), dtype)
             B_tile = T.alloc_shared(_tile(block_k, block_n, transpose_b), dtype)
             if staged:
@@ -447,6 +453,7 @@ def combine(out_dtype, bias, block_n):
         activation: T.int32,
     ):
         with T.Kernel(T.ceildiv(n, block_n), m, threads=128) as (bn, row):
+            T.pdl_sync()
             total = T.alloc_fragment((1, block_n), "float32")
             T.clear(total)
             for s in T.serial(partial.shape[0]):

@@ -22,6 +22,7 @@ def column(dtype, out_dtype, bias, batch_a, batch_b, block_m, block_k, threads):
         activation: T.int32,
     ):
         with T.Kernel(T.ceildiv(m, block_m), batch, threads=threads) as (bm, z):
+            T.pdl_sync()
             rows = T.alloc_fragment((block_m, block_k), dtype)
             x = T.alloc_fragment((block_k,), dtype)
             sums = T.alloc_fragment((1, block_m, block_k), "float32")
@@ -59,6 +60,7 @@ def row_parts(dtype, rows, block_n, block_k, threads):
         steps: T.int32,
     ):
         with T.Kernel(T.ceildiv(n, block_n), splits, threads=threads) as (bn, part):
+            T.pdl_sync()
             x = T.alloc_shared((rows, block_k), dtype)
             tile = T.alloc_fragment((block_k, block_n), dtype)
             sums = T.alloc_fragment((rows, block_k, block_n), "float32")

@@ -54,6 +54,7 @@ def product(dtype, out_dtype, transpose_weights, block_m, block_n, block_k, stag
         Y: T.Tensor((tokens, n), out_dtype),
     ):
         with T.Kernel(T.ceildiv(n, block_n), slots.shape[0], threads=threads) as (bn, slot):
+            T.pdl_sync()
             if copies != "none":
                 X_tile = T.alloc_shared((block_m, block_k), dtype)
             if copies == "both":

@@ -36,6 +36,7 @@ def weight_gradient(dtype, block_k, block_n, block_t, stages, threads, panel):
         DW: T.Tensor((groups, k, n), dtype),
     ):
         with T.Kernel(T.ceildiv(n, block_n), T.ceildiv(k, block_k), groups, threads=threads) as (bn, bk, group):
+            T.pdl_sync()
             x = T.alloc_shared((block_t, block_k), dtype)
             dy = T.alloc_shared((block_t, block_n), dtype)
             x_rest = T.alloc_shared((block_t, block_k), dtype)

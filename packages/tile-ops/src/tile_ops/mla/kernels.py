@@ -351,6 +351,7 @@ def combine(dtype, dim):
         Lse: T.Tensor((batch, heads), "float32"),
     ):
         with T.Kernel(heads, batch, threads=128) as (head, b):
+            T.pdl_sync()
             out = T.alloc_fragment((dim,), "float32")
             largest = T.alloc_fragment((1,), "float32")
             total = T.alloc_fragment((1,), "float32")

@@ -378,6 +378,7 @@ def sum_parts(dtype, block_parts, block_columns):
         Bias: T.Tensor((others,), dtype),
     ):
         with T.Kernel(T.ceildiv(n, block_columns), kinds, threads=256) as (block, kind):
+            T.pdl_sync()
             sums = T.alloc_fragment((block_parts, block_columns), "float32")
             total = T.alloc_fragment((block_columns,), "float32")
             T.clear(sums)
