@@ -114,11 +114,8 @@ def forward_operation(
     if out.numel():
         numbers: tuple[float, ...] = (problem.scale, problem.softcap or 0.0, problem.left, problem.right)
         scores = None if sinks is None else sinks.float().contiguous()
-        if "split" in call:
+        if "split" in call or "join" in call:
             _by_runs(call, q.contiguous(), k.contiguous(), v.contiguous(), scores, out, lse)
-            return out, lse
-        if "join" in call:
-            _in_runs(call, q.contiguous(), k.contiguous(), v.contiguous(), scores, out, lse, numbers)
             return out, lse
         role = "forward"
         if "staying" in call:
@@ -138,32 +135,20 @@ def _by_runs(
     out: torch.Tensor,
     lse: torch.Tensor,
 ) -> None:
-    """One query: its keys in runs, which a second kernel joins."""
-    problem, splits = call.problem, call.numbers["splits"]
-    runs = (problem.batch, splits, problem.heads)
-    parts, sums = lse.new_empty((*runs, problem.dim)), lse.new_empty(runs)
-    group = problem.heads // problem.heads_kv
-    numbers = (problem.scale, problem.softcap or 0.0, problem.left, group, call.numbers["blocks"])
-    call.run("split", q, k, v, parts, sums, numbers=numbers, views=lambda q, *rest: (q[:, 0], *rest))
-    call.run("combine", parts, sums, sinks, out, lse, views=lambda *x: (*x[:3], x[3][:, 0], x[4][..., 0]))
-    offer(out, lse, temporary=(parts, sums))
-
-
-def _in_runs(
-    call: Call[AttentionProblem],
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    sinks: torch.Tensor | None,
-    out: torch.Tensor,
-    lse: torch.Tensor,
-    numbers: tuple[float, ...],
-) -> None:
-    """Few queries: their keys in runs by the tiles of many, which another kernel joins."""
-    runs = call.numbers["runs"]
-    parts, sums = lse.new_empty((runs, *out.shape)), lse.new_empty((runs, *lse.shape))
-    call.run("forward", q, k, v, None, parts, sums, numbers=numbers, views=_runs_as_sequences)
-    call.run("join", parts, sums, sinks, out, lse)
+    """The keys in runs, which a second kernel joins: of one query as in decoding, of few by the tiles of many."""
+    problem, known = call.problem, call.numbers
+    numbers: tuple[float, ...] = (problem.scale, problem.softcap or 0.0, problem.left)
+    if "split" in call:
+        runs = (problem.batch, known["splits"], problem.heads)
+        parts, sums = lse.new_empty((*runs, problem.dim)), lse.new_empty(runs)
+        numbers = (*numbers, problem.heads // problem.heads_kv, known["blocks"])
+        call.run("split", q, k, v, parts, sums, numbers=numbers, views=lambda q, *rest: (q[:, 0], *rest))
+        call.run("combine", parts, sums, sinks, out, lse, views=lambda *x: (*x[:3], x[3][:, 0], x[4][..., 0]))
+    else:
+        parts, sums = (lse.new_empty((known["runs"], *x.shape)) for x in (out, lse))
+        numbers = (*numbers, problem.right)
+        call.run("forward", q, k, v, None, parts, sums, numbers=numbers, views=_runs_as_sequences)
+        call.run("join", parts, sums, sinks, out, lse)
     offer(out, lse, temporary=(parts, sums))
 
 

@@ -120,9 +120,9 @@ ONE_RUN = 256
 
 #: Blocks that a GPU has room for at once: where the tiles of queries are less than half as many in a sequence, each one's keys go
 #: in runs of so many at least, by other blocks; and of so many for each query of a tile, as what each run leaves of it is written
-#: and read again. Kernels of an H200, us, in one walk, in runs, torch: one head of 128, 10 by 8128 98.7, 27.1, 107.7; 8 heads,
-#: 64 by 32768 385, 49, 373; 32 heads of 8, 128 by 4096 51, 23, 52. A batch has no part in it, whose tiles alone may fill the
-#: chip: runs of 256 keys took 8 of 8 heads, 8 by 4096, from 54 to 78, hence 512; float32, whose steps take longer, 2 heads of
+#: and read again. Kernels of an H200, us, in one walk, in runs, torch: one head of 128, 10 by 8128 98.7, 16.6, 107.7; 8 heads,
+#: 64 by 32768 385, 48, 373; 32 heads, 8 of keys, 128 by 4096 51, 23, 52. A batch, whose tiles may fill the chip, has no part
+#: in it: runs of 256 keys took 8 of 8 heads, 8 by 4096, from 54 to 78, hence 512; float32, whose steps take longer, 2 heads of
 #: 128, 8 by 2048 153, 26 in runs of 256, 43 of 512, 201 (30 November 2026).
 BLOCKS = 132
 SHORTEST_RUN, KEYS_OF_A_ROW = {"float32": 256, "halves": 512}, {"float32": 4, "halves": 6}

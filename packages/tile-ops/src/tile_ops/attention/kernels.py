@@ -21,6 +21,23 @@ def serving(head, heads, heads_kv):
     return T.truncdiv(head, T.truncdiv(heads, heads_kv))
 
 
+def part_of(part, parts, batch, in_runs):
+    """The sequence of a part of the results, and which run of its walk that is of how many, if it is cut: `in_runs`, results are
+    (parts, ...), runs by sequences, float32, and another kernel joins or adds up those of a sequence."""
+    if not in_runs:
+        return part, None
+    return T.truncmod(part, batch), (T.truncdiv(part, batch), T.max(T.truncdiv(parts, batch), 1))
+
+
+def steps_of(first, end, run):
+    """Those of a run of the steps from `first` up to `end`."""
+    if run is None:
+        return first, end
+    which, runs = run
+    count = T.ceildiv(T.max(end - first, 0), runs)
+    return first + which * count, T.min(first + (which + 1) * count, end)
+
+
 def grid(tiles, heads, heads_first):
     """Blocks that begin together have the same head, and share its keys; or the same tile of queries, and the same work."""
     return (heads, tiles) if heads_first else (tiles, heads)
@@ -42,8 +59,7 @@ def forward(
     **more,
 ):
     """Sequences of one length: a block computes `block_M` queries of one head. `mask` and the others, `more` of them too, as in
-    `attend`. `in_runs`: a block walks over one run of the keys; O, float32, and Lse are (parts, ...), runs by sequences, which
-    `join` joins."""
+    `attend`. `in_runs`, as in `part_of`: a block walks over one run of the keys, of O and Lse, which `join` joins."""
     batch, tokens, keys = T.dynamic("batch"), T.dynamic("tokens"), T.dynamic("keys")
     heads, heads_kv = T.dynamic("heads"), T.dynamic("heads_kv")
     rows = T.dynamic("rows")
@@ -72,8 +88,7 @@ def forward(
             row = (tiles - 1 - tile if mask == "causal" else tile) * block_M
             head_kv = serving(head, heads, heads_kv)
             lse = (part * heads + head) * tokens
-            b = T.truncmod(part, batch) if in_runs else part
-            run = (T.truncdiv(part, batch), T.max(T.truncdiv(parts, batch), 1)) if in_runs else None
+            b, run = part_of(part, parts, batch, in_runs)
             where = (b, 0, 0, head, head_kv, row, tokens, keys, lse)
             block(Q, K, V, Sinks, O, Lse, where, (scale, cap, left, right), (part, run))
 
@@ -331,10 +346,7 @@ def attend(
         if packed:
             end = T.if_then_else(row < tokens, end, 0)  # blocks past a short sequence's end have nothing to do
         tiles = T.ceildiv(end, block_N)
-        if run is not None:
-            which, runs = run
-            count = T.ceildiv(T.max(tiles - first, 0), runs)
-            first, tiles = first + which * count, T.min(first + (which + 1) * count, tiles)
+        first, tiles = steps_of(first, tiles, run)
         # From 0, so that a stage's turn is known where memory says which key is the first.
         for step in T.Pipelined(
             tiles if mask != "window" and run is None else T.max(tiles - first, 0), num_stages=stages

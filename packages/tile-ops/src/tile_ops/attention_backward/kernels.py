@@ -10,6 +10,7 @@ there for sequences of one length, and `packed` for those of any lengths that li
 import math
 
 import tilelang.language as T
+from tile_ops.attention.kernels import part_of, serving, steps_of
 
 LOG2_E = math.log2(math.e)
 
@@ -17,11 +18,6 @@ LOG2_E = math.log2(math.e)
 ROWS = 128
 #: Rows of a block of `prepare`, of which ROWS is a multiple: few, so that many loads are under way.
 PREPARED = 32
-
-
-def serving(head, heads, heads_kv):
-    """The key head of a head of Q. Truncated: the text of a floor division by what is known only later is far longer."""
-    return T.truncdiv(head, T.truncdiv(heads, heads_kv))
 
 
 def prepare(dtype, dim):
@@ -122,23 +118,6 @@ def keep(tile, X, where, rows, packed):
                 X[b, start + row + i, head, d] = tile[i, d]
     else:
         T.copy(tile, X[b, row : row + tile.shape[0], head, :])
-
-
-def part_of(part, parts, batch, in_runs):
-    """The sequence of a part of the results, and which run of its walk that is of how many, if it is cut: `in_runs`, results are
-    (parts, ...), runs by sequences, float32, and `add` adds up those of a sequence."""
-    if not in_runs:
-        return part, None
-    return T.truncmod(part, batch), (T.truncdiv(part, batch), T.max(T.truncdiv(parts, batch), 1))
-
-
-def steps_of(first, end, run):
-    """Those of a run of the steps from `first` up to `end`."""
-    if run is None:
-        return first, end
-    which, runs = run
-    count = T.ceildiv(T.max(end - first, 0), runs)
-    return first + which * count, T.min(first + (which + 1) * count, end)
 
 
 def add(dtype, columns, rows, threads):
