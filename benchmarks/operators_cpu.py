@@ -48,6 +48,7 @@ def narrow_products(device: str) -> Iterator[Case]:
         (1, 1232, 520),
         (1, 992, 1032),
         (1, 1, 1568),
+        (928, 1, 1024),
         (2000, 1, 1500),
     ]
     for dtype, shape in product(DTYPES, shapes):
@@ -108,7 +109,7 @@ def layers(device: str) -> Iterator[Case]:
     functional = torch.nn.functional
     activations = {None: lambda x: x, "relu": functional.relu, "gelu": functional.gelu, "silu": functional.silu}
     for dtype, (m, k, n), activation in product(
-        DTYPES, ((1, 1024, 4096), (11, 27, 1488), (32, 768, 3072), (512, 1024, 4096)), activations
+        DTYPES, ((1, 1024, 4096), (11, 27, 1488), (32, 768, 3072), (512, 1024, 4096), (4096, 3, 256)), activations
     ):
         x, w, bias = torch.randn(m, k).to(dtype), torch.randn(n, k).to(dtype) / 32, torch.randn(n).to(dtype)
         after = activations[activation]

@@ -56,9 +56,10 @@ def test_half_precision(way, agrees):
 def test_walks_on_a_gpu_go_in_runs_where_blocks_are_few():
     for batch, tokens, keys, heads, heads_kv, options, runs in [
         (1, 10, 8128, 1, 1, {}, (63, 1)),
-        (1, 10, 8128, 6, 6, {}, (22, 1)),
-        (7, 10, 8128, 6, 6, {}, (3, 1)),
-        (40, 143, 2016, 1, 1, {}, (1, 1)),
+        (1, 10, 8128, 6, 6, {}, (44, 1)),
+        (7, 10, 8128, 6, 6, {}, (6, 1)),
+        (40, 143, 2016, 1, 1, {}, (2, 1)),
+        (40, 143, 2016, 2, 2, {}, (1, 1)),
         (2, 4096, 77, 8, 8, {}, (1, 8)),
         (2, 4096, 77, 8, 1, {}, (1, 66)),
         (1, 6888, 6888, 1, 1, {"causal": True}, (2, 2)),
@@ -73,6 +74,11 @@ def test_walks_on_a_gpu_go_in_runs_where_blocks_are_few():
         added = {"add_queries": runs[0] > 1, "add_keys": runs[1] > 1}
         assert {role: role in dict(found.kernels) for role in added} == added
         assert not configs.plan(problem, Target("cpu", "x86-64-v4")).numbers
+    q = torch.empty(1, 700, 1, 80, dtype=torch.float16)
+    for causal, runs in ((False, (5, 5)), (True, (1, 5))):  # of which the kernel for dQ would spill
+        problem = AttentionBackwardProblem(AttentionProblem.of(q, q, q, causal=causal))
+        found = configs.plan(problem, Target("cuda", "sm_90a"))
+        assert tuple(dict(found.numbers).values()) == runs
 
 
 @pytest.mark.parametrize(

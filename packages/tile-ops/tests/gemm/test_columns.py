@@ -122,6 +122,44 @@ def test_one_row_by_columns_that_fill_no_block(agrees):
         agrees(normal(m, k), normal(k, n, seed=1))
 
 
+@pytest.mark.parametrize("k", [1, 2, 8])
+def test_rows_of_few_steps_are_written_one_by_one(agrees, close, k):
+    """Blocks of rows and columns that are whole and not, what ends a product, any way that operands lie, a result's pitch."""
+    for m, n in ((8, 2), (9, 600), (130, 77), (300, 2100)):
+        a, b, bias = normal(m, k), normal(n, k, seed=1), normal(n, seed=2)
+        agrees(normal(m, k + 3)[:, :k], b.T, "multiply_shallow", bias=bias)
+        if k == 2:
+            agrees(a.T.contiguous().T, b.T, "multiply_shallow", bias=bias)
+            agrees(a, b.T.contiguous(), "multiply_shallow", bias=bias)
+        for activation in ("relu", "gelu", "silu"):
+            agrees(a, b.T, "multiply_shallow", bias=bias, activation=activation)
+        agrees(a, b.T, "multiply_shallow", activation="gelu")
+        if k <= 2 and n >= 512:
+            agrees(a, b.T, "multiply_shallow")
+            agrees(a.T.contiguous().T, b.T.contiguous(), "multiply_shallow")
+        out = torch.full((m, n + 3), 7.0)
+        tile_ops.matmul(a, b.T, bias=bias, out=out[:, 1:-2])
+        close(out[:, 1:-2], reference.matmul(a, b.T, bias=bias), reference.TOLERANCES["float32"])
+        assert (out[:, [0, -2, -1]] == 7).all()
+
+
+def test_rows_of_few_steps_of_several_matrices(agrees):
+    """Each by its own, all by one, one by each, and in groups."""
+    a, b, bias = normal(2, 3, 20, 2), normal(2, 3, 2, 600, seed=1), normal(600, seed=2)
+    for left, right in ((a, b), (a, b[0, 0]), (a[0, 0], b), (a, b[:, :1]), (a, b[:1]), (a.mT.contiguous().mT, b)):
+        agrees(left, right, bias=bias)
+        agrees(left, right)
+
+
+def test_numbers_that_are_none_stay_in_their_rows_and_columns(ran):
+    a, b, bias = normal(20, 2), normal(2, 40, seed=1), normal(40, seed=2)
+    a[4, 1], b[0, 7], bias[9] = torch.nan, torch.inf, torch.nan
+    found = ran(tile_ops.matmul, a, b, bias=bias).isfinite()
+    assert not found[4].any()
+    assert not found[:, [7, 9]].any()
+    assert found.sum() == 19 * 38
+
+
 def test_columns_that_are_not_there_are_not_looked_at():
     """One by one, that is: what is beside a vector's lanes would be."""
     spec = few_rows.kernels(problem(1, 520, 1232, transpose_b=False), Target("cpu", "x86-64-v3"))["parts"]
@@ -139,9 +177,9 @@ def test_one_element_along_k_takes_no_rows_for_columns():
         assert not dict(kernel.spec.arguments).get("transpose_a", False)
 
 
-def problem(m, n, k, dtype="float32", transpose_a=False, transpose_b=True):
+def problem(m, n, k, dtype="float32", transpose_a=False, transpose_b=True, bias=None):
     turned = {"transpose_a": transpose_a, "transpose_b": transpose_b}
-    given = {"batch": 1, "batch_a": "each", "batch_b": "each", "bias": None, "activation": None, "tf32": False}
+    given = {"batch": 1, "batch_a": "each", "batch_b": "each", "bias": bias, "activation": None, "tf32": False}
     return GemmProblem(m=m, n=n, k=k, dtype=dtype, out_dtype=dtype, **given | turned)
 
 
@@ -162,5 +200,18 @@ def test_plans_of_columns_are_shipped():
             assert kernels(100, 1, 9, dtype, transpose_a=True, arch=arch)["multiply_column"]["block_m"] == 512
     for m, n, others in ((1, 1, {}), (100, 2, {}), (100, 1, {"transpose_b": False}), (100, 1, {"arch": "sm_90a"})):
         assert "multiply_column" not in kernels(m, n, 50, **others)
+    for n, k, others in (
+        (600, 1, {}),
+        (600, 2, {"transpose_b": False}),
+        (600, 2, {"transpose_a": True, "transpose_b": False}),
+    ):
+        assert "multiply_shallow" in kernels(8, n, k, **others)
+    for m, n, k, others in (
+        (8, 600, 3, {}), (8, 500, 2, {}), (7, 600, 2, {}), (8, 600, 9, {"bias": "float32"}), (8, 1, 1, {"bias": "float32"}),
+        (8, 600, 2, {"dtype": "bfloat16"}), (8, 600, 2, {"arch": "sm_90a"}),
+    ):  # fmt: skip
+        assert "multiply_shallow" not in kernels(m, n, k, **others)
+    for k in (1, 2, 8):
+        assert "multiply_shallow" in kernels(8, 2, k, bias="float32")
     halves = [kernels(m, 90, k, "bfloat16") for m, k in ((2, 8), (3, 8), (8, 16))]
     assert ["gemv_rows" in found for found in halves] == [True, False, True]

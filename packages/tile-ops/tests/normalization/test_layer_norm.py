@@ -219,7 +219,7 @@ def test_a_row_alone_has_the_bits_that_it_has_among_others(columns, dtype):
 @pytest.mark.parametrize("columns", [2, 3, 20, 64, 105, 300, 500])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
 def test_a_row_is_the_same_in_small_and_large_blocks_of_a_gpu(hopper, monkeypatch, columns, dtype):
-    """Few rows of a softmax have blocks of fewer elements, of the same threads for a row."""
+    """Few rows have blocks of fewer elements, of the same threads for a row; LayerNorms of narrow ones always do."""
     x = normal(150, columns, dtype=dtype)
     blocks = {}
     for few, rows in ((True, 149), (False, 150)):
@@ -230,8 +230,40 @@ def test_a_row_is_the_same_in_small_and_large_blocks_of_a_gpu(hopper, monkeypatc
         if few:
             alone = found
     assert blocks[True][0] < blocks[False][0]
-    assert blocks[True][1] == blocks[False][1]
+    assert (blocks[True][1] < blocks[False][1]) == (columns >= 64)
     assert all(torch.equal(one, among[:149]) for one, among in zip(alone, found))
+
+
+@pytest.mark.parametrize(
+    ("columns", "dtype"),
+    [
+        (8193, torch.float32),
+        (8200, torch.bfloat16),
+        *(pytest.param(n, torch.float16, marks=pytest.mark.full) for n in (24577, 24600)),
+    ],
+    ids=str,
+)
+def test_a_gpu_streams_rows_that_no_registers_hold(hopper, ran, close, columns, dtype):
+    """What is there of a softmax's row is told from what is not by nothing that a row may hold: the least number of a type, as
+    masks have it, and infinities of the last elements, too."""
+    x = normal(6, columns, dtype=dtype)
+    x[1, 5:] = torch.finfo(dtype).min
+    x[2, -9:] = -torch.inf
+    x[3] = torch.finfo(dtype).min
+    x[4, columns // 2] = torch.nan
+    x[5] = -torch.inf
+    (kernel,) = tile_ops.explain(tile_ops.softmax, x).kernels
+    assert (kernel.spec.function, dict(kernel.spec.arguments)["threads"]) == (
+        "softmax_streamed",
+        1024 if columns > 24576 else 512,
+    )
+    found, tolerance = ran(tile_ops.softmax, x), reference.TOLERANCES[str(dtype).removeprefix("torch.")]
+    close(found[:4], reference.softmax(x[:4]), tolerance)
+    assert found[4:].isnan().all()
+    weight, bias = normal(columns, dtype=dtype, seed=1), normal(columns, dtype=dtype, seed=2)
+    rows, some = 1000 + x[:1], x[:1]
+    close(ran(tile_ops.layer_norm, rows, weight, bias), reference.layer_norm(rows, weight, bias), tolerance)
+    close(ran(tile_ops.rms_norm, some, weight), reference.rms_norm(some, weight), tolerance)
 
 
 def test_rows_of_a_gpu_have_as_many_columns_as_they_need():

@@ -153,6 +153,13 @@ FLOAT32: dict[str, tuple[Tiles, ...]] = {
 }
 
 
+#: Keys that one tile holds, all seen by every query, for heads of up to so many elements: queries of one warp group, of which
+#: several blocks are beside each other. H200, float16, us, so, by TABLE's, torch: 2x8 heads of 64, 4096 by 77 15.4, 18.9, 13.8,
+#: 2x20 heads, 1024 by 77 12.2, 14.8, 10.9, 256 by 77 4.7, 5.7, 6.2; by 128 keys 4096 by 120 16.9, 19.2, 13.7; but heads of 128
+#: by 96, 4096 by 77 22.5, 20.2, 16.9 (30 November 2026).
+ONE_TILE = {"sm_90a": (Tiles(64, 64, 96, 1, 128), Tiles(64, 64, 128, 1, 128))}
+
+
 def plan(problem: AttentionProblem, target: Target) -> Plan:
     """One kernel for all shapes of a head dimension, a type and a mask; on a CPU for few tokens another, on a GPU for one query
     by many keys those that take the keys in runs."""
@@ -163,12 +170,20 @@ def plan(problem: AttentionProblem, target: Target) -> Plan:
         tiles, source = _of_a_cpu(problem, tiles, target), "measured: COST in attention/configs.py"
     if row := _staying(problem, target):
         return _by_blocks_that_stay(problem, tiles, row)
+    if of_all := next((some for some in _one_tile(problem, target) if problem.keys <= some.block_N), None):
+        tiles, source = of_all, "measured: ONE_TILE in attention/configs.py"
     spec = forward(problem, tiles, target)
     why = f"{problem.mask} mask, {tiles.block_M} queries by {tiles.block_N} keys"
     if (runs := _runs(problem, tiles, target)) > 1:
         kernels = {"forward": in_runs(spec), "join": _join(problem, runs)}
         return Plan.of(kernels, f"{why} in {runs} runs", source, runs=runs)
     return Plan.of({"forward": spec}, why, source)
+
+
+def _one_tile(problem: AttentionProblem, target: Target) -> Iterator[Tiles]:
+    """Those that few keys of such heads and such a mask may have."""
+    if problem.mask == "full" and problem.dtype != "float32":
+        yield from (some for some in ONE_TILE.get(target.arch, ()) if max(problem.dim, problem.dim_v) <= some.up_to)
 
 
 def _runs(problem: AttentionProblem, tiles: Tiles, target: Target) -> int:
@@ -365,8 +380,10 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
                 yield spec
                 if kind != "cpu" and function == "forward":
                     yield from (in_runs(spec), *(_join(call, runs) for runs in (1, BLOCKS)))
-            if function == "forward" and (row := _staying(call, target)):
-                yield staying(call, tiles, row)
+            if function == "forward":
+                yield from (forward(call, some, target) for some in _one_tile(call, target))
+                if row := _staying(call, target):
+                    yield staying(call, tiles, row)
 
 
 def shipped_calls(dtype: str, kind: str) -> Iterator[AttentionProblem]:

@@ -21,17 +21,18 @@ ROWS = 128
 
 @dataclass(frozen=True)
 class Tiles:
-    """Queries and keys of a block's tiles, for dQ and for dK and dV, and the stages of both; `up_to` is the largest head
-    dimension. `values`: tile, stages and threads of a kernel for dV alone, where dK has one of its own too. `in_memory`: as in
-    kernels.py."""
+    """Queries and keys of a block's tiles, for dQ and for dK and dV, the stages and threads of both, and how many such blocks a
+    multiprocessor holds; `up_to` is the largest head dimension. `values`: tile, stages and threads of a kernel for dV alone,
+    where dK has one of its own too. `in_memory`: as in kernels.py."""
 
     up_to: int
     queries: tuple[int, int]
     keys: tuple[int, int]
     stages: tuple[int, int]
-    threads: int
+    threads: tuple[int, int]
     values: tuple[int, int, int, int] | None = None
     in_memory: bool = False
+    beside: tuple[int, int] = (1, 1)
 
 
 #: By architecture, else by kind; rows by head dimension, the first that fits. All by rule: what the registers of the
@@ -39,19 +40,23 @@ class Tiles:
 #: dV with 2: 1.77, with 3: 1.86; batch 4, 32 heads, 4096 tokens, causal).
 TABLE: dict[str, tuple[Tiles, ...]] = {
     "sm_90a": (
-        Tiles(64, (128, 64), (64, 128), (3, 2), 256),
-        # By 64 a step dQ of heads of 96, and dK and dV of 80 and 96 spill.
-        Tiles(96, (128, 32), (32, 128), (3, 2), 256),
-        Tiles(128, (128, 64), (64, 128), (3, 2), 256),
+        # One warp group by 64 queries and keys, of which several blocks are beside each other. Batch 4, 16 heads, 4096 tokens,
+        # causal, us, dQ, and dK and dV, so, and by 128 queries or keys of two groups in steps of 64 (32 for heads of 96): heads
+        # of 64 361, 551 and 415, 621; of 80 623, 841 and 461, 979 (by 48); of 96 510, 904 and 691, 973 (dQ by 48 552), of which
+        # by 64 dQ, and dK and dV of 80 and 96 spill; of 128 627, 1044 and 574, 929 (30 November 2026).
+        Tiles(64, (64, 64), (64, 64), (2, 2), (128, 128), beside=(2, 2)),
+        Tiles(80, (128, 64), (64, 64), (3, 2), (256, 128), beside=(1, 2)),
+        Tiles(96, (64, 64), (64, 64), (2, 2), (128, 128), beside=(2, 2)),
+        Tiles(128, (128, 64), (64, 128), (3, 2), (256, 256)),
         # Registers hold the sums of dK or of dV. Batch 4, 16 heads, 4096 tokens, causal and full, ms, dQ, dK, dV: heads of 192
         # 0.97, 1.05, 0.67 and 1.71, 1.86, 1.06, by 64 queries and keys 1.04, 1.18, 0.82 and 1.88, 2.07, 1.46; of 256 1.31, 1.42,
         # 0.83 and 2.41, 2.59, 1.41, by 128 queries or keys in steps of 32 1.38, 1.51 and 2.53, 2.71 (and dQ spills).
-        Tiles(192, (128, 64), (64, 128), (2, 2), 256, (64, 128, 2, 256)),
-        Tiles(256, (64, 64), (64, 64), (2, 2), 128, (64, 128, 2, 256)),
+        Tiles(192, (128, 64), (64, 128), (2, 2), (256, 256), (64, 128, 2, 256)),
+        Tiles(256, (64, 64), (64, 64), (2, 2), (128, 128), (64, 128, 2, 256)),
     ),
-    "cuda": (Tiles(128, (64, 32), (32, 64), (1, 1), 128), Tiles(256, (32, 32), (32, 32), (1, 1), 128)),
-    "hip": (Tiles(128, (32, 32), (32, 32), (1, 1), 128), Tiles(256, (16, 16), (16, 16), (1, 1), 64)),
-    "cpu": (Tiles(256, (64, 64), (64, 64), (1, 1), 128),),
+    "cuda": (Tiles(128, (64, 32), (32, 64), (1, 1), (128, 128)), Tiles(256, (32, 32), (32, 32), (1, 1), (128, 128))),
+    "hip": (Tiles(128, (32, 32), (32, 32), (1, 1), (128, 128)), Tiles(256, (16, 16), (16, 16), (1, 1), (64, 64))),
+    "cpu": (Tiles(256, (64, 64), (64, 64), (1, 1), (128, 128)),),
 }
 
 #: float32 by three products of tf32. Of sm_90a measured on an H200, dQ, and dK and dV, of 2x16 heads of 64, 96, 128, 256 and
@@ -61,16 +66,16 @@ TABLE: dict[str, tuple[Tiles, ...]] = {
 #: 99 KiB without spills, on AMD 64.
 FLOAT32: dict[str, tuple[Tiles, ...]] = {
     "sm_90a": (
-        Tiles(96, (64, 64), (64, 64), (2, 2), 256, in_memory=True),
-        Tiles(128, (64, 64), (64, 64), (2, 1), 256, in_memory=True),
-        Tiles(256, (64, 32), (32, 64), (1, 1), 256, in_memory=True),
+        Tiles(96, (64, 64), (64, 64), (2, 2), (256, 256), in_memory=True),
+        Tiles(128, (64, 64), (64, 64), (2, 1), (256, 256), in_memory=True),
+        Tiles(256, (64, 32), (32, 64), (1, 1), (256, 256), in_memory=True),
     ),
     "cuda": (
-        Tiles(64, (64, 32), (32, 64), (1, 1), 128),
-        Tiles(128, (64, 32), (16, 64), (1, 1), 128),
-        Tiles(256, (32, 16), (16, 32), (1, 1), 128, (16, 32, 1, 128)),
+        Tiles(64, (64, 32), (32, 64), (1, 1), (128, 128)),
+        Tiles(128, (64, 32), (16, 64), (1, 1), (128, 128)),
+        Tiles(256, (32, 16), (16, 32), (1, 1), (128, 128), (16, 32, 1, 128)),
     ),
-    "hip": (Tiles(256, (16, 16), (16, 16), (0, 0), 64),),
+    "hip": (Tiles(256, (16, 16), (16, 16), (0, 0), (64, 64)),),
 }
 
 #: On a CPU: sides of square tiles, and what a weight of each costs; what a tile's edge or a mask leaves out of short sequences
@@ -87,17 +92,18 @@ LOOKED_AT = 1 << 12
 #: threads than this would wait, in rounds of heads; and where there are no more weights than of a short sequence's tile.
 ROUNDS, SHORT = 1.4, 64 * 64
 
-#: Blocks that a GPU has room for at once. Where there are less than half as many, each one's walk is cut into runs of LEAST steps
-#: or more, which other blocks walk, and a kernel adds them up, if that leaves out of a walk so many steps by elements of a head,
-#: of which one of float32 counts for four.
+#: Multiprocessors that a GPU has. Where there are less than half as many blocks as these hold, each one's walk is cut into runs
+#: of LEAST steps or more, which other blocks walk, and a kernel adds them up, if that leaves out of a walk so many steps by
+#: elements of a head, of which one of float32 counts for four.
 #: Kernels of an H200, us, in one walk, in runs, torch: one head of 128, 10 by 8128 129, 22, 12.5; 8 heads, 64 by 32768 551, 131,
 #: 113; 2x8 heads of 64, 4096 by 77 91, 43, 123; one head, 6888 by 6888, causal, 194, 137, 174; 600 by 600 37, 24 (runs of 4 steps
 #: 31), 32; but 2x4 heads of 64, 512 by 512, 22.0, 24.2 (30 November 2026).
 BLOCKS, LEAST, WORTH = 132, 2, 512
 #: The kernels whose walks can be cut.
 CUT = ("queries", "keys", "values")
-#: The largest head with a window and a cap whose dK and dV can be: others spill 28 bytes.
-MOST_CUT_WITH_CAP = 192
+#: The largest head with a window and a cap whose dK and dV can be: others spill 28 bytes; the heads with a causal mask whose dQ
+#: cannot: it spills 8.
+MOST_CUT_WITH_CAP, WHOLE_WITH_CAUSAL = 192, (80,)
 #: Columns and runs of a block of the kernel that adds them up, and its threads.
 ADDED = {"columns": 128, "rows": 8, "threads": 128}
 
@@ -131,11 +137,11 @@ def _in_runs(call: AttentionProblem, tiles: Tiles, kernels: dict[str, KernelSpec
     (rows, step), (row_step, columns) = tiles.queries, tiles.keys
     reach, width = call.left + call.right, call.dim * (4 if call.dtype == "float32" else 1)
     blocks = -(-call.tokens // rows) * call.heads * call.batch
-    of_queries = _runs(blocks, -(-min(call.keys, reach + rows) // step), width)
+    of_queries = _runs(blocks, -(-min(call.keys, reach + rows) // step), width, tiles.beside[0])
     steps = -(-min(call.tokens, reach + columns) // row_step) * (call.heads // max(call.heads_kv, 1))
-    of_keys = _runs(-(-call.keys // columns) * call.heads_kv * call.batch, steps, width)
-    if not _keys_are_cut(call):
-        of_keys = 1
+    of_keys = _runs(-(-call.keys // columns) * call.heads_kv * call.batch, steps, width, tiles.beside[1])
+    of_queries = of_queries if _is_cut("queries", call) else 1
+    of_keys = of_keys if _is_cut("keys", call) else 1
     for role in CUT:
         runs, add = (of_queries, "add_queries") if role == "queries" else (of_keys, "add_keys")
         if runs > 1 and role in kernels:
@@ -143,12 +149,15 @@ def _in_runs(call: AttentionProblem, tiles: Tiles, kernels: dict[str, KernelSpec
     return of_queries, of_keys
 
 
-def _keys_are_cut(call: AttentionProblem) -> bool:
+def _is_cut(role: str, call: AttentionProblem) -> bool:
+    """Whether a kernel can go in runs."""
+    if role == "queries":
+        return call.mask != "causal" or call.dim not in WHOLE_WITH_CAUSAL
     return call.dim <= MOST_CUT_WITH_CAP or call.mask != "window" or call.softcap is None
 
 
-def _runs(blocks: int, steps: int, width: int) -> int:
-    runs = max(min(BLOCKS // max(blocks, 1), steps // LEAST), 1)
+def _runs(blocks: int, steps: int, width: int, beside: int) -> int:
+    runs = max(min(BLOCKS * beside // max(blocks, 1), steps // LEAST), 1)
     return runs if (steps - -(-steps // runs)) * width >= WORTH else 1
 
 
@@ -237,13 +246,13 @@ def specs(call: AttentionProblem, tiles: Tiles, kind: str, packed: str = "") -> 
 
     found = {
         "prepare": KernelSpec.of("attention_backward", f"prepare{packed}", dtype=call.dtype, dim=call.dim),
-        "queries": walk("queries", tiles.queries, tiles.stages[0], tiles.threads),
+        "queries": walk("queries", tiles.queries, tiles.stages[0], tiles.threads[0]),
         "sinks": KernelSpec.of("attention_backward", "sinks"),
     }
     if tiles.values is None:
-        return found | {"keys": walk("keys_and_values", tiles.keys, tiles.stages[1], tiles.threads, **late)}
+        return found | {"keys": walk("keys_and_values", tiles.keys, tiles.stages[1], tiles.threads[1], **late)}
     block_m, block_n, stages, threads = tiles.values
-    found["keys"] = walk("keys_and_values", tiles.keys, tiles.stages[1], tiles.threads, only="keys", **late)
+    found["keys"] = walk("keys_and_values", tiles.keys, tiles.stages[1], tiles.threads[1], only="keys", **late)
     found["values"] = walk("keys_and_values", (block_m, block_n), stages, threads, only="values")
     return found
 
@@ -259,7 +268,7 @@ def _together(call: AttentionProblem, tiles: Tiles) -> KernelSpec:
         block_M=tiles.keys[0],
         block_N=tiles.keys[1],
         stages=tiles.stages[1],
-        threads=tiles.threads,
+        threads=tiles.threads[1],
     )
 
 
@@ -274,12 +283,7 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
                 for role, spec in specs(call, tiles, target.kind, packed).items():
                     if role != "sinks" or call.sinks:
                         yield spec
-                    if (
-                        role in CUT
-                        and target.kind != "cpu"
-                        and not packed
-                        and (role == "queries" or _keys_are_cut(call))
-                    ):
+                    if role in CUT and target.kind != "cpu" and not packed and _is_cut(role, call):
                         yield cut(spec)
                 if target.kind == "cpu" and dtype == "float32" and not packed:
                     yield _together(call, tiles)

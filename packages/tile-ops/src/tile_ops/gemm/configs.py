@@ -93,6 +93,11 @@ def plan(problem: GemmProblem, target: Target) -> Plan:
         return Plan.of(
             {"direct": kernel}, "one column: sums of a where it lies", "measured: COLUMN in gemm_in_place/configs.py"
         )
+    if _is_shallow(problem, target):
+        turned, batches = (problem.transpose_a, problem.transpose_b), (problem.batch_a, problem.batch_b)
+        why = f"{problem.k} steps along k: c's rows are written one by one"
+        direct = in_place.shallow(problem.k, turned, batches)
+        return Plan.of({"direct": direct}, why, "measured: SHALLOW in gemm_in_place/configs.py")
     half = _halves(problem, target)
     few = None if half is not None and half.transposed else _few_in_place(problem, target)
     if (tile := few) is not None:
@@ -134,6 +139,18 @@ def _is_column(problem: GemmProblem, target: Target) -> bool:
     """Whether a CPU multiplies by one column, which lies along k."""
     floats = problem.dtype in ("float16", "bfloat16", "float32") and not (problem.scales or problem.gradient)
     return target.kind == "cpu" and floats and problem.n == 1 < problem.m * problem.batch and problem.transpose_b
+
+
+def _is_shallow(problem: GemmProblem, target: Target) -> bool:
+    """Whether a CPU has as good as nothing to add up."""
+    if target.kind != "cpu" or not problem.k or not _is_plain_float32(problem):
+        return False
+    ended = problem.bias is not None or problem.activation is not None
+    return in_place.is_shallow(problem.m, problem.n, problem.k, ended)
+
+
+def _is_plain_float32(problem: GemmProblem) -> bool:
+    return problem.dtype == problem.out_dtype == "float32" and not (problem.scales or problem.gradient)
 
 
 def _thin(problem: GemmProblem, target: Target) -> Plan | None:

@@ -15,6 +15,12 @@ GEMV_ROWS = (1, 2, 4, 8)
 #: Most rows of them by kind. Measured on an H200, 16384 x 16384, float16: 1 row 0.133 ms against 0.175 by split matrix
 #: instructions (torch 0.132), 4 rows 0.137 against 0.171, 8 rows 0.222 against 0.160 (22 November 2026).
 FEW_ROWS = {"cpu": 8, "cuda": 4, "hip": 0}
+#: Elements along k up to which one row, and several, are multiplied by matrix instructions on a GPU: a block of these kernels
+#: has little to do then, one element after the other where rows of B begin anywhere. H200, bfloat16, us, so, by tiles, torch:
+#: 1x9727x15 (m, n, k) 25.6, 2.6, 2.9, 1x8192x64 6.6, 2.6, 2.9, 1x8191x127 22.2, 4.0, 10.2, 1x4096x256 4.2, 3.8, 3.5, 1x128256x256
+#: 81, 28, 23, 1x4096x384 4.4, 4.4, 4.1, 1x4096x1024 5.3, 6.9, 5.6, 4x8192x64 15.3, 2.6, 2.9, 4x4096x512 9.6, 5.2, 4.6 (30
+#: November 2026).
+SHALLOW_OF_ONE, SHALLOW_OF_SEVERAL = 384, 512
 #: Columns of B that a CPU's block reads at once, the least that hold all, and rows. 4096 by 8 is the best of six for 1 and 4
 #: rows of 4096 x 4096, float32 and bfloat16, on a shared Sapphire Rapids: 8.6 to 13.9 GB/s, 8 rows of 1024 7.6 to 10.8 (22
 #: November 2026). Narrower ones are for narrower matrices (cpu.md).
@@ -52,6 +58,8 @@ SHIPPED = tuple(
 def suits(problem: GemmProblem, target: Target) -> bool:
     """Whether there are such kernels for it; by a row-major B on CPUs alone."""
     if problem.m > FEW_ROWS[target.kind] or problem.dtype not in ("float16", "bfloat16", "float32"):
+        return False
+    if target.kind == "cuda" and problem.k <= (SHALLOW_OF_ONE if problem.m == 1 else SHALLOW_OF_SEVERAL):
         return False
     shallow = target.kind == "cpu" and problem.dtype != "float32" and problem.transpose_b and problem.k < SHALLOW
     if shallow and problem.m > MOST_ROWS_OF_SHALLOW:

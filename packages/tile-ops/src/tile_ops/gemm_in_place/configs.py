@@ -196,6 +196,37 @@ def column(
     )
 
 
+#: Few steps along k: rows and columns of C of a block, the least rows; the most steps where a bias or an activation follows, and
+#: elsewhere, where rows have at least so many columns. Kernels with 4 us of Python's launch, one thread of an EPYC with AVX-512,
+#: us, by 64, 128 (not of all) and 256 rows, by tiles of MANY before, and torch: 2000x1x1500 292, 284 (256), 437, 290; 928x1x1024
+#: 44, 42, 111, 50; 2000x2x1500 433, 357, 494, 1600; by 512 columns 423, 46, 538; 4096x1x40 so 23, before 14, 500x1x400 12.9, 13;
+#: by 4 steps 4096x4x256 78, 75, 73, 63, 157, 928x4x1024 69, 65, 63, 86, 604. With a bias, by a transposed matrix, 2000x1x1500
+#: 316, 282 (256), 823, 656; 928x1x1024 50, 44, 241, 117; 500x2x400 17, 15, 28, 22; 2000x4x1500 597, 561, 529, 969, 874;
+#: 4096x8x256 157, 134, 122, 195, 203; 1000x8x2 9.4, 12.7, 12 (30 November 2026).
+SHALLOW, LEAST_ROWS_OF_SHALLOW, SHALLOW_STEPS_ENDED, SHALLOW_STEPS, LONG_ROWS = (128, 2048), 8, 8, 2, 512
+
+
+def is_shallow(m: int, n: int, k: int, ended: bool) -> bool:
+    """Whether rows of C are written one by one; `ended`: a bias or an activation follows."""
+    few = k <= SHALLOW_STEPS_ENDED if ended else k <= SHALLOW_STEPS and n >= LONG_ROWS
+    return m >= LEAST_ROWS_OF_SHALLOW and n > 1 and few
+
+
+def shallow(k: int, turned: tuple[bool, bool], batches: tuple[str, str]) -> KernelSpec:
+    """The kernel for few steps along k."""
+    return KernelSpec.of(
+        "gemm_in_place",
+        "multiply_shallow",
+        transpose_a=turned[0],
+        transpose_b=turned[1],
+        batch_a=batches[0],
+        batch_b=batches[1],
+        depth=k,
+        block_m=SHALLOW[0],
+        block_n=SHALLOW[1],
+    )
+
+
 #: A transposed B of fewer elements than LEAST_ELEMENTS: the least k and columns by which few rows are scalar products. Whole
 #: calls, us, AVX-512, scalar products, TURNED, torch: 8x64x64 2.2, 1.7, 1.7; 8x200x300 26, 9.7, 13; 8x16x1024 16, 3.4, 4.0;
 #: 8x33x50 5.0, 1.6, 1.3; 3x64x64 1.66, 1.54, 1.53; but 8x1024x16 3.1, 4.1, 4.6 and 2x64x64 1.38, 1.53, 1.35. As AVX2 6x200x300
@@ -289,6 +320,7 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
         for chosen, transpose_a in product((FEW, *many, *wide), (False, True)):
             yield kernel(chosen, transpose_a, False, "each", "each")
         yield from _shipped_few(target)
+        yield from _shipped_shallow()
 
 
 def _shipped_few(target: Target) -> Iterator[KernelSpec]:
@@ -304,3 +336,12 @@ def _shipped_few(target: Target) -> Iterator[KernelSpec]:
         if (chosen := few(target, dtype, rows, n, k)) is not None:
             found[kernel_of_few(target, chosen, dtype, out_dtype, out_dtype)] = None
     yield from found
+
+
+def _shipped_shallow() -> Iterator[KernelSpec]:
+    """Layers of few inputs, and products of a column by a row or two of each."""
+    for k in range(1, SHALLOW_STEPS_ENDED + 1):
+        yield shallow(k, (False, True), ("each", "each"))
+    for k in range(1, SHALLOW_STEPS + 1):
+        yield shallow(k, (False, False), ("each", "each"))
+        yield shallow(k, (True, False), ("each", "each"))

@@ -6,7 +6,21 @@ pitches are dynamic.
 """
 
 import tilelang.language as T
-from tile_ops.gemm.kernels import _activate, _add, _add_columns, _matrix, _operand, _result, _sum_rows
+from tile_ops.gemm.kernels import (
+    GELU,
+    RELU,
+    SILU,
+    _activate,
+    _add,
+    _add_columns,
+    _gelu,
+    _matrix,
+    _operand,
+    _relu,
+    _result,
+    _silu,
+    _sum_rows,
+)
 from tile_ops.gemm_halves.kernels import _finish
 
 #: Rows of C that get a bias and an activation at once, of which tiles have a multiple.
@@ -129,3 +143,55 @@ def multiply_column(dtype, out_dtype, bias, transpose_a, batch_a, batch_b, block
                 C[z, row + i, 0] = total[0, i]
 
     return multiply_column
+
+
+@T.macro
+def _write_row(A, rows_of_b, bias, C, of_a, z, row, column, count, finish, transpose_a):
+    """Row `row` of C from `column` on = finish(that of A @ `rows_of_b` + bias), `count` elements."""
+    depth = rows_of_b.shape[0]
+    x = T.alloc_fragment((depth,), "float32")
+    for step in T.serial(depth):
+        x[step] = A[of_a, step, row] if transpose_a else A[of_a, row, step]
+    for j in T.Parallel(count):
+        C[z, row, column + j] = finish(sum(x[step] * rows_of_b[step, j] for step in range(depth)) + bias[j])
+
+
+def multiply_shallow(transpose_a, transpose_b, batch_a, batch_b, depth, block_m, block_n):
+    """`depth` steps along k, which are few: `block_m` rows of C by pieces of `block_n` elements, each written once from one end
+    to the other."""
+    batch, m, n = T.dynamic("batch"), T.dynamic("m"), T.dynamic("n")
+
+    @T.prim_func
+    def multiply_shallow(
+        A: _operand(m, depth, transpose_a, "float32", "a"),
+        B: _operand(depth, n, transpose_b, "float32", "b"),
+        added: T.Tensor((T.dynamic("added_n"),), "float32"),
+        C: _result(batch, m, n, "float32"),
+        repeat: T.int32,
+        activation: T.int32,
+    ):
+        with T.Kernel(T.ceildiv(n, block_n), T.ceildiv(m, block_m), batch, threads=1) as (bn, bm, z):
+            first, column = bm * block_m, bn * block_n
+            of_a, of_b = _matrix(A, batch_a, z, repeat), _matrix(B, batch_b, z, repeat)
+            T.assume((of_a >= 0) & (of_a < A.shape[0]) & (of_b >= 0) & (of_b < B.shape[0]))
+            count = T.min(block_n, n - column)
+            rows_of_b = T.alloc_shared((depth, block_n), "float32")
+            bias = T.alloc_shared((block_n,), "float32")
+            T.clear(bias)
+            for step in T.serial(depth):
+                for j in T.Parallel(count):
+                    rows_of_b[step, j] = B[of_b, column + j, step] if transpose_b else B[of_b, step, column + j]
+            if added.shape[0] > 0:
+                T.copy(added[column], bias)
+            for r in T.serial(T.min(block_m, m - first)):
+                row = first + r
+                if activation == RELU:
+                    _write_row(A, rows_of_b, bias, C, of_a, z, row, column, count, _relu, transpose_a)
+                elif activation == GELU:
+                    _write_row(A, rows_of_b, bias, C, of_a, z, row, column, count, _gelu, transpose_a)
+                elif activation == SILU:
+                    _write_row(A, rows_of_b, bias, C, of_a, z, row, column, count, _silu, transpose_a)
+                else:
+                    _write_row(A, rows_of_b, bias, C, of_a, z, row, column, count, lambda x: x, transpose_a)
+
+    return multiply_shallow

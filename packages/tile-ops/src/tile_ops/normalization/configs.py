@@ -20,14 +20,21 @@ COLUMNS = {
     "cuda": (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192),
     "hip": (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192),
 }
-#: Softmaxes and LayerNorms on a GPU: columns that a block of one warp takes, at most, a softmax's elements, and those where that
-#: makes fewer than BLOCKS: single elements of a row lie with neighbouring threads, and a warp finds the maximum of its rows among
-#: themselves. A softmax's row is with the same threads in both, and its sum the same; a LayerNorm's is not, where a block has as
-#: many rows as threads, so that it has tiles of one size. Kernels on an H200, us, by blocks of 128 threads, so, by torch: softmax
-#: in bfloat16 25140x254 18.8, 14.5, 13.2, 16x14 3.3, 2.1, 1.4, in float16 169616x527 233, 170, 191; calls of 443032x105 335 and
-#: of 68581x36 24, as kernels so 93, by torch 96, and 10, 11; LayerNorm 1x753 8.6, 4.4, 5.0 (30 November 2026). Longer rows are
-#: with 128 threads.
-WARP_COLUMNS, WARP_TILE, WARP_SMALL_TILE, BLOCKS = 1024, 1024, 256, 2112
+#: Softmaxes and LayerNorms on a GPU: columns that a block of one warp takes, at most, its elements, and those where that makes
+#: fewer than BLOCKS: single elements of a row lie with neighbouring threads, and a warp finds the maximum of its rows among
+#: themselves. A row is with the same threads in both, and its sum the same; a LayerNorm's is not where a block has as many rows
+#: as threads, so that rows of fewer than WHOLE_WARPS columns have the small tile everywhere. Kernels on an H200, us, by blocks of
+#: 128 threads, so, by torch: softmax in bfloat16 25140x254 18.8, 14.5, 13.2, 16x14 3.3, 2.1, 1.4, in float16 169616x527 233, 170,
+#: 191; calls of 443032x105 335 and of 68581x36 24, as kernels so 93, by torch 96, and 10, 11; LayerNorm 1x753 8.6, 4.4, 5.0.
+#: Longer rows are with 128 threads. LayerNorm in bfloat16 by tiles of 1024 and 256 elements, and torch: 8x249 14.9, 2.3, 3.9;
+#: 1000x249 17.2, 2.9, 9.6 (what may not be there is loaded in a branch, one element after the other); 4096x300 12.7, 5.8, 8.4;
+#: 20000x99 14.8, 13.0, 110; 100000x256 30, 63, 132; 200000x20 35.5, 27.1, 228; 500000x12 33.6, 32.0, 564 (30 November 2026).
+WARP_COLUMNS, WARP_TILE, WARP_SMALL_TILE, BLOCKS, WHOLE_WARPS = 1024, 1024, 256, 2112, 64
+#: Rows that no registers hold on a GPU: elements of a thread at once, threads, and those of rows of more than LONGEST elements.
+#: Softmax, kernels of an H200, us, by 128 threads of 64 elements, which read it three times, by (8, 512), (16, 512), (8, 1024),
+#: (16, 1024), and torch: bfloat16 64x128256 92, 35, 30, 25, 25, 37; 8x32000 21.4, 9.1, 8.6, 8.0, 8.6, 12.9; 4096x16384 127, 98,
+#: 104, 117, 167, 133; float32 by (8, 512), (8, 1024) 512x50257 276, 106, 102, 103; 1x151936 135, 40, 31, 47 (30 November 2026).
+STREAMED, STREAMING, LONGEST, STREAMING_LONG = 8, 512, 24576, 1024
 #: Columns of a norm's kernel, which has statistics of each row, at least; a block's elements elsewhere; threads of a warp.
 LEAST_OF_NORMS, GPU_TILE, WARP_SIZE = 8, 4096, {"cuda": 32, "hip": 64}
 #: Elements of a CPU's tile, of which narrow rows make one together; those of a softmax with AVX2: 8192 x 160 by 1, 2, 6 rows
@@ -97,14 +104,17 @@ def plan(problem: NormProblem, target: Target) -> Plan:
     if target.kind == "cpu" and (cached := _cached(problem, target)) is not None:
         why = f"rows of {problem.columns} are read from memory once and then from a cache"
         return Plan.of({"forward": cached}, why, "measured: what CPUs read again, in normalization/configs.py")
-    resident = problem.columns <= RESIDENT
-    columns = next((columns for columns in COLUMNS[target.kind] if problem.columns <= columns), RESIDENT)
+    if problem.columns > RESIDENT:
+        return _long(problem, target)
+    columns = next(columns for columns in COLUMNS[target.kind] if problem.columns <= columns)
     if problem.kind == "layer_norm":  # whose rows have statistics, too
         columns = max(columns, LEAST_OF_NORMS)
     tile, flags = GPU_TILE, dict[str, Scalar]()
     if target.kind != "cpu" and problem.kind != "rms_norm" and columns <= WARP_COLUMNS:
-        few = problem.kind == "softmax" and problem.rows * columns < BLOCKS * WARP_TILE
-        flags["threads"], tile = WARP_SIZE[target.kind], WARP_SMALL_TILE if few else WARP_TILE
+        small = problem.rows * columns < BLOCKS * WARP_TILE
+        if problem.kind == "layer_norm" and columns < WHOLE_WARPS:
+            small = True
+        flags["threads"], tile = WARP_SIZE[target.kind], WARP_SMALL_TILE if small else WARP_TILE
     rows = max(1, tile // columns)
     if target.kind == "cpu":
         tile = TILE
@@ -116,24 +126,45 @@ def plan(problem: NormProblem, target: Target) -> Plan:
         if 2 * problem.rows <= rows:
             rows = 1
     if problem.kind == "rms_norm":
-        flags["activation"] = problem.activation
-        if resident:
-            flags["pieces"] = 1
-            if target.kind != "cpu":
-                columns, width = _pieces(problem.columns)
-                flags["pieces"] = columns // width
-                rows = max(1, PIECE * (2 if columns == width else 1) // width)
+        flags |= {"activation": problem.activation, "pieces": 1}
+        if target.kind != "cpu":
+            columns, width = _pieces(problem.columns)
+            flags["pieces"] = columns // width
+            rows = max(1, PIECE * (2 if columns == width else 1) // width)
     spec = KernelSpec.of(
         "normalization",
-        problem.kind if resident else f"{problem.kind}_long",
+        problem.kind,
         _options(problem) if target.kind == "cuda" else None,
         dtype=problem.dtype,
         block_rows=rows,
         block_columns=columns,
         **flags,
     )
-    why = f"rows of {problem.columns} " + ("stay in registers" if resident else "are read again")
+    why = f"rows of {problem.columns} stay in registers"
     return Plan.of({"forward": spec}, why, "rule: RESIDENT in normalization/configs.py")
+
+
+def _long(problem: NormProblem, target: Target) -> Plan:
+    """Rows that are read again."""
+    function, numbers = f"{problem.kind}_long", dict[str, Scalar]()
+    if target.kind == "cpu":
+        numbers["block_columns"] = RESIDENT
+    elif problem.kind == "softmax":
+        function, numbers = "softmax_streamed", {"vector": STREAMED, "threads": streaming(problem.columns)}
+    else:
+        numbers |= {"block_columns": STREAMED * streaming(problem.columns), "threads": streaming(problem.columns)}
+    if problem.kind == "rms_norm":
+        numbers["activation"] = problem.activation
+    options = _options(problem) if target.kind == "cuda" else None
+    spec = KernelSpec.of("normalization", function, options, dtype=problem.dtype, **numbers)
+    return Plan.of(
+        {"forward": spec}, f"rows of {problem.columns} are read again", "measured: STREAMED in normalization/configs.py"
+    )
+
+
+def streaming(columns: int) -> int:
+    """Threads of a GPU's block for a row that no registers hold."""
+    return STREAMING_LONG if columns > LONGEST else STREAMING
 
 
 def _cached(problem: NormProblem, target: Target) -> KernelSpec | None:
@@ -240,11 +271,11 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
     narrower = [columns - 1 for columns in shapes]
     few_and_many = (1, TILE)
     for dtype, activation in product(DTYPES, ACTIVATIONS):
-        for columns in (*narrower, *(EXACT if target.kind == "cuda" else shapes), RESIDENT, RESIDENT + 1):
+        for columns in (*narrower, *(EXACT if target.kind == "cuda" else shapes), RESIDENT, RESIDENT + 1, LONGEST + 1):
             for rows in few_and_many:
                 yield plan(NormProblem(rows, columns, dtype, activation), target).kernels[0][1]
     for dtype, operator in product(DTYPES, ("layer_norm", "softmax")):
         of_cpu = narrower if target.kind == "cpu" else ()
-        for columns in (*COLUMNS[target.kind], *of_cpu, RESIDENT + 1, 2 * RESIDENT + 1, SOFTMAX_KEPT + 1):
+        for columns in (*COLUMNS[target.kind], *of_cpu, RESIDENT + 1, LONGEST + 1, SOFTMAX_KEPT + 1):
             for rows in (*few_and_many, BLOCKS * WARP_TILE):
                 yield plan(NormProblem(rows, columns, dtype, None, operator), target).kernels[0][1]

@@ -13,6 +13,9 @@ Softmax: y = exp(x - max(x)) / sum(exp(x - max(x))).
 
 import tilelang.language as T
 
+#: The least number of float32.
+LOWEST = -3.4028234663852886e38
+
 
 def rms_norm(dtype, block_rows, block_columns, pieces, activation):
     """Rows of up to `block_columns` elements, `block_rows` to a block: read once, kept in registers.
@@ -95,29 +98,28 @@ def rms_norm_exact(dtype, vector, columns, lanes, activation, threads=128):
     return rms_norm_exact
 
 
-def rms_norm_long(dtype, block_rows, block_columns, activation):
-    """Rows of any length, in two passes over tiles of `block_columns`."""
+def rms_norm_long(dtype, block_columns, threads, activation):
+    """Rows of any length, in two passes over tiles of `block_columns`, each thread's squares in its own sums."""
     m, n = T.dynamic("m"), T.dynamic("n")
 
     @T.prim_func
     def rms_norm(X: T.Tensor((m, n), dtype), weight: T.Tensor((n,), dtype), Y: T.Tensor((m, n), dtype), eps: T.float32):
-        with T.Kernel(T.ceildiv(m, block_rows), threads=128) as block:
-            squares = T.alloc_fragment((block_rows, block_columns), "float32")
-            scale = T.alloc_fragment((block_rows,), "float32")
+        with T.Kernel(m, threads=threads) as row:
+            squares = T.alloc_fragment((block_columns,), "float32")
+            scale = T.alloc_fragment((1,), "float32")
 
-            T.clear(scale)
+            T.clear(squares)
             for k in T.serial(T.ceildiv(n, block_columns)):
-                for i, j in T.Parallel(block_rows, block_columns):
-                    x = T.cast(X[block * block_rows + i, k * block_columns + j], "float32")
-                    squares[i, j] = x * x
-                T.reduce_sum(squares, scale, dim=1, clear=False)
-            for i in T.Parallel(block_rows):
-                scale[i] = T.rsqrt(scale[i] / n + eps)
+                for j in T.Parallel(block_columns):
+                    x = T.cast(X[row, k * block_columns + j], "float32")
+                    squares[j] += x * x
+            T.reduce_sum(squares, scale)
+            scale[0] = T.rsqrt(scale[0] / n + eps)
             for k in T.serial(T.ceildiv(n, block_columns)):
-                for i, j in T.Parallel(block_rows, block_columns):
+                for j in T.Parallel(block_columns):
                     column = k * block_columns + j
-                    y = T.cast(X[block * block_rows + i, column], "float32") * scale[i] * weight[column]
-                    Y[block * block_rows + i, column] = y * T.sigmoid(y) if activation == "silu" else y
+                    y = T.cast(X[row, column], "float32") * scale[0] * weight[column]
+                    Y[row, column] = y * T.sigmoid(y) if activation == "silu" else y
 
     return rms_norm
 
@@ -227,7 +229,7 @@ def layer_norm(dtype, block_rows, block_columns, threads=128):
     return layer_norm
 
 
-def layer_norm_long(dtype, block_rows, block_columns):
+def layer_norm_long(dtype, block_columns, threads):
     """Rows of any length, read three times: for the mean, for the squares, for the result."""
     m, n, kept = T.dynamic("m, n, kept")
 
@@ -240,39 +242,36 @@ def layer_norm_long(dtype, block_rows, block_columns):
         Rows: T.Tensor((kept, m, 1), "float32"),
         eps: T.float32,
     ):
-        with T.Kernel(T.ceildiv(m, block_rows), threads=128) as block:
-            x = T.alloc_fragment((block_rows, block_columns), "float32")
-            origin = T.alloc_fragment((block_rows,), "float32")
-            mean = T.alloc_fragment((block_rows,), "float32")
-            scale = T.alloc_fragment((block_rows,), "float32")
+        with T.Kernel(m, threads=threads) as row:
+            sums = T.alloc_fragment((block_columns,), "float32")
+            origin = T.alloc_fragment((1,), "float32")
+            mean = T.alloc_fragment((1,), "float32")
+            scale = T.alloc_fragment((1,), "float32")
 
-            for i in T.Parallel(block_rows):
-                origin[i] = X[block * block_rows + i, 0]
-            T.clear(mean)
+            origin[0] = X[row, 0]
+            T.clear(sums)
             for k in T.serial(T.ceildiv(n, block_columns)):
-                for i, j in T.Parallel(block_rows, block_columns):
-                    value = T.cast(X[block * block_rows + i, k * block_columns + j], "float32")
-                    x[i, j] = T.if_then_else(k * block_columns + j < n, value - origin[i], 0.0)
-                T.reduce_sum(x, mean, dim=1, clear=False)
-            for i in T.Parallel(block_rows):
-                mean[i] /= n
-            T.clear(scale)
+                for j in T.Parallel(block_columns):
+                    value = T.cast(X[row, k * block_columns + j], "float32")
+                    sums[j] += T.if_then_else(k * block_columns + j < n, value - origin[0], 0.0)
+            T.reduce_sum(sums, mean)
+            mean[0] /= n
+            T.clear(sums)
             for k in T.serial(T.ceildiv(n, block_columns)):
-                for i, j in T.Parallel(block_rows, block_columns):
-                    value = T.cast(X[block * block_rows + i, k * block_columns + j], "float32")
-                    rest = T.if_then_else(k * block_columns + j < n, value - origin[i] - mean[i], 0.0)
-                    x[i, j] = rest * rest
-                T.reduce_sum(x, scale, dim=1, clear=False)
-            for i in T.Parallel(block_rows):
-                scale[i] = T.rsqrt(scale[i] / n + eps)
+                for j in T.Parallel(block_columns):
+                    value = T.cast(X[row, k * block_columns + j], "float32")
+                    rest = T.if_then_else(k * block_columns + j < n, value - origin[0] - mean[0], 0.0)
+                    sums[j] += rest * rest
+            T.reduce_sum(sums, scale)
+            scale[0] = T.rsqrt(scale[0] / n + eps)
             if kept > 0:
-                T.copy(mean, Rows[0, block * block_rows : (block + 1) * block_rows, 0])
-                T.copy(scale, Rows[1, block * block_rows : (block + 1) * block_rows, 0])
+                Rows[0, row, 0] = mean[0]
+                Rows[1, row, 0] = scale[0]
             for k in T.serial(T.ceildiv(n, block_columns)):
-                for i, j in T.Parallel(block_rows, block_columns):
+                for j in T.Parallel(block_columns):
                     column = k * block_columns + j
-                    value = T.cast(X[block * block_rows + i, column], "float32") - origin[i]
-                    Y[block * block_rows + i, column] = (value - mean[i]) * scale[i] * weight[column] + bias[column]
+                    value = T.cast(X[row, column], "float32") - origin[0]
+                    Y[row, column] = (value - mean[0]) * scale[0] * weight[column] + bias[column]
 
     return layer_norm
 
@@ -399,36 +398,82 @@ def softmax(dtype, block_rows, block_columns, threads=128):
     return softmax
 
 
-def softmax_long(dtype, block_rows, block_columns):
-    """Rows of any length, read three times: for the maximum, for the sum, for the result."""
+def softmax_long(dtype, block_columns):
+    """For CPUs: rows of any length, read three times: for the maximum, for the sum, for the result."""
     m, n = T.dynamic("m"), T.dynamic("n")
 
     @T.prim_func
     def softmax(X: T.Tensor((m, n), dtype), Y: T.Tensor((m, n), dtype)):
-        with T.Kernel(T.ceildiv(m, block_rows), threads=128) as block:
-            x = T.alloc_fragment((block_rows, block_columns), "float32")
-            largest = T.alloc_fragment((block_rows,), "float32")
-            total = T.alloc_fragment((block_rows,), "float32")
+        with T.Kernel(m, threads=128) as row:
+            x = T.alloc_fragment((block_columns,), "float32")
+            largest = T.alloc_fragment((1,), "float32")
+            total = T.alloc_fragment((1,), "float32")
 
             T.fill(largest, -T.infinity("float32"))
             for k in T.serial(T.ceildiv(n, block_columns)):
-                for i, j in T.Parallel(block_rows, block_columns):
-                    value = T.cast(X[block * block_rows + i, k * block_columns + j], "float32")
-                    x[i, j] = T.if_then_else(k * block_columns + j < n, value, -T.infinity("float32"))
-                T.reduce_max(x, largest, dim=1, clear=False)
+                for j in T.Parallel(block_columns):
+                    value = T.cast(X[row, k * block_columns + j], "float32")
+                    x[j] = T.if_then_else(k * block_columns + j < n, value, -T.infinity("float32"))
+                T.reduce_max(x, largest, clear=False)
             T.clear(total)
             for k in T.serial(T.ceildiv(n, block_columns)):
-                for i, j in T.Parallel(block_rows, block_columns):
-                    value = T.cast(X[block * block_rows + i, k * block_columns + j], "float32")
-                    x[i, j] = T.if_then_else(k * block_columns + j < n, T.exp(value - largest[i]), 0.0)
-                T.reduce_sum(x, total, dim=1, clear=False)
-            for i in T.Parallel(block_rows):
-                total[i] = 1 / total[i]
+                for j in T.Parallel(block_columns):
+                    value = T.cast(X[row, k * block_columns + j], "float32")
+                    x[j] = T.if_then_else(k * block_columns + j < n, T.exp(value - largest[0]), 0.0)
+                T.reduce_sum(x, total, clear=False)
+            total[0] = 1 / total[0]
             for k in T.serial(T.ceildiv(n, block_columns)):
-                for i, j in T.Parallel(block_rows, block_columns):
+                for j in T.Parallel(block_columns):
                     column = k * block_columns + j
-                    y = T.exp(T.cast(X[block * block_rows + i, column], "float32") - largest[i])
-                    Y[block * block_rows + i, column] = y * total[i]
+                    y = T.exp(T.cast(X[row, column], "float32") - largest[0])
+                    Y[row, column] = y * total[0]
+
+    return softmax
+
+
+def softmax_streamed(dtype, vector, threads):
+    """For GPUs: rows of any length, read twice, `vector` elements a thread at once: first for each thread's own maximum and sum
+    relative to it (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018), then for the result."""
+    m, n = T.dynamic("m"), T.dynamic("n")
+
+    @T.macro
+    def load(X, row, k, x):
+        for i, j in T.Parallel(threads, vector):
+            column = (k * threads + i) * vector + j
+            x[i, j] = T.if_then_else(column < n, T.cast(X[row, column], "float32"), -T.infinity("float32"))
+
+    @T.prim_func
+    def softmax(X: T.Tensor((m, n), dtype), Y: T.Tensor((m, n), dtype)):
+        with T.Kernel(m, threads=threads) as row:
+            x = T.alloc_fragment((threads, vector), "float32")
+            largest = T.alloc_fragment((threads,), "float32")
+            before = T.alloc_fragment((threads,), "float32")
+            sums = T.alloc_fragment((threads,), "float32")
+            part = T.alloc_fragment((threads,), "float32")
+            top = T.alloc_fragment((1,), "float32")
+            total = T.alloc_fragment((1,), "float32")
+            T.fill(largest, LOWEST)  # not -inf, from which -inf cannot be taken
+            T.clear(sums)
+            for k in T.serial(T.ceildiv(n, threads * vector)):
+                load(X, row, k, x)
+                T.copy(largest, before)
+                T.reduce_max(x, largest, dim=1, clear=False)
+                for i, j in T.Parallel(threads, vector):
+                    x[i, j] = T.exp(x[i, j] - largest[i])
+                T.reduce_sum(x, part, dim=1)
+                for i in T.Parallel(threads):
+                    sums[i] = sums[i] * T.exp(before[i] - largest[i]) + part[i]
+            T.reduce_max(largest, top)
+            for i in T.Parallel(threads):
+                sums[i] *= T.exp(largest[i] - top[0])
+            T.reduce_sum(sums, total)
+            total[0] = 1 / total[0]
+            for k in T.serial(T.ceildiv(n, threads * vector)):
+                load(X, row, k, x)
+                for i, j in T.Parallel(threads, vector):
+                    x[i, j] = T.exp(x[i, j] - top[0]) * total[0]
+                for i, j in T.Parallel(threads, vector):
+                    Y[row, (k * threads + i) * vector + j] = x[i, j]
 
     return softmax
 

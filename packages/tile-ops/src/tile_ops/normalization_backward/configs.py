@@ -205,6 +205,9 @@ def _tile(norm: NormProblem, target: Target) -> tuple[int, dict[str, Scalar]]:
         way = _second_pass(norm, target)
         rows, piece = JOINED_ROWS if way == "joined" else TOGETHER if narrow else 1, _softmax_piece(norm, target, way)
         return rows, {"block_rows": rows, "block_columns": piece, "second_pass": way}
+    if norm.columns > RESIDENT and norm.kind == "softmax":
+        threads = forward.streaming(norm.columns)
+        return 1, {"block_columns": forward.STREAMED * threads, "threads": threads}
     if norm.columns > RESIDENT:
         return 1, {"block_rows": 1, "block_columns": 2048}
     width = next(width for width in COLUMNS if norm.columns <= width)
@@ -230,7 +233,7 @@ def _tile(norm: NormProblem, target: Target) -> tuple[int, dict[str, Scalar]]:
 
 def shipped(target: Target) -> Iterator[KernelSpec]:
     """Rows of any number of columns in the three element types."""
-    lengths, targets = (*COLUMNS, RESIDENT + 1), [target]
+    lengths, targets = (*COLUMNS, RESIDENT + 1, forward.LONGEST + 1), [target]
     if target.kind == "cpu":
         lengths = (UNEVEN - 1, SHORT_OF_AVX2, NARROW, NARROW + 1, FOLLOWED + 1, JOINED_HALVES + 1, RESIDENT)
         targets = [replace(target, first_cache=size) for size in FIRST_CACHES]

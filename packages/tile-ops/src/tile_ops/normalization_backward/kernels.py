@@ -416,26 +416,26 @@ def softmax_backward(dtype, block_rows, block_columns, threads):
     return softmax_backward
 
 
-def softmax_backward_long(dtype, block_rows, block_columns):
-    """Rows of any length, read twice."""
+def softmax_backward_long(dtype, block_columns, threads):
+    """Rows of any length, read twice; each thread's products in its own sums."""
     m, n = T.dynamic("m, n")
 
     @T.prim_func
     def softmax_backward(Y: T.Tensor((m, n), dtype), DY: T.Tensor((m, n), dtype), DX: T.Tensor((m, n), dtype)):
-        with T.Kernel(T.ceildiv(m, block_rows), threads=128) as block:
-            products = T.alloc_fragment((block_rows, block_columns), "float32")
-            dots = T.alloc_fragment((block_rows,), "float32")
+        with T.Kernel(m, threads=threads) as row:
+            products = T.alloc_fragment((block_columns,), "float32")
+            dot = T.alloc_fragment((1,), "float32")
 
-            T.clear(dots)
+            T.clear(products)
             for k in T.serial(T.ceildiv(n, block_columns)):
-                for i, j in T.Parallel(block_rows, block_columns):
-                    row, column = block * block_rows + i, k * block_columns + j
-                    products[i, j] = T.cast(Y[row, column], "float32") * DY[row, column]
-                T.reduce_sum(products, dots, dim=1, clear=False)
+                for j in T.Parallel(block_columns):
+                    column = k * block_columns + j
+                    products[j] += T.cast(Y[row, column], "float32") * DY[row, column]
+            T.reduce_sum(products, dot)
             for k in T.serial(T.ceildiv(n, block_columns)):
-                for i, j in T.Parallel(block_rows, block_columns):
-                    row, column = block * block_rows + i, k * block_columns + j
-                    DX[row, column] = T.cast(Y[row, column], "float32") * (DY[row, column] - dots[i])
+                for j in T.Parallel(block_columns):
+                    column = k * block_columns + j
+                    DX[row, column] = T.cast(Y[row, column], "float32") * (DY[row, column] - dot[0])
 
     return softmax_backward
 
