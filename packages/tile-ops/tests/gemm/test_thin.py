@@ -65,6 +65,21 @@ def test_few_rows_by_rows_that_begin_anywhere(gpu, agrees, dtype):
     agrees(normal(1, k, dtype=dtype), normal(k, 7, dtype=dtype), ["row_parts", "combine"])
 
 
+@pytest.mark.parametrize("turned", [False, True], ids=["", "turned"])
+def test_up_to_eight_rows_of_float32(run_as, agrees, turned):
+    """Which three products of tf32 would make by matrix instructions, and a row has the same sums beside any others."""
+    run_as("cuda -arch=sm_90a")
+    functions = ["gemv"] if turned else ["row_parts", "combine"]
+    for m, n, k in ((5, 67, 515), (8, 33, 1030), (7, 40, 2048)):
+        a, b = normal(m, k, dtype=torch.float32), normal(n, k, dtype=torch.float32, seed=1)
+        b = b.T if turned else b.T.contiguous()
+        agrees(a, b, functions)
+    agrees(a, b, functions, bias=normal(n, dtype=torch.float32, seed=2), activation="gelu")
+    whole = tile_ops.matmul(a, b)
+    for rows in (1, 2, 4, 5):
+        assert torch.equal(tile_ops.matmul(a[:rows], b), whole[:rows])
+
+
 def test_a_bias_s_gradient_is_a_row_of_ones_by_the_rows(gpu, close, device):
     """What a layer of an odd number of outputs takes in training."""
     if device == "cpu":  # the operands lie here, as on a GPU that is emulated
@@ -88,10 +103,8 @@ def test_a_row_has_the_same_sums_beside_others(gpu):
 
 
 def problem(m, n, k, dtype="float16", **flags):
-    flags = {"transpose_a": False, "transpose_b": False, **flags}
-    return GemmProblem(
-        1, m, n, k, dtype, dtype, batch_a="each", batch_b="each", bias=None, activation=None, tf32=False, **flags
-    )
+    flags = {"transpose_a": False, "transpose_b": False, "tf32": False, **flags}
+    return GemmProblem(1, m, n, k, dtype, dtype, batch_a="each", batch_b="each", bias=None, activation=None, **flags)
 
 
 def test_matrix_instructions_keep_what_they_do_well():
@@ -107,6 +120,23 @@ def test_matrix_instructions_keep_what_they_do_well():
         assert [spec.function for _, spec in plan(few, H200).kernels] == ["row_parts", "combine"]
 
 
+def test_few_rows_with_little_to_add_up_are_for_matrix_instructions():
+    def by_gemv(m, k, **options):
+        return [spec.function for _, spec in plan(problem(m, 4096, k, transpose_b=True, **options), H200).kernels] == [
+            "gemv"
+        ]
+
+    assert [by_gemv(1, k) for k in (384, 392)] == [False, True]
+    assert [by_gemv(4, k) for k in (512, 520)] == [False, True]
+    assert [by_gemv(1, k, dtype="float32") for k in (128, 132)] == [False, True]
+    assert [by_gemv(8, k, dtype="float32") for k in (256, 260)] == [False, True]
+    assert [by_gemv(m, 4096) for m in (4, 5)] == [True, False]
+    exact = [by_gemv(m, 4096, dtype="float32", tf32=tf32) for m, tf32 in ((8, False), (9, False), (4, True), (5, True))]
+    assert exact == [True, False, True, False]
+    rounded = plan(problem(5, 4096, 4096, dtype="float32", tf32=True), H200)
+    assert not any(spec.family == configs.FAMILY for _, spec in rounded.kernels)
+
+
 def test_long_sums_of_few_columns_have_parts_for_a_chip():
     """Of two steps at least, and no more of them than are added in the time of their steps."""
     for n, k in ((3, 100000), (32, 8991), (2044, 1184), (50257, 768), (1, 1)):
@@ -120,5 +150,10 @@ def test_long_sums_of_few_columns_have_parts_for_a_chip():
 def test_wheels_hold_them():
     for target in (H200, Target("cuda", "sm_80"), Target("hip", "gfx942")):
         held = set(shipped(target))
-        for given in (problem(9, 1, 64, transpose_b=True), problem(2, 3, 64), problem(9, 1, 2000, transpose_b=True)):
+        for given in (
+            problem(9, 1, 64, transpose_b=True),
+            problem(2, 3, 64),
+            problem(7, 3, 64, dtype="float32"),
+            problem(9, 1, 2000, transpose_b=True),
+        ):
             assert {spec for _, spec in plan(given, target).kernels} <= held

@@ -14,13 +14,16 @@ from .tiles import ITEMSIZE, LEAST_COLUMNS, Tiles
 GEMV_ROWS = (1, 2, 4, 8)
 #: Most rows of them by kind. Measured on an H200, 16384 x 16384, float16: 1 row 0.133 ms against 0.175 by split matrix
 #: instructions (torch 0.132), 4 rows 0.137 against 0.171, 8 rows 0.222 against 0.160 (22 November 2026).
-FEW_ROWS = {"cpu": 8, "cuda": 4, "hip": 0}
+#: In float32, which three products of tf32 make there, us by these, so, torch: 8 rows by a transposed 4096 x 4096 57, 25, 52, by
+#: 14336 x 4096 185, 76, 125, 5 by 8191 x 4095 168, 100, 75 (30 November 2026).
+FEW_ROWS, FEW_ROWS_OF_FLOAT32 = {"cpu": 8, "cuda": 4, "hip": 0}, {"cuda": 8}
 #: Elements along k up to which one row, and several, are multiplied by matrix instructions on a GPU: a block of these kernels
 #: has little to do then, one element after the other where rows of B begin anywhere. H200, bfloat16, us, so, by tiles, torch:
 #: 1x9727x15 (m, n, k) 25.6, 2.6, 2.9, 1x8192x64 6.6, 2.6, 2.9, 1x8191x127 22.2, 4.0, 10.2, 1x4096x256 4.2, 3.8, 3.5, 1x128256x256
 #: 81, 28, 23, 1x4096x384 4.4, 4.4, 4.1, 1x4096x1024 5.3, 6.9, 5.6, 4x8192x64 15.3, 2.6, 2.9, 4x4096x512 9.6, 5.2, 4.6 (30
-#: November 2026).
-SHALLOW_OF_ONE, SHALLOW_OF_SEVERAL = 384, 512
+#: November 2026). float32, by three products of tf32: 1x8192x64 5.2, 3.8, 3.4, 1x4096x256 4.3, 5.3, 4.4, 4x4096x256 6.6, 5.4,
+#: 4.6, 8x8192x64 17.7, 3.8, 4.8, 2x4096x512 5.6, 13.6, 6.4.
+SHALLOW_OF_ONE, SHALLOW_OF_SEVERAL = {"float32": 128, "halves": 384}, {"float32": 256, "halves": 512}
 #: Columns of B that a CPU's block reads at once, the least that hold all, and rows. 4096 by 8 is the best of six for 1 and 4
 #: rows of 4096 x 4096, float32 and bfloat16, on a shared Sapphire Rapids: 8.6 to 13.9 GB/s, 8 rows of 1024 7.6 to 10.8 (22
 #: November 2026). Narrower ones are for narrower matrices (cpu.md).
@@ -57,9 +60,13 @@ SHIPPED = tuple(
 
 def suits(problem: GemmProblem, target: Target) -> bool:
     """Whether there are such kernels for it; by a row-major B on CPUs alone."""
-    if problem.m > FEW_ROWS[target.kind] or problem.dtype not in ("float16", "bfloat16", "float32"):
+    most = FEW_ROWS[target.kind]
+    if problem.dtype == "float32" and not problem.tf32:
+        most = FEW_ROWS_OF_FLOAT32.get(target.kind, most)
+    if problem.m > most or problem.dtype not in ("float16", "bfloat16", "float32"):
         return False
-    if target.kind == "cuda" and problem.k <= (SHALLOW_OF_ONE if problem.m == 1 else SHALLOW_OF_SEVERAL):
+    kind = "float32" if problem.dtype == "float32" else "halves"
+    if target.kind == "cuda" and problem.k <= (SHALLOW_OF_ONE if problem.m == 1 else SHALLOW_OF_SEVERAL)[kind]:
         return False
     shallow = target.kind == "cpu" and problem.dtype != "float32" and problem.transpose_b and problem.k < SHALLOW
     if shallow and problem.m > MOST_ROWS_OF_SHALLOW:

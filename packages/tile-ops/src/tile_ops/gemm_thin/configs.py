@@ -12,8 +12,10 @@ from tile_ops.kernel import KernelSpec, Target
 
 FAMILY = "gemm_thin"
 FLOATS = ("float16", "bfloat16", "float32")
-#: Rows that kernels are written for; the least that holds all is taken.
-ROWS = (1, 2, 4)
+#: Rows that kernels are written for; the least that holds all is taken, in float32 of as many as FEW_ROWS of gemm/few_rows.py
+#: says: matrix instructions take three products of tf32 there. H200, us, so, by these, torch: 5x1979x16207 (m, n, k) 241, 102,
+#: 81; 8x4096x4096 65, 41, 42; 6x1001x3001 26, 15, 12; but in bfloat16 5x1979x16207 74, 102, 60 (30 November 2026).
+ROWS, ROWS_OF_FLOAT32 = (1, 2, 4), (1, 2, 4, 8)
 #: Rows of A, and elements along k, that a block reads at once for one column: the first for up to so many elements along k.
 COLUMN_TILES = {128: (64, 64), 1024: (16, 256), 1 << 31: (2, 2048)}
 #: A tile of B for few rows, how many blocks a chip should have at least, steps of a block, at least, and parts that are added in
@@ -32,7 +34,12 @@ def is_row(problem: GemmProblem, target: Target) -> bool:
     if not _plain(problem, target) or problem.batch != 1 or problem.transpose_a or problem.transpose_b:
         return False
     whole = all(extent * ITEMSIZE[problem.dtype] % 16 == 0 for extent in (problem.n, problem.k))
-    return problem.m <= ROWS[-1] and (not whole or problem.dtype == "float32")
+    most = (ROWS if problem.tf32 else _rows(problem.dtype))[-1]
+    return problem.m <= most and (not whole or problem.dtype == "float32")
+
+
+def _rows(dtype: str) -> tuple[int, ...]:
+    return ROWS_OF_FLOAT32 if dtype == "float32" else ROWS
 
 
 def _plain(problem: GemmProblem, target: Target) -> bool:
@@ -59,7 +66,7 @@ def column(problem: GemmProblem, bias: str) -> KernelSpec:
 
 def row(problem: GemmProblem) -> KernelSpec:
     """The kernel for parts of few rows."""
-    rows = next(rows for rows in ROWS if problem.m <= rows)
+    rows = next(rows for rows in _rows(problem.dtype) if problem.m <= rows)
     tile = {"block_n": BLOCK_N, "block_k": BLOCK_K, "threads": 128}
     return KernelSpec.of(FAMILY, "row_parts", None, dtype=problem.dtype, rows=rows, **tile)
 
@@ -82,7 +89,7 @@ def shipped_calls(target: Target) -> Iterator[GemmProblem]:
     if target.kind == "cpu":
         return
     for dtype in FLOATS:
-        for rows in ROWS:
+        for rows in _rows(dtype):
             yield GemmProblem(1, rows, 3, 1, dtype, dtype, False, False, "each", "each", None, None, False)
         for k, out_dtype in product(COLUMN_TILES, dict.fromkeys((dtype, "float32"))):
             yield GemmProblem(1, 1, 1, k, dtype, out_dtype, False, True, "each", "each", None, None, False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
+from tile_ops.gemm.tiles import ITEMSIZE
 from tile_ops.kernel import KernelSpec, Target
 from tile_ops.kernel.spec import Scalar
 from tile_ops.operator import Plan
@@ -29,7 +30,11 @@ COLUMNS = {
 #: Longer rows are with 128 threads. LayerNorm in bfloat16 by tiles of 1024 and 256 elements, and torch: 8x249 14.9, 2.3, 3.9;
 #: 1000x249 17.2, 2.9, 9.6 (what may not be there is loaded in a branch, one element after the other); 4096x300 12.7, 5.8, 8.4;
 #: 20000x99 14.8, 13.0, 110; 100000x256 30, 63, 132; 200000x20 35.5, 27.1, 228; 500000x12 33.6, 32.0, 564 (30 November 2026).
+#: Rows that begin anywhere have the small tile from so many columns on, by the size of an element: softmax in bfloat16 10304x411
+#: 15.9, 9.8 (torch 10.8), 100000x249 50.6, 62.1, in float16 169616x527 170.0, 169.5, in float32 12838x159 10.8, 9.4, 179304x113
+#: 56.8, 56.7, 200000x249 138, 123; LayerNorm in bfloat16 100000x249 100, 63, 200000x100 82, 89.
 WARP_COLUMNS, WARP_TILE, WARP_SMALL_TILE, BLOCKS, WHOLE_WARPS = 1024, 1024, 256, 2112, 64
+SMALL_OF_UNEVEN = {("softmax", 2): 512, ("softmax", 4): 128, ("layer_norm", 2): 256, ("layer_norm", 4): 256}
 #: Rows that no registers hold on a GPU: elements of a thread at once, threads, and those of rows of more than LONGEST elements.
 #: Softmax, kernels of an H200, us, by 128 threads of 64 elements, which read it three times, by (8, 512), (16, 512), (8, 1024),
 #: (16, 1024), and torch: bfloat16 64x128256 92, 35, 30, 25, 25, 37; 8x32000 21.4, 9.1, 8.6, 8.0, 8.6, 12.9; 4096x16384 127, 98,
@@ -111,9 +116,7 @@ def plan(problem: NormProblem, target: Target) -> Plan:
         columns = max(columns, LEAST_OF_NORMS)
     tile, flags = GPU_TILE, dict[str, Scalar]()
     if target.kind != "cpu" and problem.kind != "rms_norm" and columns <= WARP_COLUMNS:
-        small = problem.rows * columns < BLOCKS * WARP_TILE
-        if problem.kind == "layer_norm" and columns < WHOLE_WARPS:
-            small = True
+        small = problem.rows * columns < BLOCKS * WARP_TILE or _is_small(problem, columns)
         flags["threads"], tile = WARP_SIZE[target.kind], WARP_SMALL_TILE if small else WARP_TILE
     rows = max(1, tile // columns)
     if target.kind == "cpu":
@@ -142,6 +145,14 @@ def plan(problem: NormProblem, target: Target) -> Plan:
     )
     why = f"rows of {problem.columns} stay in registers"
     return Plan.of({"forward": spec}, why, "rule: RESIDENT in normalization/configs.py")
+
+
+def _is_small(problem: NormProblem, columns: int) -> bool:
+    """Whether a GPU's warp takes the small tile however many rows there are."""
+    size = ITEMSIZE[problem.dtype]
+    if problem.kind == "layer_norm" and columns < WHOLE_WARPS:
+        return True
+    return problem.columns * size % 16 != 0 and columns >= SMALL_OF_UNEVEN[problem.kind, size]
 
 
 def _long(problem: NormProblem, target: Target) -> Plan:
