@@ -216,11 +216,13 @@ def test_a_row_alone_has_the_bits_that_it_has_among_others(columns, dtype):
             assert torch.equal(operator(x[first:end].contiguous(), *more), whole[first:end])
 
 
+@pytest.mark.parametrize("target", ["cuda -arch=sm_90a", "hip -mcpu=gfx942"])
 @pytest.mark.parametrize("columns", [2, 3, 20, 64, 105, 300, 500])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
-def test_a_row_is_the_same_in_small_and_large_blocks_of_a_gpu(hopper, monkeypatch, columns, dtype):
+def test_a_row_is_the_same_in_small_and_large_blocks_of_a_gpu(run_as, monkeypatch, columns, dtype, target):
     """Few rows have blocks of fewer elements, of the same threads for a row; LayerNorms of narrow ones, and wide rows that begin
     anywhere, always do."""
+    run_as(target)
     x = normal(150, columns, dtype=dtype)
     blocks = {}
     for few, rows in ((True, 149), (False, 150)):

@@ -33,7 +33,8 @@ COLUMNS = {
 #: Rows that begin anywhere have the small tile from so many columns on, by the size of an element: softmax in bfloat16 10304x411
 #: 15.9, 9.8 (torch 10.8), 100000x249 50.6, 62.1, in float16 169616x527 170.0, 169.5, in float32 12838x159 10.8, 9.4, 179304x113
 #: 56.8, 56.7, 200000x249 138, 123; LayerNorm in bfloat16 100000x249 100, 63, 200000x100 82, 89.
-WARP_COLUMNS, WARP_TILE, WARP_SMALL_TILE, BLOCKS, WHOLE_WARPS = 1024, 1024, 256, 2112, 64
+#: (Eight elements a thread, which is a vector of halves: of fewer, a row would be with other threads than in the large tile.)
+WARP_COLUMNS, WARP_TILE, WARP_SMALL_TILE, BLOCKS, WHOLE_WARPS = 1024, 1024, {"cuda": 256, "hip": 512}, 2112, 64
 SMALL_OF_UNEVEN = {("softmax", 2): 512, ("softmax", 4): 128, ("layer_norm", 2): 256, ("layer_norm", 4): 256}
 #: Rows that no registers hold on a GPU: elements of a thread at once, threads, and those of rows of more than LONGEST elements.
 #: Softmax, kernels of an H200, us, by 128 threads of 64 elements, which read it three times, by (8, 512), (16, 512), (8, 1024),
@@ -117,7 +118,7 @@ def plan(problem: NormProblem, target: Target) -> Plan:
     tile, flags = GPU_TILE, dict[str, Scalar]()
     if target.kind != "cpu" and problem.kind != "rms_norm" and columns <= WARP_COLUMNS:
         small = problem.rows * columns < BLOCKS * WARP_TILE or _is_small(problem, columns)
-        flags["threads"], tile = WARP_SIZE[target.kind], WARP_SMALL_TILE if small else WARP_TILE
+        flags["threads"], tile = WARP_SIZE[target.kind], WARP_SMALL_TILE[target.kind] if small else WARP_TILE
     rows = max(1, tile // columns)
     if target.kind == "cpu":
         tile = TILE
