@@ -79,6 +79,7 @@ def test_walks_on_a_gpu_go_in_runs_where_blocks_are_few():
         problem = AttentionBackwardProblem(AttentionProblem.of(q, q, q, causal=causal))
         found = configs.plan(problem, Target("cuda", "sm_90a"))
         assert tuple(dict(found.numbers).values()) == runs
+        assert dict(configs.plan(problem, Target("cuda", "sm_80")).numbers)["query_runs"] > 1
 
 
 @pytest.mark.parametrize(

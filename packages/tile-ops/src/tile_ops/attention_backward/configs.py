@@ -23,7 +23,8 @@ ROWS = 128
 class Tiles:
     """Queries and keys of a block's tiles, for dQ and for dK and dV, the stages and threads of both, and how many such blocks a
     multiprocessor holds; `up_to` is the largest head dimension. `values`: tile, stages and threads of a kernel for dV alone,
-    where dK has one of its own too. `in_memory`: as in kernels.py."""
+    where dK has one of its own too. `in_memory`: as in kernels.py. `whole`: masks with which dQ's walk is not cut into runs, as
+    that kernel spills."""
 
     up_to: int
     queries: tuple[int, int]
@@ -33,6 +34,7 @@ class Tiles:
     values: tuple[int, int, int, int] | None = None
     in_memory: bool = False
     beside: tuple[int, int] = (1, 1)
+    whole: tuple[str, ...] = ()
 
 
 #: By architecture, else by kind; rows by head dimension, the first that fits. All by rule: what the registers of the
@@ -45,7 +47,7 @@ TABLE: dict[str, tuple[Tiles, ...]] = {
         # of 64 361, 551 and 415, 621; of 80 623, 841 and 461, 979 (by 48); of 96 510, 904 and 691, 973 (dQ by 48 552), of which
         # by 64 dQ, and dK and dV of 80 and 96 spill; of 128 627, 1044 and 574, 929 (30 November 2026).
         Tiles(64, (64, 64), (64, 64), (2, 2), (128, 128), beside=(2, 2)),
-        Tiles(80, (128, 64), (64, 64), (3, 2), (256, 128), beside=(1, 2)),
+        Tiles(80, (128, 64), (64, 64), (3, 2), (256, 128), beside=(1, 2), whole=("causal",)),
         Tiles(96, (64, 64), (64, 64), (2, 2), (128, 128), beside=(2, 2)),
         Tiles(128, (128, 64), (64, 128), (3, 2), (256, 256)),
         # Registers hold the sums of dK or of dV. Batch 4, 16 heads, 4096 tokens, causal and full, ms, dQ, dK, dV: heads of 192
@@ -101,9 +103,8 @@ ROUNDS, SHORT = 1.4, 64 * 64
 BLOCKS, LEAST, WORTH = 132, 2, 512
 #: The kernels whose walks can be cut.
 CUT = ("queries", "keys", "values")
-#: The largest head with a window and a cap whose dK and dV can be: others spill 28 bytes; the heads with a causal mask whose dQ
-#: cannot: it spills 8.
-MOST_CUT_WITH_CAP, WHOLE_WITH_CAUSAL = 192, (80,)
+#: The largest head with a window and a cap whose dK and dV can be: others spill 28 bytes.
+MOST_CUT_WITH_CAP = 192
 #: Columns and runs of a block of the kernel that adds them up, and its threads.
 ADDED = {"columns": 128, "rows": 8, "threads": 128}
 
@@ -140,8 +141,8 @@ def _in_runs(call: AttentionProblem, tiles: Tiles, kernels: dict[str, KernelSpec
     of_queries = _runs(blocks, -(-min(call.keys, reach + rows) // step), width, tiles.beside[0])
     steps = -(-min(call.tokens, reach + columns) // row_step) * (call.heads // max(call.heads_kv, 1))
     of_keys = _runs(-(-call.keys // columns) * call.heads_kv * call.batch, steps, width, tiles.beside[1])
-    of_queries = of_queries if _is_cut("queries", call) else 1
-    of_keys = of_keys if _is_cut("keys", call) else 1
+    of_queries = of_queries if _is_cut("queries", call, tiles) else 1
+    of_keys = of_keys if _is_cut("keys", call, tiles) else 1
     for role in CUT:
         runs, add = (of_queries, "add_queries") if role == "queries" else (of_keys, "add_keys")
         if runs > 1 and role in kernels:
@@ -149,10 +150,10 @@ def _in_runs(call: AttentionProblem, tiles: Tiles, kernels: dict[str, KernelSpec
     return of_queries, of_keys
 
 
-def _is_cut(role: str, call: AttentionProblem) -> bool:
+def _is_cut(role: str, call: AttentionProblem, tiles: Tiles) -> bool:
     """Whether a kernel can go in runs."""
     if role == "queries":
-        return call.mask != "causal" or call.dim not in WHOLE_WITH_CAUSAL
+        return call.mask not in tiles.whole
     return call.dim <= MOST_CUT_WITH_CAP or call.mask != "window" or call.softcap is None
 
 
@@ -283,7 +284,7 @@ def shipped(target: Target) -> Iterator[KernelSpec]:
                 for role, spec in specs(call, tiles, target.kind, packed).items():
                     if role != "sinks" or call.sinks:
                         yield spec
-                    if role in CUT and target.kind != "cpu" and not packed and _is_cut(role, call):
+                    if role in CUT and target.kind != "cpu" and not packed and _is_cut(role, call, tiles):
                         yield cut(spec)
                 if target.kind == "cpu" and dtype == "float32" and not packed:
                     yield _together(call, tiles)
