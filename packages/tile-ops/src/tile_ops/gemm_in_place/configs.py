@@ -197,12 +197,12 @@ def column(
 
 
 #: Few steps along k: rows and columns of C of a block, the least rows; the most steps where a bias or an activation follows, and
-#: elsewhere, where rows have at least so many columns. Kernels with 4 us of Python's launch, one thread of an EPYC with AVX-512,
-#: us, by 64, 128 (not of all) and 256 rows, by tiles of MANY before, and torch: 2000x1x1500 292, 284 (256), 437, 290; 928x1x1024
-#: 44, 42, 111, 50; 2000x2x1500 433, 357, 494, 1600; by 512 columns 423, 46, 538; 4096x1x40 so 23, before 14, 500x1x400 12.9, 13;
-#: by 4 steps 4096x4x256 78, 75, 73, 63, 157, 928x4x1024 69, 65, 63, 86, 604. With a bias, by a transposed matrix, 2000x1x1500
-#: 316, 282 (256), 823, 656; 928x1x1024 50, 44, 241, 117; 500x2x400 17, 15, 28, 22; 2000x4x1500 597, 561, 529, 969, 874;
-#: 4096x8x256 157, 134, 122, 195, 203; 1000x8x2 9.4, 12.7, 12 (30 November 2026).
+#: elsewhere, where rows have at least so many columns. One thread of an EPYC with AVX-512, us, kernels with 3 us of Python's
+#: launch by 64, 128 (not of all) and 256 rows, calls by tiles of MANY before, and torch: 2000x1x1500 292, 284 (256), 437, 290;
+#: 928x1x1024 44, 42, 111, 50; 2000x2x1500 433, 357, 494, 1600; by 512 columns 423, 46, 538; 500x1x400 12.9, 10.2, 11.6; by 4
+#: steps 4096x4x256 78, 75, 73, 60, 157, 928x4x1024 69, 65, 63, 83, 604; kernels of both 4096x1x40 23, 14. With a bias, by a
+#: transposed matrix, 2000x1x1500 316, 282 (256), 823, 656; 928x1x1024 50, 44, 241, 117; 500x2x400 17, 15, 28, 22; 2000x4x1500
+#: 597, 561, 529, 969, 874; 4096x8x256 157, 134, 122, 195, 203 (30 November 2026).
 SHALLOW, LEAST_ROWS_OF_SHALLOW, SHALLOW_STEPS_ENDED, SHALLOW_STEPS, LONG_ROWS = (128, 2048), 8, 8, 2, 512
 
 
