@@ -13,7 +13,6 @@ from tile_ops.gemm.kernels import (
     _activate,
     _add,
     _add_columns,
-    _gelu,
     _matrix,
     _operand,
     _relu,
@@ -21,7 +20,7 @@ from tile_ops.gemm.kernels import (
     _silu,
     _sum_rows,
 )
-from tile_ops.gemm_halves.kernels import _finish
+from tile_ops.gemm_halves.kernels import _finish, _gelu_of_floats
 
 #: Rows of C that get a bias and an activation at once, of which tiles have a multiple.
 ENDED = 8
@@ -188,7 +187,7 @@ def multiply_shallow(transpose_a, transpose_b, batch_a, batch_b, depth, block_m,
                 if activation == RELU:
                     _write_row(A, rows_of_b, bias, C, of_a, z, row, column, count, _relu, transpose_a)
                 elif activation == GELU:
-                    _write_row(A, rows_of_b, bias, C, of_a, z, row, column, count, _gelu, transpose_a)
+                    _write_row(A, rows_of_b, bias, C, of_a, z, row, column, count, _gelu_of_floats, transpose_a)
                 elif activation == SILU:
                     _write_row(A, rows_of_b, bias, C, of_a, z, row, column, count, _silu, transpose_a)
                 else:
