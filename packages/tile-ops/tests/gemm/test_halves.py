@@ -139,9 +139,8 @@ def test_gelu_is_rounded_once(ran, out_dtype):
     assert found.dtype == torch.float64
     exact = torch.nn.functional.gelu(x.double())
     places = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float32: 2.0**-24}[out_dtype]
-    smallest = {torch.bfloat16: 0.0, torch.float16: 2.0**-25, torch.float32: x.double().abs().clamp(max=6) * 2.0**-22}[
-        out_dtype
-    ]
+    of_x = x.double().abs().clamp(max=6) * 2.0**-22
+    smallest = {torch.bfloat16: 0.0, torch.float16: 2.0**-25, torch.float32: of_x}[out_dtype]
     near = exact.abs() * (1.02 * places) + smallest * 1.01 + torch.where(x.double() < -5, 3e-8, 0.0) + 1e-38
     assert ((found - exact).abs() <= near).all()
 

@@ -18,14 +18,14 @@ LOG_TAIL = (
     -0.0007087831618264318, 2.9458175049512647e-05,
 )  # fmt: skip
 POWER = (0.9999992847442627, 0.6931217908859253, 0.240247443318367, 0.05591785907745361, 0.009570100344717503)
-#: P and Q of (normal distribution's function of x) - 1/2 = x P(x^2) / Q(x^2), |x| <= `FAR`, to 2^-22 of it as float32 computes
-#: it: a near-minimax fit, of whose neighbours in float32 this one errs least. At `FAR`, beyond which are 1.3e-8 of the
+#: Of (normal distribution's function of x) - 1/2 = x P(x^2) / Q(x^2), |x| <= `FAR`, lowest first, to 2^-22 of it as float32
+#: computes it: a near-minimax fit, of whose neighbours in float32 this one errs least. At `FAR`, beyond which are 1.3e-8 of the
 #: distribution, it is a little more than 1/2, whether products are rounded before they are added or not.
-ABOVE = (
+NUMERATOR = (
     0.3989422917366028, 0.03364173322916031, 0.004661391489207745, 0.00016625289572402835, 6.295387720456347e-06,
     2.2673486199664694e-08,
 )  # fmt: skip
-BELOW = (
+DENOMINATOR = (
     1.0, 0.2509937286376953, 0.02851741574704647, 0.0018702107481658459, 7.26129874237813e-05, 1.1910622106370283e-06
 )  # fmt: skip
 FAR = 5.570000171661377
@@ -57,7 +57,7 @@ def _gelu_of_floats(x):
     `T.erf`, which has polynomials for small and for large x, 0.40, and by `_gelu_of_halves` 0.22."""
     near = T.max(T.min(x, FAR), -FAR)
     square = near * near
-    share = 0.5 + near * (_polynomial(square, ABOVE) / _polynomial(square, BELOW))
+    share = 0.5 + near * (_polynomial(square, NUMERATOR) / _polynomial(square, DENOMINATOR))
     return x * T.max(share, 0.0)  # 0 from -FAR on, however large x is
 
 
